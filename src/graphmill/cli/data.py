@@ -1,6 +1,7 @@
 """`datasets`, `prepare`, `inspect`: the graphs at rest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -143,7 +144,7 @@ def prepare(
     from graphmill.tasks.stores import Preparation, prepare_store
 
     first, more = (source[0], source[1:]) if source else (None, [])
-    kind = _kind_to_prepare(name, task, first)
+    kind, because = _kind_to_prepare(name, task, first)
     if more and not kind.merges:
         raise UserError(
             f"--from is given {1 + len(more)} times, and {kind.name} reads one dataset", fix="give one --from PATH"
@@ -157,7 +158,7 @@ def prepare(
     }
     texts = [*(option or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
     options = task_options(kind.prepare_options, texts, f"prepare of the task {kind.name}")
-    with progress(f"preparing {save_as or name}"):
+    with _read_as(kind, because), progress(f"preparing {save_as or name}"):
         asked = Preparation(name, resolved_dataset_root(root), options, first, save_as, force, tuple(more))
         store = prepare_store(kind, asked)
     if json:
@@ -168,19 +169,30 @@ def prepare(
         )
 
 
-def _kind_to_prepare(name: str, task: str | None, source: Path | None) -> "AnyKind":
-    """By --task; else by a name of a catalogue; else by what --from looks like."""
+def _kind_to_prepare(name: str, task: str | None, source: Path | None) -> "tuple[AnyKind, str]":
+    """By --task; else by a name of a catalogue; else by what --from looks like, and then why."""
     from graphmill.spec.kinds import all_kinds, default_kind, find_kind
-    from graphmill.tasks.stores import known_dataset, load
+    from graphmill.tasks.recognise import recognised
+    from graphmill.tasks.stores import known_dataset
 
     if task is not None:
-        return find_kind(task)
+        return find_kind(task), ""
     known = next((kind for kind in all_kinds() if known_dataset(kind, name) is not None), None)
     if known is not None or source is None:
-        return known or default_kind()
-    # The later look closer: a table with a column of times may be a series, and is a capture by its header.
-    latest_first = reversed(all_kinds())
-    return next((kind for kind in latest_first if kind.recognise and load(kind.recognise)(source)), default_kind())
+        return known or default_kind(), ""
+    return recognised(source.expanduser()) or (default_kind(), "")
+
+
+@contextmanager
+def _read_as(kind: "AnyKind", because: str) -> Iterator[None]:
+    """An error of raw data whose task was guessed says so first: the guess may be what is wrong."""
+    try:
+        yield
+    except UserError as error:
+        if because:
+            error.message = f"read as {kind.name} because {because}: {error.message}"
+            error.fix = f"{error.fix}; if it is something else: --task"
+        raise
 
 
 def task_options(model: "type[Spec]", texts: Sequence[str], where: str) -> Any:  # noqa: ANN401  # one of `model`
@@ -238,12 +250,11 @@ def inspect(
 
 def _show_raw(path: Path, *, check: bool, json: bool) -> None:
     from graphmill.base import exits
-    from graphmill.spec.kinds import all_kinds
+    from graphmill.tasks.recognise import recognised
     from graphmill.tasks.stores import RawData, load
 
-    kinds = (kind for kind in reversed(all_kinds()) if kind.raw and load(kind.recognise)(path))
-    kind = next(kinds, None)
-    if kind is None:
+    kind = (recognised(path) or (None,))[0]
+    if kind is None or not kind.raw:
         raise UserError(
             f"{path} is neither prepared data nor a run, and no task looks into such files",
             fix="prepare it, then inspect what was prepared: graphmill prepare NAME --from PATH",

@@ -90,7 +90,6 @@ GOOD = {
 }
 BAD = [
     ("csv", "1.5,1E5,010,0", "odd number"),
-    ("csv", "1.5,1E5,,0", "empty payload"),
     ("csv", "1.5,1E5,00000000000000000,0", "more than 8 bytes"),
     ("csv", "1.5,1E5,01x2,0", "payload is not hex"),
     ("csv", "1.5,1G5,0102,0", "1 to 8"),
@@ -114,6 +113,7 @@ BAD = [
     ("car-hacking", "1.5,0316,2,05,21,X", "neither R nor T"),
     ("car-hacking", "1.5,0316,9,1,2,3,4,5,6,7,8,9,R", "number of fields"),
     ("candump", "(1.5) can0 123##10102", "FD"),
+    ("candump", "(1.5) can0 123#0102 7", "no label"),
     ("candump", "(1.5) can0 123#R", "remote"),
     ("candump", "(1.5) can0 123#R8", "remote"),
     ("candump", "(1.5) can0 20000004#0102", "error frame"),

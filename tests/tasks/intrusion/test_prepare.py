@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ import pytest
 from capture_text import csv_of
 
 from graphmill.base.errors import UserError
-from graphmill.spec.kinds import all_kinds
 from graphmill.spec.kinds.intrusion import CaptureDatasetSpec, CapturePrepareOptions, DivisionSpec
+from graphmill.tasks.intrusion.captures import read_capture
 from graphmill.tasks.intrusion.frames import EXTENDED
 from graphmill.tasks.intrusion.generate import captures
 from graphmill.tasks.intrusion.prepare import GENERATED, holds_captures, prepare_asked
@@ -18,7 +19,8 @@ from graphmill.tasks.intrusion.road import read_npz
 from graphmill.tasks.intrusion.splits import SPLITS, UNUSED
 from graphmill.tasks.intrusion.store import CaptureStore, id_columns, ids_of_columns
 from graphmill.tasks.intrusion.windows import Leftover, graphs_of, joined_graphs
-from graphmill.tasks.stores import Preparation, load
+from graphmill.tasks.recognise import recognised
+from graphmill.tasks.stores import Preparation
 
 
 def prepared(root: Path, source: Path | None = None, name: str = "mine", **options) -> CaptureStore:
@@ -75,10 +77,80 @@ def test_a_file_gives_what_its_frames_give(tmp_path, store):
 def test_a_plain_table_of_frames_is_a_capture_and_no_series(tmp_path, first):
     path = tmp_path / "a.csv"
     path.write_text(f"{first}\n0.5,0F9,0102,0\n")
-    kinds = [kind.name for kind in all_kinds() if kind.recognise and load(kind.recognise)(path)]
-    assert kinds[-1] == "intrusion"  # the last one is asked first
+    assert recognised(path)[0].name == "intrusion"
     path.write_text("timestamp,a,b,c\n1700000000,1,20,0\n")
-    assert not holds_captures(path)
+    assert recognised(path)[0].name == "traffic"
+    path.write_text("1700000000,1,20,0\n")
+    with pytest.raises(UserError, match="--task traffic or --task intrusion"):
+        recognised(path)
+
+
+def bad_capture(tmp_path, bad, attack=0):
+    path = tmp_path / "a.csv"
+    rows = [
+        f"{number}.5,1E5,01{'' if number < bad else '02'},{attack if number < bad else number % 2}"
+        for number in range(400)
+    ]
+    path.write_text("timestamp,arbitration_id,data_field,attack\n" + "\n".join(rows).replace(",01,", ",0,") + "\n")
+    return path
+
+
+def test_frames_without_payload_are_kept(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("".join(f"{number}.5,1E5,{'' if number % 2 else '0102'},{number % 2}\n" for number in range(400)))
+    found = prepared(tmp_path, path).metadata.captures[0]
+    assert (found.num_frames, found.num_attacked, found.problems) == (400, 200, "")
+
+
+def test_a_sort_of_bad_lines_above_its_share_is_an_error_whose_advice_works(tmp_path):
+    path = bad_capture(tmp_path, 5)
+    with pytest.raises(UserError, match="odd number of digits, first in line 2;") as caught:
+        prepared(tmp_path, path)
+    share = float(re.search(r"bad_lines=([\d.]+)", caught.value.fix)[1])
+    found = prepared(tmp_path, path, bad_lines=share).metadata.captures[0]
+    assert found.num_frames == 395
+
+
+def test_bad_lines_that_are_labelled_as_attacks_are_an_error_unless_asked_for(tmp_path):
+    path = bad_capture(tmp_path, 2, attack=1)
+    with pytest.raises(UserError, match="2 lines that are labelled as attacks") as caught:
+        prepared(tmp_path, path)
+    share = float(re.search(r"bad_lines=([\d.]+)", caught.value.fix)[1])
+    assert prepared(tmp_path, path, bad_lines=share).metadata.captures[0].num_frames == 398
+    benign = bad_capture(tmp_path, 2)
+    assert prepared(tmp_path / "benign", benign).metadata.captures[0].num_frames == 398
+
+
+@pytest.mark.parametrize("after", ["bytes", "flag"])
+def test_cells_that_a_program_for_tables_filled_up_are_no_bytes(tmp_path, after):
+    path = tmp_path / "a.csv"
+    rows = []
+    for number in range(300):
+        cells = ["05", "21"][: number % 3]
+        empty = [""] * (8 - len(cells))
+        rest = [*cells, *empty, "R"] if after == "bytes" else [*cells, "R", *empty]
+        rows.append(",".join([f"{number}.5", "0316", str(len(cells)), *rest]))
+    path.write_text("Timestamp,CAN ID,DLC,D0,D1,D2,D3,D4,D5,D6,D7,Flag\n" + "\n".join(rows) + "\n")
+    frames, problems = read_capture(path)
+    assert not problems.counts
+    assert frames.length.tolist() == [number % 3 for number in range(300)]
+    assert recognised(path)[0].name == "intrusion"
+
+
+def test_the_last_field_of_candump_is_a_label_where_it_is_0_or_1(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text("".join(f"({number}.5) can0 153#2080 {number % 2}\n" for number in range(300)))
+    found = prepared(tmp_path, path).metadata.captures[0]
+    assert (found.num_frames, found.num_attacked) == (300, 150)
+
+
+def test_what_candump_shows_on_a_screen_is_named_with_what_to_type(tmp_path):
+    path = tmp_path / "a.log"
+    for before in ("", " (1700000000.010000)", " (2023-11-14 22:13:20.010000)"):
+        path.write_text(f"{before}  can0  0F1   [8]  72 98 05 96 C1 0E 8D 71\n" * 300)
+        assert recognised(path)[0].name == "intrusion"
+        with pytest.raises(UserError, match="candump -L"):
+            read_capture(path)
 
 
 def test_windows_come_back_as_they_were_made(store):

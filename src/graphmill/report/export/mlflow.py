@@ -6,6 +6,7 @@ resumed run did once more keeps the times of the first. MLflow 3 refuses its for
 default is a SQLite database, for which `mlflow-skinny` needs sqlalchemy and alembic.
 """
 
+import hashlib
 import json
 import logging
 import re
@@ -23,6 +24,7 @@ from graphmill.record.endings import ENDINGS
 from graphmill.report.export.tracker import Change, Target
 from graphmill.report.export.tracker_run import Point, TrackerRun
 
+_log = logging.getLogger(__name__)
 _IDENTITY: Final = "graphmill.identity"
 _NAME: Final = "mlflow.runName"
 _MOST_METRICS: Final = 1000  # of one call of log_batch
@@ -64,6 +66,9 @@ class Store:
             tags = {_IDENTITY: run.identity}
             known = client.create_run(where, start_time=_ms(run.began), tags=tags, run_name=run.name)
         run_id, params = known.info.run_id, _params(run)
+        for param in params:
+            if len(param.value) == _LONGEST_PARAM:
+                _log.info(f"{param.key} of {run.name} is shortened for MLflow: its beginning, length and SHA-256")
         for begin in range(0, len(params), _MOST_PARAMS):
             client.log_batch(run_id, params=params[begin : begin + _MOST_PARAMS])
         metrics = [Metric(_key(p.name), p.value, _ms(p.time), p.step) for p in self._new_points(run, known)]
@@ -128,14 +133,17 @@ def _params(run: TrackerRun) -> list[Param]:
         name: value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         for name, value in run.params.items()
     }
-    too_long = [name for name, text in texts.items() if len(text) > _LONGEST_PARAM]
-    if too_long:
-        raise UserError(
-            f"{too_long[0]} of {run.name} has {len(texts[too_long[0]])} characters, and MLflow takes {_LONGEST_PARAM}",
-            fix="export this run to another tracker",
-        )
+    for name, text in texts.items():
+        if len(text) > _LONGEST_PARAM:
+            texts[name] = _shortened(text)
     _refuse_same_keys(run, texts)
     return [Param(_key(name), text) for name, text in texts.items()]
+
+
+def _shortened(text: str) -> str:
+    """What MLflow takes of a long value: its beginning, and what tells it from others that begin so."""
+    end = f"... ({len(text)} characters, sha256 {hashlib.sha256(text.encode()).hexdigest()})"
+    return text[: _LONGEST_PARAM - len(end)] + end
 
 
 def _refuse_same_keys(run: TrackerRun, texts: Mapping[str, str]) -> None:

@@ -235,6 +235,12 @@ class CapturePrepareOptions(Spec):
     unlabelled: Literal["refuse", "benign"] = Field(
         "refuse", description="what is made of captures that do not say which frames are attacks"
     )
+    bad_lines: float = Field(
+        0.01,
+        ge=0,
+        le=0.5,
+        description="share of a capture's lines that may have one sort of problem; given, they may be labelled attacks",
+    )
     seconds: PositiveInt | None = Field(None, description="synthetic/can: of each capture; null: 60")
     seed: NonNegativeInt | None = Field(None, description="synthetic/can: of the generator; null: 0")
 

@@ -184,7 +184,7 @@ class Kind(Generic[E, I, P]):
     task: str  # class of a rank's share: tasks.task.Task
     presample: str = ""  # function: Plan → sample.presampled.schedule.EpochSource; "": nothing is sampled
     merges: bool = False  # whether `prepare` makes one dataset of several --from, prepared data among them
-    recognise: str = ""  # function that says of a path whether raw data there are this task's; "": none can
+    recognise: str = ""  # function: path → tasks.recognise.Look, or None: raw data there are not its own; "": none are
     raw: str = ""  # function that opens raw data at a path: tasks.stores.RawData; "": they cannot be inspected
     layouts_out: Mapping[str, str] = field(default_factory=dict)  # layouts of other programs: what writes a store so
     predictions: PredictsClasses | PredictsSeries | None = None  # what figures are drawn of; None: no figures

@@ -386,6 +386,7 @@ KIND: Final = Kind(
     counts=COUNTS,
     datasets=DATASETS,
     prepare_options=GraphPrepareOptions,
+    recognise="graphmill.tasks.node_classification.read:holds_graph",
     prepare="graphmill.tasks.node_classification.prepare:prepare_asked",
     store="graphmill.tasks.node_classification.parts:PreparedGraph",
     predictions=PredictsClasses("label", "prediction", names="class_names"),

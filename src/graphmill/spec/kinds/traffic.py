@@ -32,8 +32,10 @@ from graphmill.spec.optimizer import AdamSpec, AdamWSpec, SgdSpec
 from graphmill.spec.synonyms import HIDDEN_WIDTH
 
 GraphUse = Literal["as_stored", "identity"]
-MissingReadings = Literal["zeros", "nan", "never"]
-"""Which readings of a file are missing: zeros and NaNs, NaNs alone, or none, so that a NaN is an error."""
+MissingReadings = Literal["zeros", "nan", "never"] | float
+"""Which readings of a file are missing: zeros and NaNs, NaNs alone, or none, so that a NaN is an error; or a number
+and NaNs: the code that the file has for them.
+"""
 
 
 class TrafficTaskSpec(TaskSpec):
@@ -351,12 +353,17 @@ class TrafficPrepareOptions(Spec):
         "", description="what the readings, and so all errors, are in; empty: not said, but for data that are known"
     )
     missing: MissingReadings = Field(
-        "zeros", description="which readings are missing. zeros: 0 and NaN; nan: NaN, and a 0 is a reading; never: none"
+        "zeros",
+        description="which readings are missing. zeros: 0 and NaN; nan: NaN, and a 0 is a reading; never: none; a"
+        " number, such as -1: that and NaN",
     )
     num_sensors: int | None = Field(None, description="of the network; null: the generator's default, here and below")
     num_steps: int | None = Field(None, description="rows of readings")
     interval_s: PositiveInt | None = Field(
         None, description="seconds between two rows; with --from times are moved to the nearest step of such a grid"
+    )
+    start: str | None = Field(
+        None, description="time of the first row of a table without times, 2012-05-01 or 2012-05-01T00:05"
     )
     missing_share: float | None = Field(None, description="share of readings that are missing")
     seed: int | None = Field(None, description="of the generator")

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing
 from graphmill.graph.arrays import UNREADABLE, reason
+from graphmill.graph.unused import tell_unused
 from graphmill.tasks.assignment.file_object import SurvivingFile
 from graphmill.tasks.assignment.heaps import heap_problem
 from graphmill.tasks.assignment.instance import (
@@ -76,6 +77,7 @@ class Hdf5Records:
                 if problem := heap_problem(path):
                     raise UserError(f"{path} is damaged: {problem}", fix="fetch or write the file again")
                 self._num_records = self._checked_length(file)
+                tell_unused(path.name, set(self._keys) - {*_COSTS, *_ANSWER, *_LABELS})
         except FileNotFoundError:
             raise UserError(f"{path} does not exist", fix="give the path of a .h5 file") from None
         except UNREADABLE as error:

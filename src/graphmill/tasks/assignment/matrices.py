@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.arrays import UNREADABLE, reason
+from graphmill.graph.unused import tell_unused
 from graphmill.tasks.assignment.families import Matrix
 from graphmill.tasks.assignment.instance import About, Instance, RecordError, checked_costs, solved
 
@@ -22,6 +23,7 @@ SUITESPARSE: Final = "suitesparse"
 MARKET_SUFFIXES: Final = (".mtx", ".mtx.gz")
 Reader = Callable[[], tuple[Matrix, float | None]]
 """Gives a matrix, and its published optimum if there is one."""
+_LONGEST_COUNT: Final = 64  # bytes of a first line
 _NPZ: Final = ("names", "optimum")
 _MOST_ENTRIES: Final = 2**31  # of a matrix that is made dense: 16 GiB
 
@@ -33,6 +35,17 @@ def holds_assign_text(path: Path) -> bool:
     with path.open("rb") as file:
         words = file.read(2**12).split()
     return bool(words) and words[0].isdigit() and all(word.isdigit() for word in words[1:-1])
+
+
+def has_square_costs(path: Path) -> bool:
+    """Whether the number that a text file begins with says how many follow it."""
+    with path.open("rb") as file:
+        first = next(iter(file.readline(_LONGEST_COUNT).split()), b"")
+        if not first.isdigit():
+            return False
+        file.seek(0)
+        wanted = 1 + int(first) ** 2
+        return path.stat().st_size >= 2 * wanted - 1 and sum(len(line.split()) for line in file) == wanted
 
 
 def holds_assign_arrays(path: Path) -> bool:
@@ -94,6 +107,7 @@ def assign_arrays(path: Path) -> Matrices:
         return lambda: (_numbers(read_npz(path, required=(name,))[name], name), optimum)
 
     readers = {str(name): reader(str(name), float(each)) for name, each in zip(names, optima, strict=True)}
+    tell_unused(path.name, set(npz_keys(path)) - {*_NPZ, *readers})
     return Matrices(path, readers, ORLIB)
 
 

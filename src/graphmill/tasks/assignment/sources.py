@@ -1,6 +1,7 @@
 """Where instances come from: generators, files, prepared data; and threads that make them in order."""
 
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,12 +17,15 @@ from graphmill.tasks.assignment.matrices import (
     MARKET_SUFFIXES,
     assign_arrays,
     assign_text,
+    has_square_costs,
     holds_assign_arrays,
     holds_assign_text,
     market_matrix,
 )
 from graphmill.tasks.assignment.store import AssignmentStore, StoredInstances
+from graphmill.tasks.recognise import Look, best_of, named, shaped, weak
 
+_LOOKED_AT: Final = 20  # files of a folder
 _RAW: Final = (*SUFFIXES, *MARKET_SUFFIXES, ".txt", ".npz")
 T = TypeVar("T")
 
@@ -81,10 +85,28 @@ class Several:
         return self._sources[at], number - self._begins[at]
 
 
-def holds_problems(path: Path) -> bool:
-    """Whether a file or folder holds assignment problems by its look."""
-    files = ((file, _kind_of(file)) for file in _files(path)[:20])
-    return any(holds_records(file) if kind == "hdf5" else kind is not None for file, kind in files)
+def holds_problems(path: Path) -> Look | None:
+    """What the first files say of whether it holds assignment problems."""
+    return best_of([_look_of(file) for file in _files(path)[:_LOOKED_AT]])
+
+
+def _look_of(file: Path) -> Look | None:
+    kind = _kind_of(file)
+    if kind == "hdf5":
+        return shaped(f"{file.name} has the keys of its records") if holds_records(file) else None
+    if kind == "market":
+        return shaped(f"{file.name} ends as Matrix Market files do")
+    if kind == "arrays":
+        return named(f"{file.name} has the keys of matrices with their optima")
+    return None if kind is None else _look_of_text(file)
+
+
+def _look_of_text(file: Path) -> Look:
+    if re.fullmatch(r"assign[a-z]*\d+\.txt", file.name):
+        return named(f"{file.name} has a name of OR-Library's")
+    if has_square_costs(file):
+        return shaped(f"{file.name} holds a number n and n x n more")
+    return weak(f"{file.name} holds digits alone")
 
 
 def sources_in(path: Path, options: AssignmentPrepareOptions) -> list[Read]:

@@ -19,6 +19,8 @@ from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.graph.graph_set import GraphSet
+from graphmill.graph.unused import tell_unused
+from graphmill.tasks.recognise import Look, named
 
 _NPZ: Final = ("num_nodes", "num_edges", "edge_index", "x", "y")
 _NPZ_MORE: Final = ("edge_attr", "split")
@@ -38,14 +40,18 @@ class Read:
     remarks: tuple[str, ...] = ()
 
 
-def holds_graphs(path: Path) -> bool:
-    """Whether a file or folder is a set of graphs by its look."""
+def holds_graphs(path: Path) -> Look | None:
+    """What says that a file or folder is a set of graphs."""
     if path.is_dir():
-        return any(path.glob("*_graph_indicator.txt"))
+        found = sorted(each.name for each in path.glob("*_graph_indicator.txt"))
+        return named(f"it has {found[0]}, a name of TUDataset's") if found else None
     if path.suffix == ".zip" and zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            return any(name.endswith("_graph_indicator.txt") for name in archive.namelist())
-    return path.suffix == ".npz" and path.is_file() and set(_NPZ) <= set(npz_keys(path))
+            found = sorted(name for name in archive.namelist() if name.endswith("_graph_indicator.txt"))
+            return named(f"it has {found[0]}, a name of TUDataset's") if found else None
+    if path.suffix == ".npz" and path.is_file() and set(_NPZ) <= set(npz_keys(path)):
+        return named(f"it has the keys {', '.join(_NPZ)}")
+    return None
 
 
 def read_graphs(path: Path) -> Read:
@@ -71,6 +77,7 @@ def read_graphs(path: Path) -> Read:
 
 def _read_npz(path: Path) -> Read:
     arrays = read_npz(path, required=_NPZ, optional=_NPZ_MORE)
+    tell_unused(path.name, set(npz_keys(path)) - {*_NPZ, *_NPZ_MORE})
     whole = ("num_nodes", "num_edges", "edge_index", "y")
     for name in whole:
         if arrays[name].dtype.kind not in "iu":
@@ -93,6 +100,8 @@ def _read_tu(path: Path, names: list[str], read: Callable[[str], bytes]) -> Read
             f"{path} holds {len(indicators)} files *_graph_indicator.txt", fix="give the folder of one TUDataset"
         )
     stem = indicators[0].removesuffix("_graph_indicator.txt")
+    own = (f"{stem}_", "README", "readme")
+    tell_unused(str(path), [name for name in names if name.endswith(".txt") and not name.startswith(own)])
     tables: dict[str, NDArray[Any]] = {}
     for name in names:
         key = name.removeprefix(f"{stem}_").removesuffix(".txt")

@@ -3,6 +3,7 @@
 import gzip
 import io
 import itertools
+import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -20,9 +21,11 @@ from graphmill.base.json_text import parse_json
 from graphmill.tasks.intrusion.decode import hex_bytes
 from graphmill.tasks.intrusion.frames import EXTENDED, LATE, Frames, Problems, joined
 from graphmill.tasks.intrusion.layouts import LAYOUTS, Layout
-from graphmill.tasks.intrusion.lines import BLOCK_BYTES, MAX_LINE, Fields, Lines, read_lines
+from graphmill.tasks.intrusion.lines import BLOCK_BYTES, Fields, Lines, read_lines
 
-_HEADER: Final = "timestamp,arbitration_id,data_field,attack"
+_TIME_NAMES: Final = frozenset({"timestamp", "time", "time_stamp", "abs_time", "t"})
+_ID_NAMES: Final = frozenset({"arbitration_id", "can_id", "canid", "id", "identifier", "id_hex"})
+_LOOKED_AT_BYTES: Final = 2**14
 _TRIED: Final = 200  # lines from which the layout is told
 _UNREADABLE: Final = (OSError, EOFError, zlib.error)
 _THREADS: Final = 2
@@ -179,16 +182,29 @@ def _parsed(
             yield under_way.popleft().result()
 
 
-def looks_like_capture(path: Path) -> bool:
-    """Whether the first line is a header of can-train-and-test, or a frame of any layout."""
+def capture_look(path: Path) -> tuple[str, bool] | None:
+    """What says that the file is a capture, and whether that is sure; None: nothing does.
+
+    A header that names an id, or a frame on one of the first lines. A row of decimal numbers may be a frame, too.
+    """
     try:
         with _opened(path) as file:  # which may be torn further on
-            lines = next(read_lines(io.BytesIO(file.readline(2 * MAX_LINE))), None)
+            lines = next(read_lines(io.BytesIO(file.read(_LOOKED_AT_BYTES))), None)
     except UserError:
-        return False
+        return None
     if lines is None:
-        return False
-    return _is_header(lines) or any(len(parse(lines[:1], Problems())[0]) for parse in LAYOUTS.values())
+        return None
+    if _is_header(lines):
+        return "its header names the id of a frame", True
+    head = lines[:_TRIED]
+    found = {name: parse(head, Problems())[1] for name, parse in LAYOUTS.items()}
+    best = max(found, key=lambda name: len(found[name]))
+    if not len(found[best]):
+        return ("its first line is what candump shows on a screen", True) if _is_screen(lines) else None
+    frames = head[np.isin(head.numbers, found[best])]
+    text = b" ".join(head.data[begin:end].tobytes() for begin, end in zip(frames.begins, frames.ends, strict=True))
+    is_sure = best == "candump" or bool(re.search(rb"[A-Fa-fRT]", text))
+    return f"its first lines are frames of the layout {best}" + ("" if is_sure else ", or rows of numbers"), is_sure
 
 
 def layout_of(path: Path) -> str:
@@ -209,6 +225,11 @@ def _told(blocks: Iterator[Lines], source: str) -> tuple[str, Iterator[Lines]]:
             return best, itertools.chain(held, blocks)
         if lines.numbers[-1] >= _TRIED:
             break
+    if held and _is_screen(held[0]):
+        raise UserError(
+            f"{source} is in the format that candump shows on a screen, which is not read",
+            fix="record it with candump -L CHANNEL, or candump -l: (time) channel id#bytes",
+        )
     if sum(len(lines) for lines in held) <= sum(_is_header(lines) for lines in held[:1]):
         raise UserError(f"{source} holds no frame: there is no line in it, but perhaps a header", fix=_A_CAPTURE)
     raise UserError(
@@ -259,8 +280,16 @@ def _labelled(frames: Frames, attack: Attack, first_time: float) -> Frames:
 
 
 def _is_header(lines: Lines) -> bool:
+    """Whether the first line has names of columns: one of a time, and one of an id."""
     first = lines.data[lines.begins[0] : lines.ends[0]].tobytes().removeprefix(b"\xef\xbb\xbf")
-    return first.decode("latin-1").strip().lower().replace(" ", "_") == _HEADER
+    words = re.split(r"[,;\t]", first.decode("latin-1").strip().lower().replace(" ", "_"))
+    return not _TIME_NAMES.isdisjoint(words) and not _ID_NAMES.isdisjoint(words)
+
+
+def _is_screen(lines: Lines) -> bool:
+    """Whether the first line is of candump without -l or -L: channel, id, [length], bytes, perhaps a time before."""
+    first = lines.data[lines.begins[0] : lines.ends[0]].tobytes()
+    return bool(re.search(rb"\s[0-9A-Fa-f]{3,8}\s+\[\d{1,2}\](\s|$)", first))
 
 
 @contextmanager

@@ -62,6 +62,7 @@ class Problems:
 
     counts: dict[str, int] = field(default_factory=dict)
     first_lines: dict[str, int] = field(default_factory=dict)
+    lost_attacks: int = 0  # of the lines that gave no frame, those that are labelled as attacks
 
     def add(self, kind: str, lines: NDArray[np.int64]) -> None:
         """Note the line numbers (from 1, rising) that have the problem `kind`."""
@@ -69,11 +70,16 @@ class Problems:
             self.counts[kind] = self.counts.get(kind, 0) + len(lines)
             self.first_lines.setdefault(kind, int(lines[0]))
 
+    def add_lost_attacks(self, label: NDArray[np.int8], is_good: NDArray[np.bool_]) -> None:
+        """Count the lines that are labelled as attacks and give no frame."""
+        self.lost_attacks += int(((label == 1) & ~is_good).sum())
+
     def include(self, later: "Problems") -> None:
         """Note those of lines behind all that are noted."""
         for kind, count in later.counts.items():
             self.counts[kind] = self.counts.get(kind, 0) + count
             self.first_lines.setdefault(kind, later.first_lines[kind])
+        self.lost_attacks += later.lost_attacks
 
     @property
     def num_lines(self) -> int:

@@ -15,6 +15,7 @@ Layout = Callable[[Lines, Problems], tuple[Frames, NDArray[np.int64]]]
 
 STANDARD_IDS: Final = 2**11
 EXTENDED_IDS: Final = 2**29
+_MOST_BYTES: Final = 8
 _ERROR_FRAMES: Final = np.uint32(1 << 29)  # CAN_ERR_FLAG of SocketCAN
 
 
@@ -52,35 +53,39 @@ def csv(lines: Lines, problems: Problems) -> tuple[Frames, NDArray[np.int64]]:
     """`timestamp,arbitration_id,data_field,attack` of can-train-and-test and of HCRL's later sets.
 
     An id has one to eight hexadecimal digits; 29 bits are meant by eight digits, or by a value above 7FF. An empty
-    payload is a bad row: neither set has remote frames, and a row that lost its payload looks like that.
+    payload is a frame of no bytes, which is legal, and an attack in can-train-and-test.
     """
     cut = split(_plain(lines, problems), b",")
     cut = _of_fields(cut, cut.num_fields == 4, problems)
     sieve = _Sieve(cut.lines, problems)
     time = _time(cut.field(0), sieve)
     ids = _csv_ids(cut.field(1), sieve)
-    data = cut.field(2)
-    sieve.keep(data.lengths > 0, "empty payload")
-    payload, length = _payload(data, sieve)
+    payload, length = _payload(cut.field(2), sieve)
     attack = cut.field(3)
     label = (attack.left(1)[:, 0] == ord("1")).astype(np.int8)
     sieve.keep(attack.equals("0") | attack.equals("1"), "attack is neither 0 nor 1")
+    problems.add_lost_attacks(label, sieve.is_good)
     return _good(Frames(time, ids, payload, length, label), sieve)
 
 
 def car_hacking(lines: Lines, problems: Problems) -> tuple[Frames, NDArray[np.int64]]:
-    """`timestamp,id,dlc,b0,…,flag` of HCRL's Car-Hacking: `dlc` bytes; flag R (regular), T (injected)."""
+    """`timestamp,id,dlc,b0,…,flag` of HCRL's Car-Hacking: `dlc` bytes; flag R (regular), T (injected).
+
+    Programs for tables fill short rows with empty cells, behind the bytes or behind the flag: they are passed over.
+    """
     cut = split(_plain(lines, problems), b",")
     cut = _of_fields(cut, (cut.num_fields >= 4) & (cut.num_fields <= 12), problems)
     sieve = _Sieve(cut.lines, problems)
     time = _time(cut.field(0), sieve)
     ids = _csv_ids(cut.field(1), sieve)
-    length = cut.num_fields - 4
+    last = _last_filled(cut)
+    length = _filled(cut, last - 3, cut.field(2))
     _stated_length(cut.field(2), length, sieve)
     payload = _separate_bytes(cut, 3, length, sieve)
-    flag = cut.field(cut.num_fields - 1)
+    flag = cut.field(last)
     label = flag.equals("T").astype(np.int8)
     sieve.keep(flag.equals("R") | flag.equals("T"), "flag is neither R nor T")
+    problems.add_lost_attacks(label, sieve.is_good)
     return _good(Frames(time, ids, payload, length.astype(np.uint8), label), sieve)
 
 
@@ -100,7 +105,9 @@ def crysys(lines: Lines, problems: Problems) -> tuple[Frames, NDArray[np.int64]]
 
 
 def candump(lines: Lines, problems: Problems) -> tuple[Frames, NDArray[np.int64]]:
-    """`(1436509052.249713) vcan0 044#2A366C2B` of `candump -l`, perhaps with a direction after it; no labels.
+    """`(1436509052.249713) vcan0 044#2A366C2B` of `candump -l`, perhaps with a direction after it, R or T, or a label.
+
+    A last field of 0 or 1 is the label, as CAN-MIRGU has it; one that is neither a label nor a direction is a problem.
 
     Three digits are an 11-bit id, eight a 29-bit one. Remote frames, error frames and CAN FD are noted, not read.
     """
@@ -118,10 +125,34 @@ def candump(lines: Lines, problems: Problems) -> tuple[Frames, NDArray[np.int64]
     ids = _candump_ids(cut.field(2), sieve)
     sieve.keep(third.left(1)[:, 0] != ord("R"), "remote frame")
     payload, length = _payload(third, sieve)
-    return _good(Frames(time, ids, payload, length, _unlabelled(len(time))), sieve)
+    last = cut.field(cut.num_fields - 1)
+    label = _unlabelled(len(time))
+    label[five & last.equals("0")], label[five & last.equals("1")] = 0, 1
+    is_direction = np.isin(last.left(1)[:, 0], np.frombuffer(b"RTrt", np.uint8)) & (last.lengths <= 2)
+    sieve.keep(~five | (label != NO_LABEL) | is_direction, "a last field that is no direction (R, T) and no label")
+    problems.add_lost_attacks(label, sieve.is_good)
+    return _good(Frames(time, ids, payload, length, label), sieve)
 
 
 LAYOUTS: Final[Mapping[str, Layout]] = {"csv": csv, "car-hacking": car_hacking, "candump": candump, "crysys": crysys}
+
+
+def _last_filled(cut: SplitLines) -> NDArray[np.int64]:
+    """The number of the last field of each line that is not empty."""
+    last = cut.num_fields - 1
+    for _ in range(_MOST_BYTES):
+        last = last - ((last > 3) & (cut.field(last).lengths == 0))
+    return last
+
+
+def _filled(cut: SplitLines, cells: NDArray[np.int64], stated: Fields) -> NDArray[np.int64]:
+    """Cells of bytes [num_lines]: those up to `stated`, where all behind them are empty; else all `cells`."""
+    length = np.where(stated.lengths == 1, stated.left(1)[:, 0].astype(np.int64) - ord("0"), cells)
+    is_padded = (length >= 0) & (length <= cells)
+    for place in range(_MOST_BYTES):
+        rows = (cells > place) & (place >= length)
+        is_padded[rows] &= cut[rows].field(3 + place).lengths == 0
+    return np.where(is_padded, length, cells)
 
 
 def _is_candump(cut: SplitLines) -> Mask:

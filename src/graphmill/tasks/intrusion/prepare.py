@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.spec.kinds.intrusion import CapturePrepareOptions
-from graphmill.tasks.intrusion.captures import Attack, looks_like_capture, read_capture, road_attacks
+from graphmill.tasks.intrusion.bad_lines import refuse_bad_lines
+from graphmill.tasks.intrusion.captures import Attack, capture_look, read_capture, road_attacks
 from graphmill.tasks.intrusion.frames import NO_LABEL, Frames
 from graphmill.tasks.intrusion.generate import captures as generated
 from graphmill.tasks.intrusion.road import holds_frames, read_npz
 from graphmill.tasks.intrusion.splits import fingerprint
 from graphmill.tasks.intrusion.store import CaptureFacts, CaptureStore, Windows, write_windows
 from graphmill.tasks.intrusion.windows import Leftover, WindowGraphs, graphs_of, joined_graphs
+from graphmill.tasks.recognise import Look, best_of, named, shaped, weak
 from graphmill.tasks.stores import Preparation, store_path
 
 _log = logging.getLogger(__name__)
@@ -54,10 +56,21 @@ def prepare_asked(asked: Preparation) -> CaptureStore:
     return write_windows(_windows(frames, stored, source, options, synthetic=is_generated), path)
 
 
-def holds_captures(path: Path) -> bool:
-    """Whether a file, or one of the first files in a folder that could be one, is a capture by its look."""
-    files = _files(path)[:_LOOKED_AT]
-    return any(holds_frames(file) if file.suffix == ".npz" else looks_like_capture(file) for file in files)
+def holds_captures(path: Path) -> Look | None:
+    """What the first files that could be one say of whether it is a capture, or a folder of them."""
+    if (path / _ROAD).is_file():
+        return named(f"it has {_ROAD}, a name of ROAD's")
+    return best_of([_look_of(file) for file in _files(path)[:_LOOKED_AT]])
+
+
+def _look_of(file: Path) -> Look | None:
+    if file.suffix == ".npz":
+        return shaped(f"{file.name} has the keys of frames") if holds_frames(file) else None
+    why = capture_look(file)
+    if why is None:
+        return None
+    reason, is_sure = why
+    return (shaped if is_sure else weak)(f"{file.name}: {reason}")
 
 
 def _refuse_misfits(asked: Preparation, options: CapturePrepareOptions, *, is_generated: bool) -> None:
@@ -103,6 +116,7 @@ def _frames_of(file: Path, options: CapturePrepareOptions) -> tuple[Frames, str]
                 fix="leave the capture out, or set -o unlabelled=benign",
             )
     frames, problems = read_capture(file, options.layout, attack)
+    refuse_bad_lines(file, len(frames), problems, options)
     return frames, str(problems)
 
 

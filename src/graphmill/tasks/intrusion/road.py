@@ -1,5 +1,6 @@
 """Captures of ROAD as arrays: `can_id` [n], `data` [n, 8], `label` [n] in a .npz file, and perhaps `time` [n]."""
 
+import logging
 import zipfile
 from pathlib import Path
 from typing import Final
@@ -7,8 +8,10 @@ from typing import Final
 import numpy as np
 
 from graphmill.base.errors import UserError
+from graphmill.graph.unused import tell_unused
 from graphmill.tasks.intrusion.frames import EXTENDED, Frames
 
+_log = logging.getLogger(__name__)
 _NEEDED: Final = ("can_id", "data", "label")
 _SHORT_IDS: Final = 0x800  # from here on an id has 29 bits
 _LONG_IDS: Final = 1 << 29
@@ -31,6 +34,9 @@ def read_npz(path: Path) -> Frames:
         raise UserError(f"{path} cannot be read: {error}", fix=f"give an archive of {', '.join(_NEEDED)}") from error
     if missing := [name for name in _NEEDED if name not in arrays]:
         raise UserError(f"{path} lacks {', '.join(missing)}", fix=f"give an archive of {', '.join(_NEEDED)}")
+    tell_unused(path.name, set(arrays) - {*_NEEDED, "time"})
+    if "time" not in arrays:
+        _log.info(f"{path.name} has no key time: latencies, alarms an hour and gaps between frames are not known")
     ids, data, label = (arrays[name] for name in _NEEDED)
     number = len(ids)
     time = arrays.get("time", np.full(number, np.nan))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphmill.base.errors import UserError
+from graphmill.graph.archive import npz_keys
 from graphmill.graph.features import sparse
 from graphmill.tasks.node_classification.debian import DebianPackages, build_from_package_lists, read_compact
 from graphmill.tasks.node_classification.known import OTHER_LAYOUTS, known
@@ -18,6 +19,7 @@ from graphmill.tasks.node_classification.sources.generate import generate
 from graphmill.tasks.node_classification.sources.npz import is_graph_npz, read_npz_graph
 from graphmill.tasks.node_classification.sources.pyg import read_pyg_dataset
 from graphmill.tasks.node_classification.sources.tables import SUFFIXES
+from graphmill.tasks.recognise import Look, named, shaped
 
 _SHCHUR_FILES = {
     "amazon/photo": "amazon_electronics_photo.npz",
@@ -64,6 +66,19 @@ def read_raw(request: Request) -> LabelledGraph:
         case _:
             raw = _read_own(request)
     return raw
+
+
+def holds_graph(path: Path) -> Look | None:
+    """What says that a file or folder is one graph: its keys, or its tables."""
+    if path.is_dir():
+        stems = ("nodes", "edges")
+        tables = [[each.name for each in path.glob(f"{stem}.*") if each.name.endswith(SUFFIXES)] for stem in stems]
+        if all(tables):
+            return named(f"it has {tables[0][0]} and {tables[1][0]}")
+        return shaped(f"it has {tables[1][0]}") if tables[1] else None
+    if path.suffix != ".npz" or not path.is_file() or "edge_index" not in npz_keys(path):
+        return None
+    return shaped("it has the key edge_index")
 
 
 def _check(request: Request) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
+from graphmill.graph.unused import tell_unused
 
 _log = logging.getLogger(__name__)
 
@@ -22,6 +23,7 @@ DATA: Final = "data.dat"
 _FIRST_MONDAY: Final = 4 * 86_400  # 1970-01-05
 _MAX_BYTES: Final = 2**24
 _KEYS: Final = ("shape", "frequency (minutes)", "feature_description")
+_CLOCK: Final = ("time of day", "day of week", "day of month", "day of year")
 _FIX: Final = (
     f'{NAME} says {{"shape": [num_steps, num_sensors, num_channels], "frequency (minutes)": 5, "feature_description":'
     ' ["traffic speed", "time of day", "day of week"]}; BasicTS writes it'
@@ -47,6 +49,7 @@ def read_basicts(folder: Path) -> BasicTs:
         f"{folder / DATA} has no dates: its rows are dated from {np.datetime64(first, 's')}, and only weekday and time"
         " of day are of the data"
     )
+    tell_unused(folder.name, [name for name in channels[1:] if name not in _CLOCK])
     timestamps = first + interval_s * np.arange(shape[0], dtype=np.int64)
     ids = tuple(str(number) for number in range(shape[1]))
     return BasicTs(np.array(values[:, :, 0]), timestamps, ids, f"BasicTS {folder.name}/{DATA}, dates made up")

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.tasks.traffic.series import Series
+from graphmill.tasks.traffic.measured import Series
 from graphmill.tasks.traffic.store import RawTraffic
 
 _FIRST_MONDAY = 345_600  # 1970-01-05 00:00

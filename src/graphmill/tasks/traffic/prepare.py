@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 GENERATED = "synthetic/traffic"
 _OF_GENERATOR = ("num_sensors", "num_steps", "interval_s", "missing_share", "seed")
-_OF_FILES = ("adjacency", "unit", "missing", "interval_s")
+_OF_FILES = ("adjacency", "unit", "missing", "interval_s", "start")
 
 
 def prepare_asked(asked: Preparation) -> TrafficStore:
@@ -75,4 +75,5 @@ def _reading(name: str, given: Mapping[str, Any]) -> Reading:
         unit=given.get("unit", UNITS.get(name, "")),
         missing=given.get("missing", "zeros"),
         interval_s=given.get("interval_s"),
+        start=given.get("start"),
     )

@@ -9,15 +9,18 @@ import numpy as np
 
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys
+from graphmill.graph.unused import tell_unused
 from graphmill.spec.kinds.traffic import MissingReadings
+from graphmill.tasks.recognise import Certainty, Look, best_of, named, shaped, weak
 from graphmill.tasks.traffic.adjacency import LAYOUTS, adjacency_for, read_adjacency
 from graphmill.tasks.traffic.basicts import NAME as BASICTS
-from graphmill.tasks.traffic.series import Series, read_series
+from graphmill.tasks.traffic.look import holds_frame, look_of_table
+from graphmill.tasks.traffic.measured import Series
+from graphmill.tasks.traffic.series import read_series
 from graphmill.tasks.traffic.store import RawTraffic
 
 _log = logging.getLogger(__name__)
-_TIMES: Final = ("time", "timestamp", "date", "datetime")
-_LONG: Final = 2**16  # bytes of a header that are looked at
+_LOOKED_AT: Final = 20  # files of a folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class Reading:
     unit: str = ""  # of the readings; "": not said
     missing: MissingReadings = "zeros"
     interval_s: int | None = None  # times are moved to the nearest step of so many seconds; None: they are left alone
+    start: str | None = None  # the time of the first row of a table without times
 
 
 def read_traffic(name: str, path: Path, how: Reading) -> RawTraffic:
@@ -36,11 +40,13 @@ def read_traffic(name: str, path: Path, how: Reading) -> RawTraffic:
         raise UserError(f"{path} does not exist", fix="give a path that does with --from")
     what = f"file of readings (.h5, .npz, .csv, or {BASICTS})"
     series_path = path if path.is_file() else _one(path, _series_files(path), what)
-    series = read_series(series_path, how.missing, interval_s=how.interval_s)
+    series = read_series(series_path, how.missing, interval_s=how.interval_s, start=how.start)
     _say_what_is_missing(series)
     if not how.unit:
         _log.info("the unit of the readings is not said, and errors will have none: --unit names it")
     graph_path = how.adjacency or _graph_of(path, series_path)
+    if how.adjacency is not None and series_path.suffix == ".npz" and "adj" in npz_keys(series_path):
+        tell_unused(series_path.name, ["adj"])
     if graph_path is None:
         _log.info("no graph is given: models that need one cannot be trained on this; --adjacency PATH gives one")
         matrix, graph = np.zeros((len(series.sensor_ids),) * 2, dtype=np.float32), "none"
@@ -54,25 +60,34 @@ def read_traffic(name: str, path: Path, how: Reading) -> RawTraffic:
 
 def _say_what_is_missing(series: Series) -> None:
     share = (series.num_zero + series.num_nan) / series.values.size
-    counts = f"{series.num_zero:,} zeros and {series.num_nan:,} NaNs or empty cells ({share:.1%} of the readings)"
-    if series.num_zero:
+    what = "zeros" if isinstance(series.missing, str) else f"readings of {series.missing:g}"
+    counts = f"{series.num_zero:,} {what} and {series.num_nan:,} NaNs or empty cells ({share:.1%} of the readings)"
+    if series.num_zero and series.missing == "zeros":
         _log.info(
             f"{counts} count as missing, as -o missing=zeros says, the default; if 0 is a true reading: -o missing=nan"
         )
-    elif series.num_nan:
+    elif series.num_nan or series.num_zero:
         _log.info(f"{counts} count as missing, as -o missing={series.missing} says")
 
 
-def holds_readings(path: Path) -> bool:
-    """Whether a file or folder is a series by its look: pandas HDF, an .npz with readings and their times, a table
-    whose first column is called a time, BasicTS.
+def holds_readings(path: Path) -> Look | None:
+    """What says that a file or folder is a series: BasicTS, pandas' HDF, an .npz with readings and their times, a table
+    whose first column is a time and whose others are numbers.
     """
-    if path.suffix in (".h5", ".hdf5") or path.name == BASICTS or (path / BASICTS).is_file():
-        return True
+    if path.name == BASICTS or (path / BASICTS).is_file():
+        return named(f"it has {BASICTS}, a name of BasicTS's")
+    if path.is_dir():
+        files = [*path.glob("*.h5"), *path.glob("*.hdf5"), *path.glob("*.npz"), *path.glob("*.csv")]
+        looks = [holds_readings(file) for file in sorted(files)[:_LOOKED_AT]]
+        return best_of([look for look in looks if look is None or look.certainty > Certainty.WEAK])
+    if path.suffix in (".h5", ".hdf5"):
+        is_frame = holds_frame(path)
+        return shaped(f"{path.name} has a DataFrame of pandas") if is_frame else weak(f"{path.name} is called HDF5")
     if path.suffix == ".csv" and path.is_file():
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.readline(_LONG).partition(",")[0].strip(' "\ufeff\n').lower() in _TIMES
-    return path.suffix == ".npz" and path.is_file() and {"values", "timestamps"} <= set(npz_keys(path))
+        return look_of_table(path)
+    if path.suffix == ".npz" and path.is_file() and {"values", "timestamps"} <= set(npz_keys(path)):
+        return shaped(f"{path.name} has the keys values and timestamps")
+    return None
 
 
 def _series_files(folder: Path) -> list[Path]:

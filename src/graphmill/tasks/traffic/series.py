@@ -6,7 +6,7 @@ without a zone, in seconds since 1970.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,40 +17,42 @@ from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.graph.csv_header import csv_header
+from graphmill.graph.unused import tell_unused
 from graphmill.spec.kinds.traffic import MissingReadings
+from graphmill.tasks.traffic.bare import is_bare, read_bare
 from graphmill.tasks.traffic.basicts import NAME as BASICTS
 from graphmill.tasks.traffic.basicts import read_basicts
 from graphmill.tasks.traffic.clock import check_regular, check_rising, on_grid, seconds_of
+from graphmill.tasks.traffic.look import separator_of_table
+from graphmill.tasks.traffic.measured import Series
 
 _ROWS_AT_A_TIME = 2048  # of a wide file: the copy in another number format stays small compared to the whole
+_OFTEN = 3  # times that a single value below 0 must occur to be a code
 _UNITS_PER_S = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 CSV_LAYOUT = "a first column of times (2012-03-01 00:05:00, or seconds since 1970), then one column per sensor id"
 NPZ_LAYOUT = "values [num_steps, num_sensors], timestamps [num_steps] and sensor_ids [num_sensors]"
 FILES = "an .h5, .npz or .csv file of readings, or BasicTS's desc.json with data.dat beside it"
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Readings of all sensors at all steps."""
+def read_series(
+    path: Path, missing: MissingReadings = "zeros", *, interval_s: int | None = None, start: str | None = None
+) -> Series:
+    """Read and check the file by its ending. `interval_s`: times are moved to the nearest step of so many seconds.
 
-    values: NDArray[np.float32]  # [num_steps, num_sensors]; NaN: missing
-    timestamps: NDArray[np.int64]  # [num_steps] seconds, rising
-    sensor_ids: tuple[str, ...]  # [num_sensors]
-    source: str
-    missing: MissingReadings = "nan"  # what was read as missing
-    num_zero: int = 0  # zeros that were read as missing
-    num_nan: int = 0  # NaNs, empty cells among them, that were read as missing
-
-
-def read_series(path: Path, missing: MissingReadings = "zeros", *, interval_s: int | None = None) -> Series:
-    """Read and check the file by its ending. `interval_s`: times are moved to the nearest step of so many seconds."""
+    `start`: the time of the first row of a table without header and times, whose rows are `interval_s` apart.
+    """
     readers: dict[str, Callable[[Path], Series]]
     readers = {".h5": _read_hdf, ".hdf5": _read_hdf, ".npz": _read_npz, ".csv": _read_csv, ".json": _read_basicts}
     if not path.is_file():
         raise UserError(f"{path} is not a file", fix=f"give {FILES}")
     if path.suffix not in readers or (path.suffix == ".json" and path.name != BASICTS):
         raise UserError(f"{path} is in no layout that is read here", fix=f"give {FILES}")
-    series = readers[path.suffix](path)
+    if path.suffix == ".csv" and is_bare(path):
+        series = read_bare(path, start, interval_s)
+    elif start is not None:
+        raise UserError(f"{path} has times, and start={start} is of a table without", fix="leave -o start out")
+    else:
+        series = readers[path.suffix](path)
     _check_shape(series, path)
     check_rising(series.timestamps, path)
     if interval_s is not None:
@@ -74,12 +76,17 @@ def _check_shape(series: Series, path: Path) -> None:
 def _with_missing(series: Series, missing: MissingReadings, path: Path) -> Series:
     """Its values checked, and NaN wherever `missing` says that a reading is missing; in place."""
     ids, num_zero, num_nan = series.sensor_ids, 0, 0
+    if isinstance(missing, str):
+        _refuse_code(series.values, missing, path)
     has_reading = np.zeros(len(ids), dtype=bool)
     for begin in range(0, len(series.values), _ROWS_AT_A_TIME):
         rows = series.values[begin : begin + _ROWS_AT_A_TIME]
         _check_readings(rows, begin, missing, ids, path)
         num_nan += int(np.count_nonzero(np.isnan(rows)))
-        if missing == "zeros":
+        if not isinstance(missing, str):
+            num_zero += int(np.count_nonzero(rows == np.float32(missing)))
+            rows[rows == np.float32(missing)] = np.nan
+        elif missing == "zeros":
             num_zero += int(np.count_nonzero(rows == 0))
             rows[rows == 0] = np.nan
         has_reading |= (~np.isnan(rows)).any(axis=0)
@@ -91,6 +98,18 @@ def _with_missing(series: Series, missing: MissingReadings, path: Path) -> Serie
             fix=f"drop their columns, and their rows and columns of the adjacency{zeros}",
         )
     return replace(series, missing=missing, num_zero=num_zero, num_nan=num_nan)
+
+
+def _refuse_code(values: NDArray[np.float32], missing: str, path: Path) -> None:
+    """`UserError` if the only value below 0 occurs again and again: that is a code for a missing reading."""
+    below, counts = np.unique(values[values < 0], return_counts=True)
+    if len(below) == 1 and counts[0] >= _OFTEN:
+        code = f"{float(below[0]):g}"
+        raise UserError(
+            f"{path}: one value below 0, {code}, occurs {counts[0]:,} times, as a code of missing readings does"
+            f" (missing={missing} takes it for a reading)",
+            fix=f"-o missing={code}, or write NaN where a reading is missing and another value where it is not",
+        )
 
 
 def _check_readings(
@@ -133,6 +152,7 @@ def _read_hdf(path: Path) -> Series:
             block = frame["block0_values"]
             ids = tuple(_text(name) for name in frame["block0_items"][:])
             timestamps = _hdf_times(frame["axis1"], path)
+            tell_unused(path.name, [key for key in file if file[key] != frame])
             if block.ndim != 2 or block.dtype.kind not in "iuf":
                 raise UserError(f"{path}: block0_values is {block.dtype} {list(block.shape)}", fix=_HDF_FIX)
             values = _as_float32(block, block.shape)
@@ -161,6 +181,11 @@ def _only_frame(file: Any, path: Path) -> Any:  # noqa: ANN401  # h5py is untype
 def _hdf_times(axis: Any, path: Path) -> NDArray[np.int64]:  # noqa: ANN401
     kind = _text(axis.attrs.get("kind", b""))
     unit = kind.removeprefix("datetime64").strip("[]") or "ns"
+    if zone := _text(axis.attrs.get("tz", b"")):
+        raise UserError(
+            f"{path}: its times have a zone ({zone}), and readings follow the local day",
+            fix="write them in local time without a zone: df.index = df.index.tz_localize(None)",
+        )
     if not kind.startswith("datetime64") or unit not in _UNITS_PER_S or axis.dtype != np.int64:
         raise UserError(f"{path}: the rows are indexed by {kind or axis.dtype}, not by time", fix=_HDF_FIX)
     times: NDArray[np.int64] = axis[:] // _UNITS_PER_S[unit]
@@ -175,6 +200,7 @@ def _read_npz(path: Path) -> Series:
     keys = npz_keys(path)
     ids_key = "node_ids" if "node_ids" in keys and "sensor_ids" not in keys else "sensor_ids"
     arrays = read_npz(path, required=("values", "timestamps", ids_key))
+    tell_unused(path.name, set(keys) - {*arrays, "adj"})
     values, times, ids = arrays["values"], arrays["timestamps"], arrays[ids_key]
     if values.ndim != 2 or values.dtype.kind not in "iuf":
         raise UserError(f"{path}, key values: {values.dtype} {list(values.shape)}", fix=f"give {NPZ_LAYOUT}")
@@ -196,8 +222,15 @@ def _read_csv(path: Path) -> Series:
     import polars as pl
 
     try:
-        csv_header(path)
-        table = pl.read_csv(path, infer_schema_length=None, null_values=["", "NaN", "nan", "NA"])
+        separator, comma = separator_of_table(path)
+        csv_header(path, separator=separator)
+        table = pl.read_csv(
+            path,
+            separator=separator,
+            decimal_comma=comma,
+            infer_schema_length=None,
+            null_values=["", "NaN", "nan", "NA"],
+        )
     except (pl.exceptions.PolarsError, *UNREADABLE) as error:
         raise UserError(f"{path} cannot be read as CSV: {_first_line(error)}", fix=f"give {CSV_LAYOUT}") from error
     if table.width < 2 or table.height == 0:

@@ -23,7 +23,7 @@ from graphmill.spec.kinds.traffic import (
     split_counts,
 )
 from graphmill.tasks.traffic.clock import interval_of, longest_run
-from graphmill.tasks.traffic.series import Series
+from graphmill.tasks.traffic.measured import Series
 
 _ROWS_AT_A_TIME = 4096
 

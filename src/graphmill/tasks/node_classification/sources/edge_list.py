@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.graph.features import DenseFeatures
+from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.edge_columns import edge_columns
 from graphmill.tasks.node_classification.sources.npz import integer_labels
@@ -31,7 +32,6 @@ from graphmill.tasks.node_classification.sources.tables import (
     read_table,
     row_name,
 )
-from graphmill.tasks.node_classification.sources.unused import tell_unused
 
 _log = logging.getLogger(__name__)
 

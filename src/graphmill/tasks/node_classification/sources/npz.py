@@ -17,6 +17,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.features import Features, SparseFeatures, csr_problem, dense, sparse
 from graphmill.graph.splits import SPLIT_CODES, SplitName
+from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources import npz_types
 from graphmill.tasks.node_classification.sources.edge_columns import edge_columns
@@ -26,7 +27,6 @@ from graphmill.tasks.node_classification.sources.splits import (
     split_from_masks,
     split_from_names,
 )
-from graphmill.tasks.node_classification.sources.unused import tell_unused
 
 _MASKS: dict[str, SplitName] = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
 _CSR = ("x_data", "x_indices", "x_indptr", "x_shape")

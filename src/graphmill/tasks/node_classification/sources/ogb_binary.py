@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import map_npz, npz_keys, read_npz
 from graphmill.graph.features import dense
+from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.ogb import read_split, split_folder
-from graphmill.tasks.node_classification.sources.unused import tell_unused
 
 DATA: Final = "raw/data.npz"
 LABELS: Final = "raw/node-label.npz"

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.graph.splits import SplitName
+from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.edge_columns import edge_columns
 from graphmill.tasks.node_classification.sources.hetero import from_hetero
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import first_columns, random_split, split_from_masks
 from graphmill.tasks.node_classification.sources.tensors import as_numpy, edge_index_of, features_of, required
-from graphmill.tasks.node_classification.sources.unused import tell_unused
 
 PREFIX = "pyg/"
 _NOT_READ = ("edge_type", "pos")  # of what is usual in PyG

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.archive import read_npz
+from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures, dense
+from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.npz import class_names_of, csr_features, integer_labels
 from graphmill.tasks.node_classification.sources.splits import random_split
@@ -27,6 +28,7 @@ def read_shchur(path: Path, name: str, *, split_seed: int) -> LabelledGraph:
     """
     matrices = [f"{matrix}_{part}" for matrix in ("adj", "attr") for part in ("data", "indices", "indptr", "shape")]
     arrays = read_npz(path, required=(*matrices, "labels"), optional=("class_names",))
+    tell_unused(path.name, set(npz_keys(path)) - {*arrays})
     adjacency = _csr(arrays, "adj", path)
     sources = np.repeat(np.arange(adjacency.num_nodes), np.diff(adjacency.indptr))
     edges = np.stack([sources, adjacency.indices])
@@ -55,6 +57,7 @@ def read_reddit(folder: Path, name: str) -> LabelledGraph:
     """Reddit (Hamilton et al. 2017) in PyG's raw layout: `reddit_data.npz` and `reddit_graph.npz`."""
     data_path, graph_path = (folder / file for file in REDDIT_FILES)
     data = read_npz(data_path, required=("feature", "label", "node_types"))
+    tell_unused(data_path.name, set(npz_keys(data_path)) - {*data, "node_ids"})
     labels = integer_labels(data["label"], place=f"{data_path}, key label")
     x, types = data["feature"], data["node_types"]
     if x.ndim != 2 or x.dtype.kind != "f":

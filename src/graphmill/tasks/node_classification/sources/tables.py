@@ -15,6 +15,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.graph.csv_header import csv_header
 
+_OTHER_SEPARATORS = (";", "\t", "|", ",")
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
 # polars' Rust core panics on some damaged files; its exception is not an Exception.
@@ -38,9 +39,16 @@ def column_names(path: Path) -> list[str]:
     try:
         if path.suffix == ".parquet":
             return list(pl.read_parquet_schema(path))
-        return csv_header(path, separator=_separator(path))
+        names = csv_header(path, separator=_separator(path))
     except UNREADABLE_TABLE as error:
         raise _unreadable(path, error) from None
+    other = next((each for each in _OTHER_SEPARATORS if len(names) == 1 and each in names[0]), None)
+    if other is not None:
+        raise UserError(
+            f"{path}: the separator is {other!r}, and perhaps the decimal mark a comma",
+            fix=f"save it with {_separator(path)!r} between fields, and points in numbers",
+        )
+    return names
 
 
 def read_table(path: Path, columns: Sequence[str]) -> pl.DataFrame:
