@@ -44,7 +44,9 @@ def append_evaluation(path: Path, epoch: int, name: str, measures: Mapping[str, 
 
 
 def cut_back(folder: RunFolder, num_epochs: int, *, from_the_start: bool) -> None:
-    """Leave the evaluations of the first `num_epochs` epochs: later ones, and that of the test split, are done again.
+    """Leave the evaluations of the first `num_epochs` epochs: later ones, and what comes after them, are done again.
+
+    After the last epoch come that of the test split, and the baselines that are scored at the end.
 
     `from_the_start`: no step is kept, so the evaluation of initial weights (epoch 0) is done again, too.
     """
@@ -52,8 +54,9 @@ def cut_back(folder: RunFolder, num_epochs: int, *, from_the_start: bool) -> Non
     if from_the_start:
         remove_file(path)
         return
-    kept = [row for row in read_evaluations(folder, is_growing=True) if _is_kept(row.epoch, row.set, num_epochs)]
-    write_text(path, _text(kept))
+    known = read_evaluations(folder, is_growing=True)
+    trained = next((place for place, row in enumerate(known) if row.epoch > 0), len(known))
+    write_text(path, _text(row for place, row in enumerate(known) if _is_kept(row, num_epochs, place > trained)))
 
 
 def read_evaluations(folder: RunFolder, *, is_growing: bool = False) -> list[Evaluated]:
@@ -105,8 +108,9 @@ def _of_events(folder: RunFolder) -> list[Evaluated]:
     ]
 
 
-def _is_kept(epoch: int, name: str, num_epochs: int) -> bool:
-    return epoch <= num_epochs and name != AT_THE_END
+def _is_kept(row: Evaluated, num_epochs: int, has_trained: bool) -> bool:
+    is_at_the_end = row.set == AT_THE_END or (has_trained and row.epoch == 0)
+    return row.epoch <= num_epochs and not is_at_the_end
 
 
 def _text(rows: Iterable[Evaluated]) -> str:
