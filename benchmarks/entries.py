@@ -4,6 +4,9 @@ Every entry has the origin of its own, taken when its measurement began (origin.
 different code is an error: their figures stand in one table. Files of before this rule have one "provenance" for the
 whole file, taken at its end. They are listed in before_origins.json, by checksum, with what is known against them, and
 nothing else in that format is accepted: measured again, a file gets entries, and leaves the list.
+
+The code of an entry is that of a commit in this history. Where it is not, exceptions.json says so, why and since when:
+those whose code no commit holds (`code_is_of`: null) are left out of README.
 """
 
 import hashlib
@@ -21,6 +24,8 @@ from origin import Origin, describe
 HERE = Path(__file__).parent
 RESULTS = Path(os.environ.get("GRAPHMILL_BENCHMARK_RESULTS", HERE / "results"))  # tests write elsewhere
 OLD = HERE / "before_origins.json"
+EXCEPTIONS = HERE / "exceptions.json"
+MOST_DAYS = 60  # `measured.py --check` refuses older figures
 ONLY = "all"  # the entry of a file that has one
 AGES = r" \([^()]* when this was written\)"  # what `measured.py --check` does not compare
 
@@ -65,6 +70,67 @@ def problems(results: Path = RESULTS, old: Path = OLD) -> list[str]:
     return found
 
 
+def exceptions() -> dict[str, dict[str, Any]]:
+    """By result: why its code is that of no commit here, and since when that is known."""
+    return json.loads(EXCEPTIONS.read_text()) if EXCEPTIONS.exists() else {}
+
+
+def of_no_commit(results: Path = RESULTS, excepted: Mapping[str, Any] | None = None) -> list[str]:
+    """Entries whose code no commit of this history holds, and exceptions that are none. Nothing of a shallow clone."""
+    if _git("rev-parse", "--is-shallow-repository") != "false":
+        return []
+    known = exceptions() if excepted is None else excepted
+    found: list[str] = []
+    for path in sorted(results.glob("*.json")):
+        entries = json.loads(path.read_text()).get("entries", {})
+        codes = [value["origin"]["code"] for value in entries.values() if value.get("origin")]
+        wrong = sorted({why for code in codes if (why := _no_commit(code))})
+        if wrong and path.stem not in known:
+            what = "; ".join(wrong)
+            found.append(f"{path.name}: {what} → measure again from a commit, or say why in {EXCEPTIONS.name}")
+        elif not wrong and path.stem in known:
+            found.append(f"{EXCEPTIONS.name} lists {path.stem}, whose code is that of a commit → delete its lines")
+    return found
+
+
+def too_old(results: Path = RESULTS, most_days: int = MOST_DAYS) -> list[str]:
+    """Figures that were measured longer ago."""
+    found = []
+    for path in sorted(results.glob("*.json")):
+        stored = json.loads(path.read_text())
+        origins = [value["origin"] for value in stored.get("entries", {}).values() if value.get("origin")]
+        times = [origin["time_utc"] for origin in origins] or [stored["provenance"]["time_utc"]]
+        if (days := max(map(_days_old, times))) > most_days:
+            found.append(f"{path.name}: {days} days old, {most_days} at most → measure again")
+    return found
+
+
+def age(result: Mapping[str, Any]) -> str:
+    """When it was measured, and how old that is: for README."""
+    if "old" in result:
+        return _when(result["old"]["time_utc"], (result["old"]["code"] or {}).get("commit"))
+    first = min(result["origins"].values(), key=lambda origin: origin["time_utc"])
+    return _when(first["time_utc"], first["code"]["commit"])
+
+
+def _no_commit(code: Mapping[str, Any]) -> str | None:
+    if code["commit"] is None:
+        return "no commit is named"
+    command = ["git", "-C", str(HERE), "merge-base", "--is-ancestor", code["commit"], "HEAD"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        return f"commit {code['commit'][:8]} is not in this history"
+    return f"commit {code['commit'][:8]} with changes that are not committed" if code["dirty"] else None
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", "-C", str(HERE), *words], capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _days_old(time_utc: str) -> int:
+    """Days of the calendar, not spans of 24 hours."""
+    return (datetime.now(UTC).date() - datetime.fromisoformat(time_utc).date()).days
+
+
 def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -81,7 +147,9 @@ def read(name: str) -> dict[str, Any] | None:
     entries = stored["entries"]
     results = {entry: value["result"] for entry, value in entries.items()}
     found = results[ONLY] if set(results) == {ONLY} else results
-    return {**found, "origins": {entry: value["origin"] for entry, value in entries.items()}}
+    excepted = exceptions().get(name)
+    beside = {} if excepted is None else {"excepted": excepted}
+    return {**found, "origins": {entry: value["origin"] for entry, value in entries.items()}, **beside}
 
 
 def source(result: Mapping[str, Any], command: str) -> str:
@@ -100,7 +168,9 @@ def source(result: Mapping[str, Any], command: str) -> str:
         )
         lines.setdefault(line, []).append(entry)
     names = {line: f"{', '.join(found)}: " if len(lines) > 1 else "" for line, found in lines.items()}
-    return "\n".join(f"{names[line]}{line}{busy}.\n" for line in lines)
+    excepted = result.get("excepted")
+    known = f" *{excepted['reason'].capitalize()} ({excepted['date']}).*" if excepted else ""
+    return "\n".join(f"{names[line]}{line}{busy}.{known}\n" for line in lines)
 
 
 def _old_source(result: Mapping[str, Any], command: str, busy: str) -> str:
@@ -125,7 +195,7 @@ def _when(time_utc: str, commit: str | None) -> str:
 
     Days of the calendar, not spans of 24 hours: entries of one day share a line at any hour that it is written.
     """
-    days = (datetime.now(UTC).date() - datetime.fromisoformat(time_utc).date()).days
+    days = _days_old(time_utc)
     later = _commits_since(commit) if commit else None
     code = "" if later is None else f", {later} commits to the code later"
     return f"{time_utc[:10]} ({days} days old{code} when this was written)"

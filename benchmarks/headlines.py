@@ -67,8 +67,10 @@ def faults_headline(result: dict[str, Any], over: str) -> tuple[str, str]:
     promised, same = (sum(kind[key] for kind in kinds.values()) for key in ("as_promised", "identical"))
     heard = [kind for name, kind in kinds.items() if not name.endswith("_first")]
     longest = max(kind["over_s"][1] for kind in heard if kind["over_s"])
+    asked = _trials_asked(result) * len(kinds)
+    early = f" ({asked} were asked for; ended early)" if asked > result["num_trials"] else ""
     figure = (
-        f"{promised} of {result['num_trials']} trials of {len(kinds)} kinds as promised, {same} bit-identical"
+        f"{promised} of {result['num_trials']} trials{early} of {len(kinds)} kinds as promised, {same} bit-identical"
         f" in the end, {result['num_damaged_checkpoints']} damaged checkpoints, over within {longest:.0f} s"
     )
     unheard = [kind for kind in kinds.values() if kind not in heard]
@@ -79,6 +81,12 @@ def faults_headline(result: dict[str, Any], over: str) -> tuple[str, str]:
             f"; driver lost: ranks gone within {gone:.0f} s, job over within {noticed:.0f} s (SlurmdTimeout {timeout})"
         )
     return f"faults, {over}", figure
+
+
+def _trials_asked(result: dict[str, Any]) -> int:
+    """Of each kind, by the command."""
+    words = next(iter(result["origins"].values()))["argv"]
+    return int(words[words.index("--trials") + 1]) if "--trials" in words else 0
 
 
 def preemption_headline(result: dict[str, Any]) -> tuple[str, str]:

@@ -3,7 +3,8 @@
 python benchmarks/measured.py            print them
 python benchmarks/measured.py --write    put them between the markers of both files
 python benchmarks/measured.py --check    exit 1 where one of them says something else (but for the age of a figure), or
-                                         where a file mixes figures of different code, or does not say whose they are
+                                         where a file mixes figures of different code, does not say whose they are,
+                                         names code of no commit (but for exceptions.json), or is too old
 """
 
 import argparse
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from assignment_tables import TABLES as OF_ASSIGNMENT
-from entries import AGES, problems, read, source
+from entries import AGES, age, of_no_commit, problems, read, source, too_old
 from fault_tables import faults, faults_ssh, preemption
 from graph_tables import TABLES as OF_GRAPHS
 from graph_tables import ratio
@@ -31,7 +32,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    if options.check and (wrong := problems()):
+    if options.check and (wrong := [*problems(), *of_no_commit(), *too_old()]):
         sys.exit("\n".join(wrong))
     for path, written in ((ROOT / "README.md", headlines()), (ROOT / "docs/measurements.md", tables())):
         text = path.read_text()
@@ -53,14 +54,15 @@ def tables() -> str:
 
 def headlines() -> str:
     """One line for each result that has one, but for those against which something is known."""
-    lines, in_doubt = ["| what | measured | by |", "|---|---|---|"], []
+    lines, in_doubt = ["| what | measured | by | on |", "|---|---|---|---|"], []
     for name, tell in HEADLINES.items():
         result = read(name)
-        if result and result.get("known"):
+        is_of_no_commit = result is not None and result.get("excepted", {"code_is_of": ""})["code_is_of"] is None
+        if result and (result.get("known") or is_of_no_commit):
             in_doubt.append(f"`{name}.py`")
         elif result:
             what, figure = tell(result)
-            lines.append(f"| {what} | {figure} | `benchmarks/{name}.py` |")
+            lines.append(f"| {what} | {figure} | `benchmarks/{name}.py` | {age(result)} |")
     if in_doubt:
         lines += ["", f"Left out, with what is known against them in docs/measurements.md: {', '.join(in_doubt)}."]
     return "\n".join(lines) + "\n"
@@ -352,8 +354,10 @@ def mutations(result: dict[str, Any]) -> str:
     caught = sum(one["verdict"] == "caught" for one in verdicts)
     others = [f"{one['name']}: {one['verdict']}" for one in verdicts if one["verdict"] != "caught"]
     return (
-        f"**Mutations**: {caught} of {len(verdicts)} mistakes put into the code one at a time are caught by a test"
-        f"{'; not: ' + ', '.join(others) if others else ''}. "
+        f"**Mutations**: {caught} of {len(verdicts)} mistakes put into the code one at a time are caught by a"
+        f" test{'; not: ' + ', '.join(others) if others else ''}. They were chosen by who wrote the code and its tests;"
+        " of 82 that an outsider chose in newer code, 30 were caught by no test then. What was added to the list since"
+        " the date below has no recorded run. "
     ) + source(result, "python benchmarks/mutations.py")
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def without_folders(words: Iterable[str]) -> list[str]:
 def code_of(package: Path, isa: str | None = None) -> Code:
     """Of the graphmill whose package folder this is; `isa` where its core runs in another process."""
     root = checkout_of(package)
-    native = next(iter(sorted(package.glob("_native*.so"))), None)
+    native = next(iter(sorted(package.glob("_native*.so"))), None) or _installed_core(package)
     status = (
         _git(root, "status", "--porcelain", "--untracked-files=all", "--", *SOURCES, *_excluded()) if root else None
     )
@@ -97,6 +98,12 @@ def code_of(package: Path, isa: str | None = None) -> Code:
         native_checksum=_checksum([native]) if native else None,
         isa=isa or own_isa(),
     )
+
+
+def _installed_core(package: Path) -> Path | None:
+    """The core of the package that this process imports: of an editable install it lies in site-packages."""
+    spec = find_spec("graphmill._native") if package == Path(graphmill.__file__).parent else None
+    return Path(spec.origin) if spec is not None and spec.origin is not None else None
 
 
 def checkout_of(package: Path) -> Path | None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import entries
+import graph_tables
 import measured
 import origin
 from entries import problems, read, sha256, source, write_entries
@@ -131,9 +132,59 @@ def test_no_folder_of_this_machine_is_written_down():
 
 
 def test_readme_leaves_out_what_something_is_known_against(monkeypatch):
-    found = {"kills": {"num_identical": 3, "num_runs": 3, "known": ["x"]}}
+    found = {"kills": {"num_identical": 3, "num_runs": 3, "known": ["x"], "origins": {"all": coded("1")}}}
     monkeypatch.setattr(measured, "read", found.get)
     assert "3 of 3" not in measured.headlines()
     assert "kills.py" in measured.headlines()
     found["kills"]["known"] = []
     assert "3 of 3" in measured.headlines()
+
+
+def committed(commit: str | None, *, dirty: bool = False) -> dict:
+    found = coded("1")
+    found["code"] |= {"commit": commit, "dirty": dirty}
+    return found
+
+
+def test_code_of_no_commit_is_told_unless_the_list_says_why(results):
+    head = entries._git("rev-parse", "HEAD")
+    if entries._git("rev-parse", "--is-shallow-repository") != "false":
+        pytest.skip("the history is not here")
+    for origin_of, is_right in (
+        (committed(head), True),
+        (committed("a2b50534" * 5), False),
+        (committed(head, dirty=True), False),
+        (committed(None), False),
+    ):
+        write_entries("speed", {"a": (origin_of, {"s": 1})})
+        assert (entries.of_no_commit(results, {}) == []) is is_right
+        assert (entries.of_no_commit(results, {"speed": {}}) == []) is not is_right, "nothing is excepted for nothing"
+
+
+def test_a_figure_past_the_age_is_told(results):
+    write_entries("speed", {"a": (coded("1"), {"s": 1})})
+    assert entries.too_old(results) == []
+    assert len(entries.too_old(results, most_days=-1)) == 1
+
+
+def test_the_committed_results_name_their_code_or_are_excepted():
+    assert entries.of_no_commit() == []
+
+
+def test_readme_leaves_out_what_no_commit_holds():
+    for name, why in entries.exceptions().items():
+        assert (f"`benchmarks/{name}.py` |" in measured.headlines()) == (
+            why["code_is_of"] is not None and name in measured.HEADLINES
+        )
+
+
+def test_the_core_of_an_editable_install_is_known():
+    assert code_of(Path(origin.graphmill.__file__).parent).native_checksum is not None
+
+
+def test_an_alarm_at_every_window_stands_beside_f1():
+    value = {"num_attacked": 98, "num_test": 140}
+    assert graph_tables.always_f1(value) == pytest.approx(0.8235, abs=1e-4)
+    assert graph_tables.alarmed(value, {"precision": [98 / 140, 1.0, 0.0], "recall": [1.0, 0.5, 0.0]}) == pytest.approx(
+        [1.0, 0.0, 0.0]
+    )

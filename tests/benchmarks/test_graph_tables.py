@@ -7,10 +7,11 @@ NO_ORIGIN: dict = {"origins": {}}
 
 def case(statistic: float, *models: float) -> dict:
     of_model = {"num_parameters": 10, "f1": list(models), "auc": list(models)}
+    of_model |= {"precision": [0.5, 0.5], "recall": [1.0, 1.0]}
     return {
         "num_test": 50,
         "num_attacked": 20,
-        "statistic": {"f1": statistic, "auc": statistic},
+        "statistic": {"f1": statistic, "auc": statistic, "precision": 1.0, "recall": 1.0},
         "models": {"GAT": of_model, "fusion": {**of_model, "f1": [0.1], "auc": [0.1]}},
         "seeds": [0, 1],
     }
@@ -21,6 +22,8 @@ def test_cases_that_the_statistic_wins_are_named_and_the_others_are_not():
     (sentence,) = [line for line in told.splitlines() if line.startswith("No model has a higher F1")]
     assert "hard" in sentence
     assert "easy" not in sentence
+    assert "| easy | 20 of 50 | 0.571 | 0.500 |" in told, "an alarm at every window stands beside it"
+    assert "| easy | 30 | 0.0 | 66.7 |" in told, "false alarms among the windows without an attack"
 
 
 def test_a_tie_is_not_a_win():
