@@ -4,7 +4,7 @@ import shutil
 import struct
 import tempfile
 import zipfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -16,7 +16,30 @@ from graphmill.graph.arrays import UNREADABLE, NpyHeader, read_npy_header, reaso
 
 _CHUNK_BYTES: Final = 2**24
 _LOCAL_HEADER: Final = struct.Struct("<4s5H3I2H")  # of a zip member; the last two: lengths of its name and extra field
+_SUSPECT_BYTES: Final = 1 << 28  # unpacked; smaller members do no harm
+_MOST_RATIO: Final = 500  # unpacked ÷ packed; deflate reaches 1032, of zeros alone
 _FIX = "write it again with numpy.savez_compressed, with plain arrays of numbers or strings"
+
+
+def refuse_inflated(path: Path, members: Iterable[zipfile.ZipInfo]) -> None:
+    """`UserError` if members would unpack to far more than such files hold: a header can ask for any amount of memory.
+
+    Also if together they have more bytes than the archive: some share them.
+    """
+    members = list(members)
+    if sum(info.compress_size for info in members) > path.stat().st_size:
+        raise UserError(f"{path} is damaged: its members have more bytes than it", fix=_FIX)
+    for info in members:
+        if is_inflated(info.file_size, info.compress_size):
+            raise UserError(
+                f"{path}: {info.filename} has {info.compress_size:,} bytes, and would unpack to {info.file_size:,}",
+                fix="if that is meant, write it without compression: numpy.savez for .npz, zip -0 for others",
+            )
+
+
+def is_inflated(num_bytes: int, stored_bytes: int) -> bool:
+    """Whether so many bytes in memory are more than data with so many in the file would have."""
+    return num_bytes > max(_SUSPECT_BYTES, _MOST_RATIO * stored_bytes)
 
 
 def npz_keys(path: Path) -> tuple[str, ...]:
@@ -41,6 +64,7 @@ def read_npz(path: Path, *, required: Collection[str], optional: Collection[str]
         )
     wanted = [key for key in present if key in required or key in optional]
     with zipfile.ZipFile(path) as archive:
+        refuse_inflated(path, [archive.getinfo(f"{key}.npy") for key in wanted])
         return {key: _read_member(archive, path, key) for key in wanted}
 
 
@@ -70,6 +94,7 @@ def map_npz(path: Path, key: str, scratch: Path) -> NDArray[Any]:
     try:
         with zipfile.ZipFile(path) as archive:
             info = archive.getinfo(f"{key}.npy")
+            refuse_inflated(path, [info])
             with archive.open(info) as member:
                 header = read_npy_header(member)
             if header.num_bytes != info.file_size:

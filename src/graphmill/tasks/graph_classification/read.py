@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.archive import npz_keys, read_npz
+from graphmill.graph.archive import npz_keys, read_npz, refuse_inflated
 from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.graph.graph_set import GraphSet
 from graphmill.graph.unused import tell_unused
@@ -70,6 +70,7 @@ def read_graphs(path: Path) -> Read:
             members = {Path(info.filename).name: info for info in archive.infolist() if not info.is_dir()}
             if large := [name for name, info in members.items() if info.file_size > _MOST_BYTES]:
                 raise UserError(f"{path}: {large[0]} is too large", fix="unpack the archive and give its folder")
+            refuse_inflated(path, members.values())
             return _read_tu(path, list(members), lambda name: archive.read(members[name]))
     except UNREADABLE as error:
         raise UserError(f"{path} cannot be read: {reason(error)}", fix="fetch the archive again") from error

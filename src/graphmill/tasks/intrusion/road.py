@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from graphmill.base.errors import UserError
+from graphmill.graph.archive import refuse_inflated
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.intrusion.frames import EXTENDED, Frames
 
@@ -28,6 +29,8 @@ def holds_frames(path: Path) -> bool:
 def read_npz(path: Path) -> Frames:
     """Its frames; without `time`, times are NaN. `UserError` names what is wrong; nothing in it is executed."""
     try:
+        with zipfile.ZipFile(path) as opened:
+            refuse_inflated(path, opened.infolist())
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: np.asarray(archive[name]) for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.archive import npz_keys, read_npz
+from graphmill.graph.archive import is_inflated, npz_keys, read_npz
 from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.graph.csv_header import csv_header
 from graphmill.graph.unused import tell_unused
@@ -155,6 +155,9 @@ def _read_hdf(path: Path) -> Series:
             tell_unused(path.name, [key for key in file if file[key] != frame])
             if block.ndim != 2 or block.dtype.kind not in "iuf":
                 raise UserError(f"{path}: block0_values is {block.dtype} {list(block.shape)}", fix=_HDF_FIX)
+            if is_inflated(block.size * block.dtype.itemsize, block.id.get_storage_size()):
+                what = f"block0_values is {list(block.shape)}, of which {block.id.get_storage_size():,} bytes are there"
+                raise UserError(f"{path}: {what}", fix=_HDF_FIX)
             values = _as_float32(block, block.shape)
     except UNREADABLE as error:
         raise UserError(f"{path} cannot be read as HDF5: {reason(error)}", fix="fetch the file again") from error

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
+from graphmill.graph.archive import refuse_inflated
 from graphmill.graph.arrays import UNREADABLE, reason
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str]) -> None:
     """Take these members, by their own names, out of a zip archive into `folder`."""
     try:
         with zipfile.ZipFile(archive) as opened:
+            refuse_inflated(archive, opened.infolist())
             for member in members:
                 with (
                     replacing(folder / member) as temporary,
