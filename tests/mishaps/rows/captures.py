@@ -74,7 +74,7 @@ ROWS = [
     of("a.csv", "a header alone", text("a.csv", HEADER), "no frame"),
     of("a.csv", "empty", text("a.csv"), "no frame", options=TASK),
     of("a.csv", "empty, and no task is named", text("a.csv"), "--task"),
-    of("a.csv", "another header", text("a.csv", "a,b", *CSV), "--task"),
+    of("a.csv", "another header", text("a.csv", "a,b", *CSV), "another number of fields: 1, first in line 1", **DONE),
     of("a.csv", "fewer frames than a window", text("a.csv", HEADER, *CSV[:50]), "50", "-o window"),
     of("a.csv", "ids that are words", text("a.csv", HEADER, *(line.replace(",00", ",x") for line in CSV)), "line 1",
        "car-hacking"),

@@ -51,7 +51,7 @@ ROWS = [
     key("partition.num_parts=4", "partition.num_parts", "known: cache, placement, seeds, topology"),
     key("partition.seeds=equal", "partition.seeds", "not partitioned", "graphmill partition"),
     key("dataset.name=parts/synthetic/sbm/4-kaminpar", "parts/synthetic/sbm", "--num-parts 4"),
-    parted("plan my.yaml -O partition.placement=per_rank --ranks 2", "3 parts", "2 places", "--num-parts 2"),
+    parted("plan my.yaml -O partition.placement=per_rank --ranks 2", "parts/mine/3-ldg", status=0),
     parted("plan my.yaml -O dataset.name=parts/mine/4-metis", "graphmill partition mine --num-parts 4 --method metis"),
     parted("plan my.yaml -O dataset.name=parts/mine/3-ldg/x", "parts/mine/3-ldg/x"),
     parted("plan my.yaml -O dataset.name=parts/mine/3-ldgg", "there are 3-ldg", "dataset.name=parts/mine/3-ldg"),

@@ -164,7 +164,7 @@ ROWS = [
     of("series.csv", "an hour out of order", wide(rows_of("2024-01-01 05:00:00,1,1")), "time"),
     of("series.csv", "a sensor twice", wide(rows_of().replace("a,b", "a,a")), "two columns", "'a'"),
     of("series.csv", "a field too many", wide(rows_of("2024-01-02 00:00:00,1,1,1")), "series.csv"),
-    of("series.csv", "semicolons", wide(rows_of().replace(",", ";")), "series.csv"),
+    of("series.csv", "semicolons", wide(rows_of().replace(",", ";")), "the separator is ;", **DONE),
     of("series.csv", "Latin-1", lambda f: (f / "series.csv").write_bytes("time,straße\n1,2\n".encode("latin-1")),
        "series.csv", "utf-8"),
     of("series.h5", "cut short", lambda f: (f / "series.h5").write_bytes(b"\x89HDF\r\n\x1a\n"), "series.h5"),

@@ -22,6 +22,7 @@ from graphmill.tasks.intrusion.decode import hex_bytes
 from graphmill.tasks.intrusion.frames import EXTENDED, LATE, Frames, Problems, joined
 from graphmill.tasks.intrusion.layouts import LAYOUTS, Layout
 from graphmill.tasks.intrusion.lines import BLOCK_BYTES, Fields, Lines, read_lines
+from graphmill.tasks.recognise import Look, named, shaped, weak
 
 _TIME_NAMES: Final = frozenset({"timestamp", "time", "time_stamp", "abs_time", "t"})
 _ID_NAMES: Final = frozenset({"arbitration_id", "can_id", "canid", "id", "identifier", "id_hex"})
@@ -182,10 +183,11 @@ def _parsed(
             yield under_way.popleft().result()
 
 
-def capture_look(path: Path) -> tuple[str, bool] | None:
-    """What says that the file is a capture, and whether that is sure; None: nothing does.
+def capture_look(path: Path) -> Look | None:
+    """What says that the file is a capture; None: nothing does.
 
-    A header that names an id, or a frame on one of the first lines. A row of decimal numbers may be a frame, too.
+    A header that names an id, which no other task's files have; or a frame on one of the first lines, where a row of
+    decimal numbers may be a frame, too.
     """
     try:
         with _opened(path) as file:  # which may be torn further on
@@ -195,16 +197,17 @@ def capture_look(path: Path) -> tuple[str, bool] | None:
     if lines is None:
         return None
     if _is_header(lines):
-        return "its header names the id of a frame", True
+        return named("its header names the id of a frame")
     head = lines[:_TRIED]
     found = {name: parse(head, Problems())[1] for name, parse in LAYOUTS.items()}
     best = max(found, key=lambda name: len(found[name]))
     if not len(found[best]):
-        return ("its first line is what candump shows on a screen", True) if _is_screen(lines) else None
+        return shaped("its first line is what candump shows on a screen") if _is_screen(lines) else None
     frames = head[np.isin(head.numbers, found[best])]
     text = b" ".join(head.data[begin:end].tobytes() for begin, end in zip(frames.begins, frames.ends, strict=True))
     is_sure = best == "candump" or bool(re.search(rb"[A-Fa-fRT]", text))
-    return f"its first lines are frames of the layout {best}" + ("" if is_sure else ", or rows of numbers"), is_sure
+    reason = f"its first lines are frames of the layout {best}"
+    return shaped(reason) if is_sure else weak(f"{reason}, or rows of numbers")
 
 
 def layout_of(path: Path) -> str:

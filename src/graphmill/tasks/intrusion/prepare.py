@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from graphmill.tasks.intrusion.road import holds_frames, read_npz
 from graphmill.tasks.intrusion.splits import fingerprint
 from graphmill.tasks.intrusion.store import CaptureFacts, CaptureStore, Windows, write_windows
 from graphmill.tasks.intrusion.windows import Leftover, WindowGraphs, graphs_of, joined_graphs
-from graphmill.tasks.recognise import Look, best_of, named, shaped, weak
+from graphmill.tasks.recognise import Look, best_of, named, shaped
 from graphmill.tasks.stores import Preparation, store_path
 
 _log = logging.getLogger(__name__)
@@ -66,11 +67,8 @@ def holds_captures(path: Path) -> Look | None:
 def _look_of(file: Path) -> Look | None:
     if file.suffix == ".npz":
         return shaped(f"{file.name} has the keys of frames") if holds_frames(file) else None
-    why = capture_look(file)
-    if why is None:
-        return None
-    reason, is_sure = why
-    return (shaped if is_sure else weak)(f"{file.name}: {reason}")
+    found = capture_look(file)
+    return None if found is None else replace(found, reason=f"{file.name}: {found.reason}")
 
 
 def _refuse_misfits(asked: Preparation, options: CapturePrepareOptions, *, is_generated: bool) -> None:
