@@ -36,7 +36,7 @@ ROWS = [
     asked("--mail-type ALWAYS", "ALWAYS"),
     asked("--mail-user nobody --mail-type SOMETIMES", "SOMETIMES"),
     asked("--signal USR2", "--signal"),
-    asked("--env SET_NOWHERE", "SET_NOWHERE"),
+    asked("--env API_KEY=x", "API_KEY"),
     asked("--env 1A=2", "1A"),
     asked("--port 99999999", "port", "99999999"),
     asked("--launcher mpirun", "mpirun", "srun"),

@@ -193,7 +193,7 @@ def capture_look(path: Path) -> Look | None:
         with _opened(path) as file:  # which may be torn further on
             lines = next(read_lines(io.BytesIO(file.read(_LOOKED_AT_BYTES))), None)
     except UserError:
-        return None
+        return weak("its name is a capture's, and it is torn: give the whole capture")
     if lines is None:
         return None
     if _is_header(lines):
