@@ -21,10 +21,11 @@ HEADER = "timestamp,arbitration_id,data_field,attack"
 TIME = r"(?P<time>[0-9]+\.?[0-9]*|\.[0-9]+)"
 HEX_ID = r"(?P<id>[0-9A-Fa-f]{1,8})"
 BYTES = r"(?:[0-9A-Fa-f]{2})"
+LAST = r"(?: (?:(?P<label>[01])|[RTrt][^ #]?))?"
 LINE = {
-    "csv": rf"{TIME},{HEX_ID},(?P<data>{BYTES}{{1,8}}),(?P<label>[01])",
-    "car-hacking": rf"{TIME},{HEX_ID},(?P<dlc>[0-8])(?P<data>(?:,{BYTES}){{0,8}}),(?P<label>[RT])",
-    "candump": rf"\({TIME}\) [^ #]* (?P<id>[0-9A-Fa-f]{{3}}|[0-9A-Fa-f]{{8}})#(?P<data>{BYTES}{{0,8}})(?: [^ #]*)?",
+    "csv": rf"{TIME},{HEX_ID},(?P<data>{BYTES}{{0,8}}),(?P<label>[01])",
+    "car-hacking": rf"{TIME},{HEX_ID},(?P<dlc>[0-8])(?P<data>(?:,{BYTES}){{0,8}}),{{0,8}}?,(?P<label>[RT]),{{0,8}}",
+    "candump": rf"\({TIME}\) [^ #]* (?P<id>[0-9A-Fa-f]{{3}}|[0-9A-Fa-f]{{8}})#(?P<data>{BYTES}{{0,8}}){LAST}",
     "crysys": rf"{TIME} +{HEX_ID} +0{{1,8}} +(?P<dlc>[0-8])(?P<data>(?: +{BYTES}){{0,8}})",
 }
 
@@ -65,6 +66,8 @@ def _frame(line, layout):
         return None
     found = re.fullmatch(LINE[layout], line.decode("ascii"))
     if found is None or len(found["time"]) > 24:
+        return None
+    if layout == "car-hacking" and line.count(b",") > 11:  # with the empty cells that fill a row up
         return None
     parts = found.groupdict()
     identity, data = int(parts["id"], 16), bytes.fromhex(parts["data"].replace(",", " "))
