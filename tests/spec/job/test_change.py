@@ -74,7 +74,14 @@ def test_sizes_that_do_not_fit_each_other_are_refused(overrides: list[str]):
 def test_a_changed_job_is_what_a_new_one_would_be(key: str):
     value = {"dependency": "afterok:1", "mail_type": ["END"], "mail_user": "a@b.org", "exclusive": True, "nice": 3}
     lists = {"modules": ["m"], "setup_lines": ["true"], "sbatch_args": ["--spread-job"], "env": {"A": "1"}, "mem": "8G"}
-    numbers = {"max_attempts": 3, "signal_before_s": 9, "port": 4000, "on_time_limit": "stop", "interface": "eth0"}
+    numbers = {
+        "max_attempts": 3,
+        "retries": 2,
+        "signal_before_s": 9,
+        "port": 4000,
+        "on_time_limit": "stop",
+        "interface": "eth0",
+    }
     chosen = {**value, **lists, **numbers}.get(key, "x")
     changed = changed_job(_job(), SITE, [f"slurm.{key}={chosen}"])
     assert changed == _job(**{key: chosen})
