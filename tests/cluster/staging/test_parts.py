@@ -24,7 +24,7 @@ from graphmill.spec.partition import InParts, PartitionSpec
 from graphmill.spec.world import World
 from graphmill.tasks.node_classification.parts import open_labels
 
-DIVIDE = st.sampled_from([(p, h) for p in range(1, 13) for h in range(1, 13) if p % h == 0 or h % p == 0])
+SIZES = st.tuples(st.integers(1, 12), st.integers(1, 12))  # parts and hosts, which seldom divide
 
 
 @pytest.fixture
@@ -143,15 +143,11 @@ def test_the_command(parts: Path, tmp_path: Path):
     assert run(tmp_path, "--part", 0).returncode == 2
 
 
-@given(DIVIDE, st.integers(1, 4), st.sampled_from(["per_host", "per_rank"]))
+@given(SIZES, st.integers(1, 4), st.sampled_from(["per_host", "per_rank"]))
 def test_hosts_have_every_part_and_each_rank_finds_its_own(sizes: tuple[int, int], each: int, placement):
     num_parts, hosts = sizes
     ranks, asked = hosts * each, InParts(num_parts, placement, "replicated")
     places, per_place = (hosts, each) if placement == "per_host" else (ranks, 1)
-    if num_parts % places and places % num_parts:
-        with pytest.raises(UserError):
-            share_of_host(asked, 0, hosts=hosts, ranks=ranks)
-        return
     shares = [share_of_host(asked, host, hosts=hosts, ranks=ranks) for host in range(hosts)]
     assert {part for share in shares for part in share.parts} == set(range(num_parts))
     for rank in range(ranks):
