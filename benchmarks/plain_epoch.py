@@ -52,8 +52,8 @@ def main() -> None:
     for contender, values in seconds.items():
         ratio = Spread.of([mine / own for mine, own in zip(values, seconds[OURS], strict=True)])
         spent = Spread.of([mine / own for mine, own in zip(cpu[contender], cpu[OURS], strict=True)])
-        found[contender] = {"epoch_s": values, "cpu_s": cpu[contender]}
-        found[contender] |= {"times_as_long": asdict(ratio), "times_the_cpu": asdict(spent)}
+        times = {"epoch_s": values, "cpu_s": cpu[contender]}
+        found[contender] = {**times, "times_as_long": asdict(ratio), "times_the_cpu": asdict(spent)}
         rows.append([contender, f"{1000 * statistics.median(values):.0f} ms", str(ratio), str(spent)])
     title = f"an epoch of GIN, {options.threads} threads; others used {others:.2f} cores"
     print_table(title, ["", "epoch", "÷ graphmill", "CPU ÷ graphmill's"], rows)
