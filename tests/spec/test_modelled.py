@@ -123,6 +123,12 @@ def test_a_host_maps_its_parts_the_book_and_a_replicated_topology():
         assert whole - found == pytest.approx(topology / 2**20, rel=1e-6)
 
 
+def test_the_host_with_most_parts_is_counted():
+    """4 parts on 3 hosts: one has two, as each of 2 hosts has."""
+    three, two = (parted(ranks=hosts, hosts=hosts, topology="partitioned", cache=NO_CACHE).memory for hosts in (3, 2))
+    assert three.data_mib == two.data_mib
+
+
 def test_rows_that_are_not_counted_are_said():
     found = parted(is_sparse=True).memory
     assert (found.data_mib, "sparse features" in found.not_counted) == (None, True)

@@ -51,8 +51,8 @@ def mapped_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape)
     if graph.is_sparse:
         return None
     each = step.ranks // step.hosts
-    alone = max(1, graph.num_parts // step.ranks) * each  # parts of the ranks of a host, each with its own
-    parts = max(1, graph.num_parts // step.hosts) if asked.placement == "per_host" else min(graph.num_parts, alone)
+    alone = -(-graph.num_parts // step.ranks) * each  # parts of the ranks of a host, each with its own, at most
+    parts = -(-graph.num_parts // step.hosts) if asked.placement == "per_host" else min(graph.num_parts, alone)
     share = min(1.0, parts * _IMBALANCE / graph.num_parts)
     topology = 8 * graph.num_nodes + graph.id_bytes * graph.num_entries
     of_parts = share * (graph.num_nodes * (graph.row_bytes + graph.id_bytes + 16) + topology)
