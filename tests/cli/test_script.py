@@ -94,7 +94,7 @@ def test_what_only_the_job_needs_is_not_handed_to_training():
         (["--site", "perlmuter"], "did you mean 'perlmutter'"),
         (["--site", "perlmutter"], "takes no job without one"),
         (["--site", "devcluster", "--nodes-list", "4", "8"], "has 4 such hosts"),
-        (["--env", "A"], "sets no variable"),
+        (["--env", "1A"], "sets no variable"),
         (["--env", "A-B=1"], "sets no variable"),
         (["--env", "A=1", "--env", "A=2"], "contradicts"),
         (["--sbatch-arg", "--wrap=x"], "does not go with a script"),
