@@ -15,15 +15,16 @@ _LONG: Final = 2**16  # bytes of a line that are looked at
 _MISSING: Final = ("", "nan", "na")
 
 
-def holds_frame(path: Path) -> bool:
-    """Whether an HDF5 file has a DataFrame of pandas in it."""
+def look_of_hdf(path: Path) -> Look:
+    """By whether an HDF5 file has a DataFrame of pandas in it; one that cannot be read says so."""
     import h5py
 
     try:
         with h5py.File(path, "r") as file:  # type: ignore[no-untyped-call,attr-defined]  # h5py leaves it unannotated
-            return any(hasattr(file[key], "keys") and "axis1" in file[key] for key in file)
+            is_frame = any(hasattr(file[key], "keys") and "axis1" in file[key] for key in file)
     except UNREADABLE:
-        return False
+        return weak(f"it ends in {path.suffix}, but {path.name} cannot be read as HDF5")
+    return shaped(f"{path.name} has a DataFrame of pandas") if is_frame else weak(f"{path.name} is called HDF5")
 
 
 def look_of_table(path: Path) -> Look | None:

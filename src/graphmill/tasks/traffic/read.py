@@ -11,10 +11,10 @@ from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys
 from graphmill.graph.unused import tell_unused
 from graphmill.spec.kinds.traffic import MissingReadings
-from graphmill.tasks.recognise import Certainty, Look, best_of, named, shaped, weak
+from graphmill.tasks.recognise import Certainty, Look, best_of, named, shaped
 from graphmill.tasks.traffic.adjacency import LAYOUTS, adjacency_for, read_adjacency
 from graphmill.tasks.traffic.basicts import NAME as BASICTS
-from graphmill.tasks.traffic.look import holds_frame, look_of_table
+from graphmill.tasks.traffic.look import look_of_hdf, look_of_table
 from graphmill.tasks.traffic.measured import Series
 from graphmill.tasks.traffic.series import read_series
 from graphmill.tasks.traffic.store import RawTraffic
@@ -81,8 +81,7 @@ def holds_readings(path: Path) -> Look | None:
         looks = [holds_readings(file) for file in sorted(files)[:_LOOKED_AT]]
         return best_of([look for look in looks if look is None or look.certainty > Certainty.WEAK])
     if path.suffix in (".h5", ".hdf5"):
-        is_frame = holds_frame(path)
-        return shaped(f"{path.name} has a DataFrame of pandas") if is_frame else weak(f"{path.name} is called HDF5")
+        return look_of_hdf(path)
     if path.suffix == ".csv" and path.is_file():
         return look_of_table(path)
     if path.suffix == ".npz" and path.is_file() and {"values", "timestamps"} <= set(npz_keys(path)):
