@@ -117,7 +117,7 @@ def test_a_stop_saves_and_resume_ends_it(graphmill, toy, source_environ, tmp_pat
     assert process.returncode == 75, err
     assert "--resume logs/mine" in out + err
     assert "Traceback" not in err
-    assert graphmill("verify", "mine").code == 1, "it has not ended"
+    assert graphmill("verify", "mine").code == 75, "it has not ended"
     assert graphmill("inspect", "mine").code == 0
     folder = RunFolder.open(tmp_path / "logs" / "mine")
     steps = folder.read_outcome().steps_per_rank

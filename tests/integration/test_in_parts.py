@@ -111,13 +111,14 @@ def test_three_ranks_share_parts_unevenly(zygote, plan_in_parts, data_root, cut_
     asked = {"ranks": 3, "epochs": 2}
     whole = trained(zygote, plan_in_parts("topology in parts", dataset="cora", **asked), tmp_path / "whole")
     cut = {"dataset": {"name": cut_into("cora", num_parts)}}
-    for way in ("topology in parts", "rows held"):
+    for way in ("topology in parts", "rows held", "looking ahead"):
         plan = plan_in_parts(way, **asked, over=cut)
         folder = trained(zygote, plan, tmp_path / way.replace(" ", "-"))
         assert hashes(folder) == hashes(whole), way
         assert folder.read_outcome().test["micro_f1"] == whole.read_outcome().test["micro_f1"]
     owned = trained(zygote, plan_in_parts("seeds to owners", **asked, over=cut), tmp_path / "owned")
-    assert owned.read_outcome().status == "done"
+    rows = read_metrics(owned.metrics_path)
+    assert [int(row["num_seeds"]) for row in rows] == [owned.read_plan().dataset.num_train] * 2, "each seed once"
 
 
 def test_what_was_fetched_is_shown(zygote, plan_in_parts, data_root, tmp_path, graphmill):
@@ -203,9 +204,10 @@ def test_asked_to_stop_while_rows_are_fetched_ahead(zygote, plan_in_parts, tmp_p
     assert_same(folder, reference)
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("way", ["rows held", "topology in parts"])
-def test_another_number_of_ranks_continues(zygote, plan_in_parts, tmp_path, way):
-    """Two ranks with a part each, then one that has both: the same global batches, and losses but for rounding."""
+def test_another_number_of_ranks_continues(zygote, plan_in_parts, tmp_path, way, ranks):
+    """Two ranks with a part each, then one that has both, or three: the same global batches, losses to rounding."""
     plan = plan_in_parts(way, epochs=30, sync={"scheme": "deferred_allreduce", "every": 1})
     reference = trained(zygote, plan, tmp_path / "reference")
     folder = RunFolder.create(plan, tmp_path / "fewer")
@@ -215,7 +217,7 @@ def test_another_number_of_ranks_continues(zygote, plan_in_parts, tmp_path, way)
         time.sleep(0.002)
     zygote.kill(pids[1:], signal.SIGTERM)
     assert zygote.wait(pids) == [75, 75], zygote.said(folder)
-    assert zygote.wait(zygote.start(folder, resume=True, world=world_of(plan, ranks=1, hosts=1))) == [0]
+    assert zygote.wait(zygote.start(folder, resume=True, world=world_of(plan, ranks=ranks, hosts=1))) == [0] * ranks
     losses = [[float(row["loss"]) for row in read_metrics(run.metrics_path)] for run in (reference, folder)]
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
     assert [int(row["num_seeds"]) for row in read_metrics(folder.metrics_path)] == [plan.dataset.num_train] * 30

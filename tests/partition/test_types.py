@@ -50,6 +50,8 @@ def test_types_are_counted(parted):
     whole, column = store.topology(undirected=False), store.edge_features(undirected=False).values[:, -1]
     is_cut = parts[whole.indices] != np.repeat(parts, np.diff(whole.indptr))
     assert list(by_type.cut_edges) == [int(np.count_nonzero(is_cut & (column == number))) for number in range(3)]
+    ends = np.stack([np.repeat(np.arange(whole.num_nodes), np.diff(whole.indptr)), whole.indices])[:, is_cut]
+    assert graph.metadata.quality["cut_edges"] == len(np.unique(np.sort(ends, axis=0), axis=1).T), "each pair once"
     assert graph.metadata.relation_names == store.metadata.relation_names
 
 

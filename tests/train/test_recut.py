@@ -1,5 +1,8 @@
 """Resume state for another number of ranks than wrote it."""
 
+from itertools import permutations
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +19,13 @@ def test_what_all_have_is_kept_to_the_bit(numbers, num_ranks):
     found = merged(dict(state) for _ in range(num_ranks))
     assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
     assert all(found[name].dtype == tensor.dtype for name, tensor in state.items())
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_counts_are_the_largest_whoever_has_it(order):
+    states = [{"step": torch.tensor(float(5 - rank)), "exp_avg": torch.tensor([3.0 * rank])} for rank in order]
+    found = merged(states)
+    assert (found["step"].item(), found["exp_avg"].tolist()) == (5.0, [3.0])
 
 
 def test_moments_are_averaged_and_counts_are_the_largest():

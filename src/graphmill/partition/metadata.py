@@ -32,6 +32,7 @@ Quantity = StrictInt | float | tuple[StrictInt, ...] | tuple[float, ...]
 _COUNTS: Final = ("num_nodes", "num_edges", "num_undirected_edges", "num_features")
 TOPOLOGY_FOLDER: Final = "topology"
 """Of the whole graph, in the parts folder."""
+_OF_ROWS: Final = frozenset({"node_ids", "split", "y", "indptr", "undirected_indptr", "x_indptr"})
 _HOT: Final = re.compile(r"part_[0-9]{5}/hot/[a-z0-9_]+")
 
 
@@ -259,6 +260,12 @@ def again(metadata: PartsMetadata, path: Path) -> str:
     is_copy = path.parent.name != known.name.rpartition("/")[2]  # which has a name of its own
     words += [] if is_copy or path.name == f"{known.num_parts}-{known.method}" else [f"--name {path.name}"]
     return f"partition the graph again: graphmill partition {known.name} {' '.join(words)} --force"
+
+
+def decides_where(name: str) -> bool:
+    """Whether an array says where nodes, rows and seeds are, or what is to be learnt: small, and fatal if wrong."""
+    folder, _, array = name.partition("/")
+    return folder in {"node_book", "splits"} or array in _OF_ROWS
 
 
 def files_of(metadata: PartsMetadata, parts: Iterable[int], *, whole_topology: bool) -> list[str]:

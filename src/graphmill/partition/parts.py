@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import check_arrays, map_array
+from graphmill.graph.arrays import check_arrays, check_checksums, map_array
 from graphmill.graph.edge_features import EdgeRows
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.header import ArrayRecord
@@ -24,6 +24,7 @@ from graphmill.partition.metadata import (
     TOPOLOGY_FOLDER,
     PartsMetadata,
     again,
+    decides_where,
     files_of,
     is_parts,
     part_folder,
@@ -137,16 +138,21 @@ class PartedGraph:
         return cls.open(path, parts=here.parts, whole_topology=here.whole_topology)
 
     @classmethod
-    def open(cls, path: Path, *, parts: Sequence[int] | None = None, whole_topology: bool = True) -> "PartedGraph":
+    def open(
+        cls, path: Path, *, parts: Sequence[int] | None = None, whole_topology: bool = True, reads_index: bool = True
+    ) -> "PartedGraph":
         """Open the folder `path` after checking the files of `parts` (None: all) and what all ranks read.
 
-        `UserError` if a file is missing, has another size or shape, or was changed since it was written.
+        `UserError` if a file is missing, has another size or shape, or is younger than the metadata and was changed.
+        What decides where everything is, is read whatever its time; not without `reads_index`, as planners are quick.
         """
         metadata = read_parts_metadata(path)
         wanted = tuple(range(metadata.num_parts)) if parts is None else tuple(parts)
         names = files_of(metadata, wanted, whole_topology=whole_topology)
         try:
             check_arrays(path, {name: metadata.arrays[name] for name in names})
+            if reads_index:
+                check_checksums(path, {name: metadata.arrays[name] for name in names if decides_where(name)})
         except UserError as error:
             missing = [number for number in wanted if not (path / part_folder(number)).is_dir()]
             if missing:

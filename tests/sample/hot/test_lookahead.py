@@ -117,6 +117,15 @@ def test_no_rule_that_keeps_as_many_rows_fetches_fewer(needs, max_rows):
     assert num_fetched(plan(needs, 1, len(needs) + 1, max_rows)) <= of_lru
 
 
+def test_of_rows_out_of_sight_those_stay_that_most_windows_needed():
+    """Node 9 was needed by two windows, node 1 by one: its lower number does not save it."""
+    needs = [np.array(rows, dtype=np.int32) for rows in ([1, 9], [9], [])]
+    assert plan(needs, 1, 1, 1)[2].held.tolist() == [9]
+    needs = [np.array(rows, dtype=np.int32) for rows in ([9], [9], [1], [2])]
+    assert [each.held.tolist() for each in plan(needs, 1, 1, 2)][3] == [1, 9]
+    assert [each.held.tolist() for each in plan([*needs, needs[0][:0]], 1, 1, 1)][3] == [9]
+
+
 @given(needs=batches, window=st.integers(1, 6), more=st.integers(1, 6), max_rows=rows_kept)
 def test_what_was_held_stays_for_another_epoch(needs, window, more, max_rows):
     """And no window looks beyond the end of its own."""

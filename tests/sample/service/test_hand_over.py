@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 
@@ -16,7 +17,7 @@ from graphmill.graph.batch import Block, DenseRows, MiniBatch
 from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.runtime.spans import Spans
 from graphmill.sample.service import meeting
-from graphmill.sample.service.frames import Frame, frame_of
+from graphmill.sample.service.frames import Frame, batch_of, frame_of
 from graphmill.sample.service.link import Link, LostPeerError, Word
 from graphmill.sample.service.meeting import find_sampler, num_memories, wait_for_trainers
 from graphmill.sample.service.memory import SharedMemory
@@ -139,6 +140,22 @@ def test_memory_is_written_again_only_when_its_batch_is_done(ends):
         for number, found in enumerate(served.batches(0, 0, 40)):
             held = [*held[-1:], found]
             assert [float(each.inputs.x.mean()) for each in held] == list(range(number + 1))[-2:]
+
+
+def test_memory_is_not_written_while_its_batch_is_still_being_sent(ends):
+    """Far away nothing is read yet, and a batch fills the socket: the next one in the same memory has to wait."""
+    sampler, trainer = ends
+    if sampler.is_near:
+        pytest.skip("nothing is sent to where the memory is shared")
+    first, second = (frame_of(batch(number, size=2**20)) for number in (1, 2))
+    with ThreadPoolExecutor(1) as pool:
+        sampler.hand_over(first, 0, 0)
+        waiting = pool.submit(sampler.hand_over, second, 0, 0)
+        with suppress(TimeoutError):
+            waiting.result(timeout=0.5)
+        received = [batch_of(trainer.received(trainer.hear())).inputs.x.unique().tolist() for _ in range(2)]
+        waiting.result()
+    assert received == [[1.0], [2.0]]
 
 
 class Stopped(Exception):

@@ -41,8 +41,8 @@ class PartedLabelledGraph:
 
     @classmethod
     def open(cls, path: Path) -> "PartedLabelledGraph":
-        """After checking the metadata, the book and the splits. Ranks check the parts that they read."""
-        PartedGraph.open(path, parts=(), whole_topology=False)
+        """After checking the metadata, the book and the splits. Ranks read those, and check their parts."""
+        PartedGraph.open(path, parts=(), whole_topology=False, reads_index=False)
         return cls(path, read_parts_metadata(path))
 
     def verify(self) -> None:
