@@ -10,7 +10,7 @@ from graphmill.record.columns import ANY_COLUMN, LAYOUTS, current_names, kind_of
 from graphmill.record.metrics import read_metrics, write_metrics
 from graphmill.report.layouts import merge_as
 from graphmill.report.merge import merge
-from graphmill.report.table import load_metrics
+from graphmill.report.table import datasets_of, load_metrics, load_tables
 from graphmill.spec.columns import Measure
 from graphmill.spec.kinds import TASKS, all_kinds, default_kind
 
@@ -118,7 +118,7 @@ def test_runs_of_both_versions_are_merged_into_one_table(tmp_path: Path, kind):
     write_metrics(
         new, [ROW | {"run_id": "new", "sync_scheme": "diloco", "sync_every": 1, "world_size": 1}], kind.columns
     )
-    merged = merge(tmp_path / "logs", output=tmp_path / "out.csv")
+    (merged,) = merge(tmp_path / "logs", output=tmp_path / "out.csv")
     rows = read_metrics(merged.csv)
     assert list(rows[0]) == list(kind.columns)
     assert [row["run_id"] for row in rows] == ["new", *["old"] * (len(rows) - 1)]
@@ -133,7 +133,7 @@ def test_a_layout_is_the_header_of_the_other_program_and_reads_back(tmp_path: Pa
         logs = tmp_path / name
         (logs / "old").mkdir(parents=True)
         (logs / "old" / "metrics.csv").write_text(OF_0_1_0[kind.name])
-        viewed = merge_as(name, logs, pattern="**/metrics.csv", output=tmp_path / f"{name}.csv").csv
+        viewed = merge_as(name, logs, pattern="**/metrics.csv", output=tmp_path / f"{name}.csv")[0].csv
         with viewed.open(newline="") as file:
             shown = list(csv.DictReader(file))
         assert list(shown[0]) == header.split()
@@ -164,17 +164,43 @@ def runs_of_both_tasks(root: Path) -> None:
         write_metrics(root / kind.name / "metrics.csv", [row], kind.columns)
 
 
-def test_a_merge_of_two_tasks_is_refused_as_such(tmp_path):
+def test_each_task_has_a_table_of_its_own_and_an_earlier_one_of_all_is_gone(tmp_path):
     runs_of_both_tasks(tmp_path)
-    with pytest.raises(UserError, match=r"of a run of assignment, .* of a run of graph_classification, and") as refused:
-        merge(tmp_path, output=tmp_path / "out.csv")
-    assert "--input-root" in refused.value.fix
+    output = tmp_path / "results" / "metrics.csv"
+    merge(tmp_path / "traffic", output=output)
+    merged = merge(tmp_path, output=output)
+    assert [one.task for one in merged] == sorted(TASKS)
+    assert sorted(path.name for path in output.parent.glob("*.csv")) == [
+        f"metrics_{task}.csv" for task in sorted(TASKS)
+    ]
+    assert not output.with_suffix(".parquet").exists()
+    tables = load_tables(output)
+    assert sorted(metrics.kind.name for _, metrics in tables) == sorted(TASKS)
+    assert [path for path, _ in load_tables(output, task="traffic")] == [output.with_name("metrics_traffic.csv")]
+    assert [metrics.kind.name for _, metrics in load_tables(output, runs="traff*")] == ["traffic"]
+    assert [metrics.kind.name for _, metrics in load_tables(output, columns=["val_mae"])] == ["traffic"]
+    with pytest.raises(UserError, match="'nothing'"):
+        load_tables(output, runs="nothing")
+
+
+def test_what_is_drawn_of_two_tasks_never_shares_a_file(tmp_path):
+    runs_of_both_tasks(tmp_path)
+    merge(tmp_path, output=tmp_path / "metrics.csv")
+    suffixes = [part.suffix for _, part in datasets_of(load_tables(tmp_path / "metrics.csv"))]
+    assert len(set(suffixes)) == len(TASKS)
+
+
+def test_a_view_of_runs_of_two_tasks_is_refused_as_such(tmp_path):
+    runs_of_both_tasks(tmp_path)
+    with pytest.raises(UserError, match="different columns") as refused:
+        merge_as("sync-ablation", tmp_path, pattern="**/metrics.csv", output=tmp_path / "out.csv")
+    assert "--glob" in refused.value.fix
 
 
 def test_runs_of_any_task_merge_among_themselves_and_load(tmp_path):
     runs_of_both_tasks(tmp_path)
     for task in TASKS:
-        merged = merge(tmp_path / task, output=tmp_path / f"{task}.csv")
+        (merged,) = merge(tmp_path / task, output=tmp_path / f"{task}.csv")
         assert merged.csv.read_bytes() == (tmp_path / task / "metrics.csv").read_bytes()
         frame = load_metrics(merged.csv).frame
         assert frame["train_s"].to_list() == [4.0]

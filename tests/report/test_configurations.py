@@ -34,7 +34,7 @@ def grid(tmp_path: Path, planner, plausible) -> Path:
         )
         rows = plausible.run_rows(run_id=run_id, seed=seed, world_size=2, ceiling=width / 100 + lr, dataset="toy")
         write_metrics(folder.metrics_path, rows, NODES.columns)
-    return merge(tmp_path / "logs", output=tmp_path / "metrics.csv").csv
+    return merge(tmp_path / "logs", output=tmp_path / "metrics.csv")[0].csv
 
 
 def test_what_varies_is_a_column(grid):

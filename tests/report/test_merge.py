@@ -28,7 +28,7 @@ def test_the_bytes_do_not_depend_on_names_or_order_of_files(tmp_path: Path, plau
         random.Random(shuffle_seed + 10 * attempt).shuffle(folders)
         for folder, rows in zip(folders, runs, strict=True):
             write_metrics(tmp_path / f"logs{attempt}" / folder / "metrics.csv", rows, NODES.columns)
-        merged.append(merge(tmp_path / f"logs{attempt}", output=tmp_path / f"out{attempt}" / "metrics.csv"))
+        merged.extend(merge(tmp_path / f"logs{attempt}", output=tmp_path / f"out{attempt}" / "metrics.csv"))
     assert merged[0].csv.read_bytes() == merged[1].csv.read_bytes()
     assert merged[0].parquet.read_bytes() == merged[1].parquet.read_bytes()
     assert (merged[0].num_files, merged[0].num_rows, merged[0].num_superseded) == (9, 27, 0)
@@ -39,14 +39,14 @@ def test_merging_twice_gives_the_same_bytes_although_the_output_lies_among_the_i
     output = tmp_path / "results" / "metrics.csv"
     merge(tmp_path, output=output)
     before = output.read_bytes()
-    assert merge(tmp_path, output=output).num_files == 2
+    assert merge(tmp_path, output=output)[0].num_files == 2
     assert output.read_bytes() == before
 
 
 def test_numbers_sort_as_numbers(tmp_path: Path, plausible):
     rows = [row for k in (16, 2, 1) for row in plausible.run_rows(k=k, run_id="one", epochs=11)]
     write_metrics(tmp_path / "logs" / "one" / "metrics.csv", rows, NODES.columns)
-    merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
+    (merged,) = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
     assert list(dict.fromkeys(column(merged.csv, "sync_every"))) == ["1", "2", "16"]
     assert column(merged.csv, "epoch") == [str(epoch) for epoch in range(1, 12)] * 3
 
@@ -54,7 +54,7 @@ def test_numbers_sort_as_numbers(tmp_path: Path, plausible):
 def test_cells_are_copied_as_they_were_written(tmp_path: Path, plausible):
     path = tmp_path / "logs" / "one" / "metrics.csv"
     write_metrics(path, plausible.run_rows(), NODES.columns)
-    merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
+    (merged,) = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
     assert merged.csv.read_bytes() == path.read_bytes()
 
 
@@ -63,7 +63,7 @@ def test_the_last_attempt_wins_whatever_the_order_of_files(tmp_path: Path, plaus
     for name, attempt in zip(names, (1, 2), strict=True):
         rows = plausible.run_rows(run_id="same", epochs=2, attempt=attempt, ceiling=0.8 + attempt / 100)
         write_metrics(tmp_path / "logs" / name / "metrics.csv", rows, NODES.columns)
-    merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
+    (merged,) = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
     assert column(merged.csv, "attempt") == ["2", "2"]
     assert merged.num_superseded == 2
 
@@ -71,7 +71,7 @@ def test_the_last_attempt_wins_whatever_the_order_of_files(tmp_path: Path, plaus
 def test_within_a_file_the_later_line_wins(tmp_path: Path, plausible):
     old, new = (plausible.run_rows(run_id="same", epochs=1, ceiling=ceiling)[0] for ceiling in (0.7, 0.8))
     write_metrics(tmp_path / "logs" / "metrics.csv", [old, new], NODES.columns)
-    merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
+    (merged,) = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
     assert column(merged.csv, "val_micro_f1") == [repr(new["val_micro_f1"])]
 
 
@@ -80,7 +80,7 @@ def test_equal_copies_of_a_run_count_once(tmp_path: Path, plausible):
         write_metrics(
             tmp_path / "logs" / name / "metrics.csv", plausible.run_rows(run_id="same", epochs=2), NODES.columns
         )
-    assert merge(tmp_path / "logs", output=tmp_path / "metrics.csv").num_rows == 2
+    assert merge(tmp_path / "logs", output=tmp_path / "metrics.csv")[0].num_rows == 2
 
 
 def test_different_rows_of_one_attempt_are_refused_unless_a_later_attempt_settles_it(tmp_path: Path, plausible):
@@ -93,7 +93,7 @@ def test_different_rows_of_one_attempt_are_refused_unless_a_later_attempt_settle
     write_metrics(
         tmp_path / "logs" / "0" / "metrics.csv", plausible.run_rows(run_id="same", epochs=1, attempt=2), NODES.columns
     )
-    assert merge(tmp_path / "logs", output=tmp_path / "metrics.csv").num_rows == 1
+    assert merge(tmp_path / "logs", output=tmp_path / "metrics.csv")[0].num_rows == 1
 
 
 def test_clashing_headers_are_refused_with_both_files_and_the_columns(tmp_path: Path, plausible):
@@ -111,7 +111,7 @@ def test_runs_from_before_a_task_had_columns_of_its_own_are_merged_with_runs_tha
     for run, columns in (("a", before), ("b", list(NODES.columns))):
         path = tmp_path / "logs" / run / "metrics.csv"
         write_metrics(path, rows, {name: NODES.columns[name] for name in columns})
-    merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
+    (merged,) = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
     assert merged is not None
     header = (tmp_path / "metrics.csv").read_text().splitlines()[0].split(",")
     assert header == list(NODES.columns)
@@ -176,23 +176,23 @@ def test_files_of_the_original_are_merged_alone_and_with_ours(tmp_path: Path, pl
     sweep = [row for k in (1, 16) for row in plausible.run_rows(k=k, run_id="reddit_sync_ablation", epochs=2)]
     original = tmp_path / "logs" / "reddit_sync_ablation" / "metrics.csv"
     plausible.write_sync_ablation(original, sweep)
-    alone = merge(tmp_path / "logs", output=tmp_path / "alone.csv")
+    (alone,) = merge(tmp_path / "logs", output=tmp_path / "alone.csv")
     assert alone.original_files == (original,)
     assert column(alone.csv, "sync_scheme") == ["deferred_allreduce"] * 4
     assert column(alone.csv, "seed") == [""] * 4
     assert column(alone.csv, "sync_every") == ["1", "1", "16", "16"]
     plausible.write_runs(tmp_path / "logs", plausible.run_rows(epochs=2))
-    assert merge(tmp_path / "logs", output=tmp_path / "both.csv").num_rows == 6
+    assert merge(tmp_path / "logs", output=tmp_path / "both.csv")[0].num_rows == 6
 
 
 def test_the_original_layout_keeps_the_macro_f1_of_the_original(tmp_path: Path, plausible):
     """There, a class that neither occurs nor is predicted counts 0; what its files hold is never taken for ours."""
     plausible.write_sync_ablation(tmp_path / "theirs" / "metrics.csv", plausible.run_rows(epochs=2))
     plausible.write_runs(tmp_path / "logs", plausible.run_rows(epochs=2))
-    theirs = merge(tmp_path / "theirs", output=tmp_path / "theirs.csv").csv
+    theirs = merge(tmp_path / "theirs", output=tmp_path / "theirs.csv")[0].csv
     assert column(theirs, "val_macro_f1") == column(theirs, "best_val_macro_f1") == ["", ""]
-    ours = merge(tmp_path / "logs", output=tmp_path / "ours.csv").csv
-    viewed = merge_as("sync-ablation", tmp_path / "logs", pattern="**/metrics.csv", output=tmp_path / "view.csv").csv
+    ours = merge(tmp_path / "logs", output=tmp_path / "ours.csv")[0].csv
+    viewed = merge_as("sync-ablation", tmp_path / "logs", pattern="**/metrics.csv", output=tmp_path / "view.csv")[0].csv
     for there, here in (("macroF1", "val_macro_f1"), ("best_macroF1", "best_val_macro_f1")):
         of_all = column(ours, f"{here}_all_classes")
         assert pl.read_csv(viewed, infer_schema=False)[there].to_list() == of_all
@@ -202,7 +202,7 @@ def test_the_original_layout_keeps_the_macro_f1_of_the_original(tmp_path: Path, 
 
 def test_parquet_holds_the_same_table_with_types(tmp_path: Path, plausible):
     plausible.write_runs(tmp_path / "logs", plausible.study_rows(ks=(1, 2), seeds=(1,)))
-    merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
+    (merged,) = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
     frame = pl.read_parquet(merged.parquet)
     assert frame.columns == list(NODES.columns)
     assert frame["val_micro_f1"].to_list() == [float(text) for text in column(merged.csv, "val_micro_f1")]
@@ -217,7 +217,7 @@ def test_golden(tmp_path: Path, plausible, golden):
     f1 |= {"val_macro_f1_all_classes": 0.65, "best_val_macro_f1_all_classes": 0.65}
     rows = [{**row, **f1, "loss": 0.5, "train_s": 4.0} for row in rows]
     plausible.write_runs(tmp_path / "logs", rows)
-    golden("report/merged.csv", merge(tmp_path / "logs", output=tmp_path / "metrics.csv").csv.read_text())
+    golden("report/merged.csv", merge(tmp_path / "logs", output=tmp_path / "metrics.csv")[0].csv.read_text())
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -53,7 +53,7 @@ def run(tmp_path: Path, planner, plausible):
 def test_a_merged_table_knows_what_its_runs_are_judged_by(run, tmp_path):
     for seed in (1, 2):
         run(f"s{seed}", seed=seed, measures={"err": ERR}, best_by="err")
-    metrics = load_metrics(merge(tmp_path / "logs", output=tmp_path / "metrics.csv").csv)
+    metrics = load_metrics(merge(tmp_path / "logs", output=tmp_path / "metrics.csv")[0].csv)
     assert (metrics.kind.primary.name, metrics.kind.primary.higher_is_better) == ("err", False)
     assert metrics.frame["val_err"].is_finite().all()
     (part,) = by_dataset(metrics)
@@ -63,7 +63,7 @@ def test_a_merged_table_knows_what_its_runs_are_judged_by(run, tmp_path):
 def test_runs_with_and_without_a_measure_share_a_table(run, tmp_path):
     run("with", measures={"err": ERR})
     run("without", width=16)
-    merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv").csv
+    merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")[0].csv
     filled = {row["run_id"]: bool(row["val_err"]) for row in read_metrics(merged)}
     assert filled == {"with": True, "without": False}
     metrics = load_metrics(merged)

@@ -39,7 +39,8 @@ TaskOfRuns = Annotated[
         "--task",
         metavar="TASK",
         show_default=False,
-        help="Of the runs; only needed for a task outside this package: package.module:KIND.",
+        help="Of the runs: where runs of several tasks were merged, or of a task outside this package,"
+        " package.module:KIND.",
     ),
 ]
 Metrics = Annotated[Path, typer.Option("--metrics", metavar="FILE", help="What `merge` wrote.")]
@@ -83,9 +84,10 @@ def merge(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Merge the metrics of all runs into one table.
+    """Merge the metrics of all runs into one table, or one for each task.
 
-    Same inputs, same bytes, in whatever order they are found.
+    Same inputs, same bytes, in whatever order they are found. Runs of several tasks have a file each,
+    results/metrics_TASK.csv, and `pareto`, `figures` and `schemes` read all of them.
 
     \b
     Example:
@@ -95,15 +97,19 @@ def merge(
     from graphmill.report.layouts import merge_as
 
     keys = [name.strip() for name in key_columns.split(",")] if key_columns else None
-    merged = merge_as(layout, input_root, pattern=glob, output=output, key_columns=keys)
+    written = merge_as(layout, input_root, pattern=glob, output=output, key_columns=keys)
     if json:
-        print_json(merged)
+        print_json(written)
         return
-    print_line(f"{merged.csv} and {merged.parquet}: {merged.num_rows} rows of {merged.num_files} runs")
-    if merged.num_superseded:
-        print_line(f"{merged.num_superseded} rows left out: superseded by a later attempt, or duplicates")
-    for path in merged.original_files:
-        print_line(f"{path} has the header of another program (docs/coming-from.md); what it lacks was filled in")
+    for merged in written:
+        print_line(f"{merged.csv} and {merged.parquet}: {merged.num_rows} rows of {merged.num_files} runs")
+        if merged.num_superseded:
+            print_line(f"{merged.num_superseded} rows left out: superseded by a later attempt, or duplicates")
+        for path in merged.original_files:
+            print_line(f"{path} has the header of another program (docs/coming-from.md); what it lacks was filled in")
+    if len(written) > 1:
+        tasks = ", ".join(str(merged.task) for merged in written)
+        print_line(f"a table for each task ({tasks}); pareto, figures and schemes read them all, or one: --task TASK")
 
 
 def pareto(

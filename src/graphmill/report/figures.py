@@ -24,7 +24,7 @@ from graphmill.report.learning import learning_curves
 from graphmill.report.pareto import chosen_columns, final_points, same_seed_notes, usable_points
 from graphmill.report.pgf import MARKER_LINE, render_tex
 from graphmill.report.predictions import Predictions, open_predictions
-from graphmill.report.table import MERGED_METRICS, OfDataset, by_dataset, load_metrics
+from graphmill.report.table import MERGED_METRICS, OfDataset, datasets_of, load_tables, named
 from graphmill.spec.kinds.kind import PredictsClasses, PredictsSeries
 
 OF_COMMUNICATION = ("sync_ablation", "accuracy_vs_communication", "pareto_frontier")
@@ -62,16 +62,29 @@ def figures(
 
     A `tex_file` that exists is compiled as it is, and nothing is drawn; without LaTeX it is refused. `build_dir` is
     `<plots_dir>/build` unless given. A column that is None is chosen by the task of the runs;
-    `task`: see `load_metrics`.
+    `task`: see `load_tables`.
     """
     build_dir = build_dir or plots_dir / "build"
     if tex_file and tex_file.exists():
         return Figures((), (tex_file,), (build_tex(tex_file, build_dir),), ())
     _refuse_unknown(only, FIGURES)
-    table = load_metrics(metrics, runs=runs, task=task)
-    charts, notes = _charts(by_dataset(table), metrics, only, *chosen_columns(table, comm_column, acc_column))
+    tables = load_tables(metrics, runs=runs, task=task, columns=(comm_column, acc_column))
+    columns = {path: chosen_columns(table, comm_column, acc_column) for path, table in tables}
+    charts: list[Chart] = []
+    sources: list[Path] = []
+    notes: list[str] = []
+    for path, part in datasets_of(tables):
+        charts += _charts(part, path, only, *columns[path], notes)
+        sources += [path] * (len(charts) - len(sources))
+    if not charts:
+        raise UserError(
+            f"all runs of {named(tables)} are of one rank, which communicates nothing: there is no"
+            f" {' and no '.join(only)}",
+            fix="graphmill figures --only learning_curves",
+        )
+    notes += [f"{chart.name}: {chart.note}" for chart in charts if chart.note]
     _check_tex_files(_tex_files(charts, plots_dir), tex_file)
-    images = _drawn(charts, images_dir, plots_dir, source=metrics)
+    images = _drawn(charts, images_dir, plots_dir, sources)
     tex_files = _tex_files(charts, plots_dir)
     if compile_tex and tex_file:
         pdfs = [build_tex(tex_file, build_dir)]  # asked for: refused without LaTeX
@@ -98,7 +111,10 @@ def prediction_figures(
         had = " and ".join(name for name in OF_PREDICTIONS if any(chart.name.startswith(name) for chart in charts))
         raise UserError(f"the figures of {predictions} are {had}", fix="name one of them with --only, or leave it out")
     _check_tex_files(_tex_files(chosen, plots_dir), None)
-    images, tex_files = _drawn(chosen, images_dir, plots_dir, source=predictions), _tex_files(chosen, plots_dir)
+    images, tex_files = (
+        _drawn(chosen, images_dir, plots_dir, [predictions] * len(chosen)),
+        _tex_files(chosen, plots_dir),
+    )
     notes = [f"{chart.name}: {chart.note}" for chart in chosen if chart.note]
     pdfs = _compiled(tex_files, build_dir or plots_dir / "build", notes) if compile_tex else []
     tables = []
@@ -129,12 +145,12 @@ def _tex_files(charts: Sequence[Chart], plots_dir: Path) -> list[Path]:
     return [plots_dir / f"{chart.name}.tex" for chart in charts]
 
 
-def _drawn(charts: Sequence[Chart], images_dir: Path, plots_dir: Path, *, source: Path) -> list[Path]:
-    """Images, and the .tex of each chart; `source`: the file that it was drawn of."""
+def _drawn(charts: Sequence[Chart], images_dir: Path, plots_dir: Path, sources: Sequence[Path]) -> list[Path]:
+    """Images, and the .tex of each chart; `sources`: the file that each was drawn of."""
     from graphmill.report.draw import draw_chart
 
     images = [image for chart in charts for image in draw_chart(chart, images_dir)]
-    for chart, path in zip(charts, _tex_files(charts, plots_dir), strict=True):
+    for chart, path, source in zip(charts, _tex_files(charts, plots_dir), sources, strict=True):
         write_text(path, render_tex(chart, source=str(source)))
     return images
 
@@ -169,31 +185,20 @@ def is_ours(tex_file: Path) -> bool:
         return MARKER_LINE in lines.readline()
 
 
-def _charts(
-    parts: Sequence[OfDataset], metrics: Path, only: Sequence[str], comm: str, acc: str
-) -> tuple[list[Chart], list[str]]:
+def _charts(part: OfDataset, metrics: Path, only: Sequence[str], comm: str, acc: str, notes: list[str]) -> list[Chart]:
+    """Those of one dataset; what is left out is added to `notes`."""
     charts: list[Chart] = []
-    notes: list[str] = []
-    for part in parts:
-        if "sync_ablation" in only and not part.is_of_one_rank:
-            charts.append(sync_ablation(part))
-        if part.is_of_one_rank:
-            notes.append(
-                f"{part.name or metrics}: one rank each, which communicates nothing, so it is in no such figure"
-            )
-        else:
-            points = usable_points(part, metrics, comm, acc)
-            notes += same_seed_notes(final_points(points))
-            if "accuracy_vs_communication" in only:
-                charts.append(accuracy_vs_communication(part, comm, acc))
-            if "pareto_frontier" in only:
-                charts.append(pareto_frontier(part, points, comm, acc))
-        if "learning_curves" in only:
-            charts += learning_curves(part)
-    if not charts:
-        raise UserError(
-            f"all runs of {metrics} are of one rank, which communicates nothing: there is no {' and no '.join(only)}",
-            fix="graphmill figures --only learning_curves",
-        )
-    notes += [f"{chart.name}: {chart.note}" for chart in charts if chart.note]
-    return charts, notes
+    if "sync_ablation" in only and not part.is_of_one_rank:
+        charts.append(sync_ablation(part))
+    if part.is_of_one_rank:
+        notes.append(f"{part.name or metrics}: one rank each, which communicates nothing, so it is in no such figure")
+    else:
+        points = usable_points(part, metrics, comm, acc)
+        notes += same_seed_notes(final_points(points))
+        if "accuracy_vs_communication" in only:
+            charts.append(accuracy_vs_communication(part, comm, acc))
+        if "pareto_frontier" in only:
+            charts.append(pareto_frontier(part, points, comm, acc))
+    if "learning_curves" in only:
+        charts += learning_curves(part)
+    return charts

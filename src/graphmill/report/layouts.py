@@ -18,7 +18,7 @@ LAYOUTS: Final = ("wide", "long", *VIEWS)
 
 def merge_as(
     layout: str, input_root: Path, *, pattern: str, output: Path | None = None, key_columns: Sequence[str] | None = None
-) -> Merged:
+) -> list[Merged]:
     """Merge the runs below `input_root` in a layout; every layout has a default file name of its own."""
     if layout not in LAYOUTS:
         raise UserError(
@@ -28,7 +28,7 @@ def merge_as(
     if layout == "long":
         if key_columns is not None:
             raise UserError("--key-columns does not apply to --layout long", fix="leave --key-columns out")
-        return merge_long(input_root, pattern=pattern, output=output or MERGED_EVALUATIONS)
+        return [merge_long(input_root, pattern=pattern, output=output or MERGED_EVALUATIONS)]
     _, view = VIEWS.get(layout, (None, None))
     name = f"metrics_{layout}.csv" if view else MERGED_METRICS.name
     return merge(

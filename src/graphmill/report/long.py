@@ -50,6 +50,7 @@ def merge_long(input_root: Path, *, pattern: str, output: Path) -> Merged:
     return Merged(
         csv=output,
         parquet=written.write(output),
+        task=None,
         num_files=len(files),
         num_rows=len(merged),
         num_superseded=num_rows - len(merged),

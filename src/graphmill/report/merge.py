@@ -1,4 +1,4 @@
-"""Merge the metrics.csv of many runs into one table: same inputs, same bytes, in whatever order files are found.
+"""Merge the metrics.csv of many runs into a table per task: same inputs, same bytes, in whatever order files are found.
 
 Of rows with one key the last attempt wins: the highest `attempt`; within one file, of equal attempts, the later line
 (the original's sweep appended). Two files that hold different rows for one key and attempt are refused, because no
@@ -15,13 +15,14 @@ from graphmill.base.csv_text import csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing, write_text
 from graphmill.base.names import did_you_mean
-from graphmill.record.columns import ANY_COLUMN, kind_of_header
+from graphmill.record.columns import ANY_COLUMN, current_names, kind_of_header
 from graphmill.record.metrics import Table, read_table
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.configurations import with_what_varies
-from graphmill.report.table import MERGED_METRICS, Value, as_now, frame_of, layout_of, sort_key, typed_rows
+from graphmill.report.table import MERGED_METRICS, Value, as_now, frame_of, layout_of, of_task, sort_key, typed_rows
 from graphmill.spec.columns import Column, Layout
 from graphmill.spec.kinds import find_kind
+from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.measures import with_measures
 
 KEY_COLUMNS = ("run_id", "sync_scheme", "sync_every", "world_size", "seed", "epoch")
@@ -33,6 +34,7 @@ class Merged:
 
     csv: Path
     parquet: Path
+    task: str | None  # of its runs, where runs of several tasks were found: each has a table of its own
     num_files: int
     num_rows: int
     num_superseded: int  # rows left out, because a later attempt or an equal copy replaces them
@@ -76,12 +78,34 @@ def merge(
     output: Path = MERGED_METRICS,
     key_columns: Sequence[str] = KEY_COLUMNS,
     layout: Layout | None = None,
-) -> Merged:
+) -> list[Merged]:
     """Merge all files under `input_root` that match the glob `pattern` into `output`, and Parquet next to it.
 
+    Runs of several tasks have no columns in common to be one table: each task has a file of its own (`of_task`).
     `layout`: write the header of another program, as a view of our columns.
     """
-    original = [read_table(path) for path in find_metrics(input_root, pattern, output)]
+    tables = [read_table(path) for path in find_metrics(input_root, pattern, output)]
+    by_task = _by_task(tables)
+    if len(by_task) == 1 or layout is not None:  # a view is of one task, and refused for another's runs
+        return [_merged(tables, output, None, key_columns, layout)]
+    merged = [_merged(part, of_task(output, task), task, key_columns, None) for task, part in by_task.items()]
+    for former in (output, output.with_suffix(".parquet")):
+        former.unlink(missing_ok=True)  # of an earlier merge, of one task; it would be read in place of these
+    return merged
+
+
+def _by_task(tables: Sequence[Table]) -> dict[str, list[Table]]:
+    """The tables of each task, in the order of the tasks' names; all under "" where that of some is not known."""
+    apart: dict[str, list[Table]] = {}
+    for table in tables:
+        kind = kind_of_header(current_names(table.header)) or _planned_kind(table)
+        apart.setdefault(kind.name if kind is not None else "", []).append(table)
+    return {"": list(tables)} if "" in apart else dict(sorted(apart.items()))
+
+
+def _merged(
+    original: Sequence[Table], output: Path, task: str | None, key_columns: Sequence[str], layout: Layout | None
+) -> Merged:
     tables = _with_all_measures(_with_own_columns([as_now(table) for table in original]))
     _check_same_header(tables)
     columns = _columns(tables[0])
@@ -102,6 +126,7 @@ def merge(
     return Merged(
         csv=output,
         parquet=sheet.write(output),
+        task=task,
         num_files=len(tables),
         num_rows=len(kept),
         num_superseded=len(rows) - len(kept),
@@ -191,13 +216,6 @@ def _check_same_header(tables: Sequence[Table]) -> None:
     first = tables[0]
     for table in tables[1:]:
         if table.header != first.header:
-            one, other = kind_of_header(first.header), kind_of_header(table.header)
-            if one is not None and other is not None and one.name != other.name:
-                raise UserError(
-                    f"{first.path} is of a run of {one.name}, {table.path} of a run of {other.name},"
-                    " and one table cannot hold both",
-                    fix="merge each task's runs apart: --input-root FOLDER, or --glob, and another --output",
-                )
             raise UserError(
                 f"{first.path} and {table.path} have different columns: {_difference(first, table)}",
                 fix="merge them apart (--glob, --output), or leave one out",
@@ -206,11 +224,13 @@ def _check_same_header(tables: Sequence[Table]) -> None:
 
 def _columns(table: Table) -> Mapping[str, Column]:
     """What the columns hold: by the header; else by the plan next to the file, of a task outside this package."""
-    kind = kind_of_header(table.header)
-    if kind is not None:
-        return kind.columns
+    kind = kind_of_header(table.header) or _planned_kind(table)
+    return kind.columns if kind is not None else ANY_COLUMN
+
+
+def _planned_kind(table: Table) -> AnyKind | None:
     folder = RunFolder(table.path.parent)
-    return folder.read_plan().kind.columns if folder.plan_path.is_file() else ANY_COLUMN
+    return folder.read_plan().kind if folder.plan_path.is_file() else None
 
 
 def _difference(one: Table, other: Table) -> str:

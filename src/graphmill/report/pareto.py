@@ -15,7 +15,15 @@ from graphmill.base.files import write_text
 from graphmill.record.columns import current_name, is_lower_better
 from graphmill.record.csv_frames import without_formulas
 from graphmill.report.configurations import CONFIGURATION, varied_columns
-from graphmill.report.table import MERGED_METRICS, Metrics, OfDataset, by_dataset, check_number_columns, load_metrics
+from graphmill.report.table import (
+    MERGED_METRICS,
+    Metrics,
+    OfDataset,
+    check_number_columns,
+    datasets_of,
+    load_tables,
+    named,
+)
 
 DEFAULT_COMM = "modelled_mib_cum_fp32"
 MEASURED_COMM = "measured_mib_cum"
@@ -52,18 +60,18 @@ def pareto(
 ) -> list[ParetoFiles]:
     """Minimise `comm_column`; maximise `acc_column`, or minimise it if it is an error. Four CSVs per dataset.
 
-    A column that is None is chosen by the task of the runs. `runs` is a glob on run_id; `task`: see `load_metrics`.
+    A column that is None is chosen by the task of the runs. `runs` is a glob on run_id; `task`: see `load_tables`.
     """
-    table = load_metrics(metrics, runs=runs, task=task)
-    comm, acc = chosen_columns(table, comm_column, acc_column)
-    parts = by_dataset(table)
-    alone = [part.name or "a dataset without a name" for part in parts if part.is_of_one_rank]
+    tables = load_tables(metrics, runs=runs, task=task, columns=(comm_column, acc_column))
+    parts = datasets_of(tables)
+    alone = [part.name or "a dataset without a name" for _, part in parts if part.is_of_one_rank]
     if len(alone) == len(parts):
         raise UserError(
-            f"all runs of {metrics} are of one rank, which communicates nothing: there is no frontier",
+            f"all runs of {named(tables)} are of one rank, which communicates nothing: there is no frontier",
             fix="`graphmill compare` compares runs of one rank",
         )
-    found = [_write_dataset(part, metrics, output_dir, comm, acc) for part in parts if not part.is_of_one_rank]
+    columns = {path: chosen_columns(table, comm_column, acc_column) for path, table in tables}
+    found = [_write_dataset(part, path, output_dir, *columns[path]) for path, part in parts if not part.is_of_one_rank]
     left_out = tuple(f"{name} is left out: its runs are of one rank, which communicates nothing" for name in alone)
     return [replace(found[0], notes=(*found[0].notes, *left_out)), *found[1:]]
 

@@ -19,7 +19,7 @@ from graphmill.report.configurations import CONFIGURATION, PREFIX, short_names, 
 from graphmill.report.curves import Variant, variant_order
 from graphmill.report.pareto import RUN
 from graphmill.report.style import SYNTHETIC, scheme_words, short_scheme
-from graphmill.report.table import MERGED_METRICS, by_dataset, load_metrics, sort_key
+from graphmill.report.table import MERGED_METRICS, datasets_of, load_tables, named, sort_key
 from graphmill.spec.kinds.kind import AnyKind
 
 GROUP = ("dataset", CONFIGURATION, "sync_scheme", "payload", "world_size", "sync_every")
@@ -57,24 +57,22 @@ def scheme_table(
 ) -> list[SchemeRow]:
     """One row per dataset, configuration, scheme, payload, number of ranks and k.
 
-    Test results are read from the runs' own outcome.json below `runs_root`. `task`: see `load_metrics`.
+    Test results are read from the runs' own outcome.json below `runs_root`. `task`: see `load_tables`.
     """
-    table = load_metrics(metrics, runs=runs, task=task)
-    parts = by_dataset(table)
+    tables = load_tables(metrics, runs=runs, task=task)
+    parts = [part for _, part in datasets_of(tables)]
     if all(part.is_of_one_rank for part in parts):
         raise UserError(
-            f"all runs of {metrics} are of one rank, which communicates nothing: there are no schemes to compare",
+            f"all runs of {named(tables)} are of one rank, which communicates nothing: there are no schemes to compare",
             fix="`graphmill compare` compares runs of one rank",
         )
-    ends = [
-        _end_of_run(run, table.kind, runs_root, varied_columns(part.frame))
-        for part in parts
-        for run in part.frame.sort("epoch").partition_by(RUN)
-    ]
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for end in ends:
-        groups.setdefault(tuple(end[name] for name in GROUP), []).append(end)
-    return sorted((_row(table.kind, key, members) for key, members in groups.items()), key=_order)
+    groups: dict[tuple[Any, ...], tuple[AnyKind, list[dict[str, Any]]]] = {}
+    for part in parts:
+        for run in part.frame.sort("epoch").partition_by(RUN):
+            end = _end_of_run(run, part.kind, runs_root, varied_columns(part.frame))
+            key = (part.kind.name, *(end[name] for name in GROUP))
+            groups.setdefault(key, (part.kind, []))[1].append(end)
+    return sorted((_row(kind, key[1:], members) for key, (kind, members) in groups.items()), key=_order)
 
 
 def scheme_tables(rows: Sequence[SchemeRow]) -> list[Table]:

@@ -1,5 +1,6 @@
 """Read a metrics.csv as a typed table, whatever wrote it: this version, an older one, or another program."""
 
+import logging
 import math
 import re
 from collections import Counter
@@ -12,7 +13,7 @@ import polars as pl
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
-from graphmill.record.columns import LAYOUTS, current_names, kind_of_header, kinds_measured
+from graphmill.record.columns import LAYOUTS, current_name, current_names, kind_of_header, kinds_measured
 from graphmill.record.metrics import Table, read_table
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.configurations import PREFIX, with_labels, with_what_varies
@@ -22,6 +23,8 @@ from graphmill.spec.kinds import TASKS, find_kind
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.measures import judged_kind
 from graphmill.spec.plan import Plan
+
+_log = logging.getLogger(__name__)
 
 MERGED_METRICS = Path("results/metrics.csv")
 
@@ -49,22 +52,70 @@ class Metrics:
     frame: pl.DataFrame
 
 
+def of_task(path: Path, task: str) -> Path:
+    """The table of one task, where runs of several were merged: next to `path`."""
+    return path.with_name(f"{path.stem}_{_as_stem(task)}{path.suffix}")
+
+
+def load_tables(
+    path: Path = MERGED_METRICS, *, runs: str = "*", task: str | None = None, columns: Sequence[str | None] = ()
+) -> list[tuple[Path, Metrics]]:
+    """What a merge wrote: the table at `path`, or that of each task, where runs of several were merged.
+
+    Of several, those with a run that matches and with the `columns` that are asked for. `task`: its table alone.
+    """
+    beside = [table for name in ([task] if task else TASKS) if (table := of_task(path, name)).exists()]
+    if path.exists() or len(beside) < 2:
+        table = path if path.exists() or not beside else beside[0]
+        return [(table, load_metrics(table, runs=runs, task=task))]
+    asked = {current_name(name) for name in columns if name is not None}
+    loaded = [(table, _whole(table, task=None)) for table in beside]
+    chosen = [
+        (table, Metrics(metrics.kind, rows))
+        for table, metrics in loaded
+        if asked <= set(metrics.frame.columns) and (rows := _matching(metrics.frame, runs)).height
+    ]
+    for table in set(beside) - {table for table, _ in chosen}:
+        _log.info("%s is passed over: it has no run or no column that was asked for", table)
+    if not chosen:
+        raise UserError(
+            f"none of {', '.join(map(str, beside))} has a run that matches {runs!r}"
+            + (f" and the columns {', '.join(sorted(asked))}" if asked else ""),
+            fix="ask for one of the tables: --metrics FILE, and it says what it has",
+        )
+    return chosen
+
+
+def named(tables: Sequence[tuple[Path, Metrics]]) -> str:
+    """Their files, for a message."""
+    return " and ".join(str(path) for path, _ in tables)
+
+
 def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*", task: str | None = None) -> Metrics:
     """The rows of runs whose run_id matches the glob `runs`. `task`: their kind, if the header does not give it."""
     if not path.exists():
         raise UserError(f"{path} does not exist", fix=f"graphmill merge --input-root logs --output {path}")
+    whole = _whole(path, task)
+    chosen = _matching(whole.frame, runs)
+    if chosen.is_empty():
+        known = sorted({run or "" for run in whole.frame["run_id"]})
+        raise UserError(
+            f"no run of {path} matches {runs!r}; {did_you_mean(runs, known)}", fix="give --runs another pattern"
+        )
+    return Metrics(whole.kind, chosen)
+
+
+def _whole(path: Path, task: str | None) -> Metrics:
     table = as_now(read_table(path))
     kind = _kind_of(table, task)
     frame = _with_all_columns(frame_of(table.header, typed_rows(table, kind.columns), kind.columns), kind)
     if frame.is_empty():
         raise UserError(f"{path} has a header, but no row", fix="train for at least one epoch, then graphmill merge")
-    chosen = [fnmatchcase(run or "", runs) for run in frame["run_id"]]
-    if not any(chosen):
-        known = sorted({run or "" for run in frame["run_id"]})
-        raise UserError(
-            f"no run of {path} matches {runs!r}; {did_you_mean(runs, known)}", fix="give --runs another pattern"
-        )
-    return Metrics(kind, frame.filter(pl.Series(chosen)))
+    return Metrics(kind, frame)
+
+
+def _matching(frame: pl.DataFrame, runs: str) -> pl.DataFrame:
+    return frame.filter(pl.Series([fnmatchcase(run or "", runs) for run in frame["run_id"]], dtype=pl.Boolean))
 
 
 def load_runs(folders: Sequence[RunFolder]) -> list[Metrics]:
@@ -124,11 +175,21 @@ class OfDataset:
         return self.frame["world_size"].eq_missing(1).all()
 
 
+def datasets_of(tables: Sequence[tuple[Path, Metrics]]) -> list[tuple[Path, OfDataset]]:
+    """The datasets of all tables, each with the file it is in; names of files are apart for two tasks' data, too."""
+    parts = [(path, part) for path, metrics in tables for part in by_dataset(metrics)]
+    taken = Counter(part.suffix for _, part in parts)
+    return [
+        (path, part if taken[part.suffix] == 1 else replace(part, suffix=f"{part.suffix}_{_as_stem(part.kind.name)}"))
+        for path, part in parts
+    ]
+
+
 def by_dataset(metrics: Metrics) -> list[OfDataset]:
     """Split a table by dataset, in the order of their names."""
     frame = metrics.frame
     names = sorted(frame["dataset"].unique().to_list(), key=lambda name: name or "")
-    stems = [re.sub(r"[^A-Za-z0-9.-]+", "-", name or "unnamed").strip("-.") or "unnamed" for name in names]
+    stems = [_as_stem(name or "unnamed") for name in names]
     taken = Counter(stems)
     parts = []
     for place, (name, stem) in enumerate(zip(names, stems, strict=True), 1):
@@ -138,6 +199,10 @@ def by_dataset(metrics: Metrics) -> list[OfDataset]:
         is_named = name is not None or len(names) > 1
         parts.append(OfDataset(name, suffix if is_named else "", metrics.kind, synthetic, rows))
     return parts
+
+
+def _as_stem(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "unnamed"
 
 
 def _with_one_world(frame: pl.DataFrame) -> pl.DataFrame:
