@@ -12,7 +12,7 @@ from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.graph.graph_set import CutGraphs, GraphSet
 from graphmill.graph.sampled import Sampled, SeedIds, Seeds
 from graphmill.graph.topology import Topology
-from graphmill.sample.collect import BufferRing, Collector, WholeTables, reused_room
+from graphmill.sample.collect import Collector, WholeTables, reused_room, tensor_ring
 from graphmill.sample.neighbor import NeighborSampler
 
 NUM_NODES = 500
@@ -138,7 +138,7 @@ def test_memory_serves_again_only_after_the_batches_in_flight(topology, x, prefe
 
 
 def test_the_ring_grows_and_goes_round():
-    ring = BufferRing(2, torch.float32)
+    ring = tensor_ring(2, torch.float32)
     first = ring.take(3, 4)
     assert first.shape == (3, 4)
     second, third = ring.take(2, 4), ring.take(3, 3)

@@ -1,8 +1,9 @@
 """Collect what a step computes on: features and labels of a sampled neighbourhood."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from graphmill.graph.graph_set import Room
 from graphmill.graph.sampled import AnySeeds, Sampled, StorageIds, stored_whole
 from graphmill.graph.stacked import StackedFeatures
 
+Array = TypeVar("Array", Tensor, NDArray[Any])
 # Batches that can be alive at once besides those in the queue: being made, being copied to a GPU, computed on.
 _BATCHES_IN_MAKING_AND_USE = 3
 _DTYPES_OF_A_CUT = (torch.float32, torch.int32, torch.int64)
@@ -24,23 +26,23 @@ _ARRAYS_OF_A_DTYPE = 2  # of each of them in a batch of whole graphs
 
 
 @dataclass(slots=True)
-class BufferRing:
-    """Tensors that are reused after `size` later calls: fresh memory costs more than what is written to it."""
+class BufferRing(Generic[Array]):
+    """Arrays that are reused after `size` later calls: fresh memory costs more than what is written to it."""
 
     size: int
-    dtype: torch.dtype
-    pinned: bool = False  # page-locked: a GPU copies from it while the step computes
-    _slots: list[Tensor] = field(default_factory=list, init=False, repr=False)
+    make: Callable[[int], Array]
+    """Makes a flat one of so many values."""
+    _slots: list[Array] = field(default_factory=list, init=False, repr=False)
     _next: int = field(default=0, init=False, repr=False)
 
-    def take(self, num_rows: int, num_columns: int) -> Tensor:
-        """Uninitialised [num_rows, num_columns]."""
-        wanted = num_rows * num_columns
+    def take(self, *shape: int) -> Array:
+        """Uninitialised, of this shape."""
+        wanted = math.prod(shape)
         if self._next == len(self._slots):
-            self._slots.append(torch.empty(0, dtype=self.dtype))
-        if self._slots[self._next].numel() < wanted:
-            self._slots[self._next] = torch.empty(wanted + wanted // 8, dtype=self.dtype, pin_memory=self.pinned)
-        taken = self._slots[self._next][:wanted].view(num_rows, num_columns)
+            self._slots.append(self.make(0))
+        if len(self._slots[self._next]) < wanted:
+            self._slots[self._next] = self.make(wanted + wanted // 8)
+        taken = self._slots[self._next][:wanted].reshape(shape)
         self._next = (self._next + 1) % self.size
         return taken
 
@@ -50,14 +52,24 @@ class BufferRing:
         self._next = 0
 
 
+def tensor_ring(size: int, dtype: torch.dtype, *, pinned: bool = False) -> BufferRing[Tensor]:
+    """Of tensors. `pinned`: page-locked, so that a GPU copies from it while the step computes."""
+    return BufferRing(size, lambda number: torch.empty(number, dtype=dtype, pin_memory=pinned and number > 0))
+
+
 def reused_room(prefetch: int, *, pinned: bool = False) -> Room:
     """Memory for `GraphSet.cut`: that of a batch is reused `prefetch` + 3 batches later, so use them in order."""
     size = _ARRAYS_OF_A_DTYPE * (prefetch + _BATCHES_IN_MAKING_AND_USE)
-    rings = {str(dtype).removeprefix("torch."): BufferRing(size, dtype, pinned) for dtype in _DTYPES_OF_A_CUT}
+
+    def ring(dtype: torch.dtype) -> BufferRing[NDArray[Any]]:  # of numpy's, whose views cost a tenth of a tensor's
+        return BufferRing(
+            size, lambda number: torch.empty(number, dtype=dtype, pin_memory=pinned and number > 0).numpy()
+        )
+
+    rings = {np.dtype(str(dtype).removeprefix("torch.")): ring(dtype) for dtype in _DTYPES_OF_A_CUT}
 
     def room(shape: Any, dtype: np.dtype[Any]) -> NDArray[Any]:  # noqa: ANN401  # as numpy's: a number, or a tuple
-        rows, columns = shape if isinstance(shape, tuple) else (shape, 1)
-        return rings[dtype.name].take(rows, columns).numpy().reshape(shape)
+        return rings[dtype].take(*shape) if isinstance(shape, tuple) else rings[dtype].take(shape)
 
     return room
 
@@ -141,13 +153,13 @@ class Collector:
     prefetch: int
     pinned: bool = False
     edge_columns: int = 0  # features of an edge that the model reads
-    _ring: BufferRing = field(init=False, repr=False)
-    _edge_ring: BufferRing = field(init=False, repr=False)
+    _ring: BufferRing[Tensor] = field(init=False, repr=False)
+    _edge_ring: BufferRing[Tensor] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         size = self.prefetch + _BATCHES_IN_MAKING_AND_USE
-        object.__setattr__(self, "_ring", BufferRing(size, self.dtype, self.pinned))
-        object.__setattr__(self, "_edge_ring", BufferRing(size, torch.float32, self.pinned))
+        object.__setattr__(self, "_ring", tensor_ring(size, self.dtype, pinned=self.pinned))
+        object.__setattr__(self, "_edge_ring", tensor_ring(size, torch.float32, pinned=self.pinned))
 
     def collect(self, sampled: Sampled, fetched: Fetched) -> MiniBatch:
         """The mini-batch of a sampled neighbourhood and what was fetched for it, on the CPU."""

@@ -1,7 +1,7 @@
 """Which batch is the largest that fits into memory: where to try next, and the record of what was tried. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
 from pydantic import Field
@@ -44,6 +44,40 @@ class MemoryBudget(Spec):
     max_nodes: int | None = Field(None, description="of the budget that is used; null: seeds are counted")
     max_edges: int | None = None
     predicted_mib: float = Field(description="most that a rank holds at once with batches of the size `safe`")
+
+
+def search(
+    try_size: Callable[[int], tuple[Attempt, float]], num_batches: Callable[[int], int], least: int, most: int
+) -> tuple[list[Attempt], dict[int, Attempt], float]:
+    """Try sizes until the largest that fits is known.
+
+    A peak is noisy: whether one more fits is not decided by a single one. The least size that did not fit, by a peak
+    that was measured, is tried again, and the smaller peak counts.
+
+    Args:
+        try_size: tries a size, and tells the limit, MiB, beside the attempt.
+        num_batches: into how many batches a size cuts the data; sizes of as many are tried once for all.
+        least: smallest size.
+        most: largest.
+
+    Returns:
+        What is known of each size, what was tried by number of batches, and the limit, MiB.
+    """
+    batches_of, tried, again, limit = dict[int, int](), dict[int, Attempt](), set[int](), 0.0
+    while True:
+        known = [tried[batches].model_copy(update={"size": size}) for size, batches in batches_of.items()]
+        size = next_size(known, len(tried), least, most, limit)
+        if size is None:
+            refused = min((attempt for attempt in known if not attempt.fits), key=lambda each: each.size, default=None)
+            if refused is None or refused.peak_mib is None or batches_of[refused.size] in again:
+                return known, tried, limit
+            size = refused.size
+            again.add(batches_of[size])
+        batches = batches_of[size] = num_batches(size)
+        before = tried.get(batches)
+        if before is None or batches in again:
+            attempt, limit = try_size(size)
+            tried[batches] = attempt if before is None or attempt.fits else before
 
 
 def next_size(attempts: Sequence[Attempt], num_tried: int, least: int, most: int, limit_mib: float) -> int | None:

@@ -23,7 +23,7 @@ from graphmill.base.python import python_m
 from graphmill.record.run_folder import plan_text
 from graphmill.spec.batch import BatchSpec, GraphBatchSpec, GraphSizes, Sizing
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.memory_budget import Attempt, MemoryBudget, next_size, predicted_mib
+from graphmill.spec.memory_budget import Attempt, MemoryBudget, predicted_mib, search
 from graphmill.spec.modelled import modelled
 from graphmill.spec.plan import Plan, refuse_sizing_with_roles
 
@@ -192,16 +192,7 @@ class _Search:
         return self._budget(limit, fits, safe, before + step * safe, (), assumed)
 
     def _by_trial(self) -> MemoryBudget:
-        limit, known, by_batches = self.limit_mib, list[Attempt](), dict[int, Attempt]()
-        while (size := next_size(known, len(by_batches), self.least, self.most, limit or 0.0)) is not None:
-            batches = self._num_batches(size)
-            if batches not in by_batches:
-                found = self._child(size, limit)
-                limit = limit or float(found["limit_mib"])
-                by_batches[batches] = self._attempt(size, limit, found)
-                _log.info(_told(by_batches[batches], limit))
-            known.append(by_batches[batches].model_copy(update={"size": size}))
-        assert limit is not None
+        known, by_batches, limit = search(self._try, self._num_batches, self.least, self.most)
         fitting = [attempt.size for attempt in known if attempt.fits]
         if not fitting:
             raise self._too_little(limit, known[0].peak_mib)
@@ -211,6 +202,13 @@ class _Search:
         held = {self._share(batches): attempt for batches, attempt in by_batches.items()}
         predicted = predicted_mib(held, self._share(self._num_batches(safe)))
         return self._budget(limit, fits, safe, predicted, tuple(by_batches.values()), self._assumed)
+
+    def _try(self, size: int) -> tuple[Attempt, float]:
+        found = self._child(size, self.limit_mib)
+        limit = self.limit_mib or float(found["limit_mib"])
+        attempt = self._attempt(size, limit, found)
+        _log.info(_told(attempt, limit))
+        return attempt, limit
 
     def _num_batches(self, size: int) -> int:
         """Of an epoch with batches up to `size`: where as many are cut, the batches are as large."""
