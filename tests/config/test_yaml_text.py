@@ -69,6 +69,7 @@ def test_a_byte_order_mark_is_skipped(tmp_path):
         ("a: &x [1]\nb: *x\n", r"a\.yaml:2:4: aliases \(\*x\) are not read"),
         ("a: &a [*a]\n", "aliases"),
         ("a: &x {k: 1}\nb:\n  <<: *x\n", "aliases"),
+        ("a: [*speed*]\n", r"put text that begins with \* or & into quotes"),
         ("1: a\n", "1 is not a name"),
         ("null: a\n", "null is not a name"),
         ("true: a\n", "true is not a name"),

@@ -234,4 +234,6 @@ def _syntax_error(error: yaml.YAMLError, source: str) -> UserError:
         return UserError(f"{where}: a second document begins here", fix="keep one document in a file")
     if "aliases" in problem:
         return UserError(f"{where}: {problem}", fix="write the value out where it is used")
+    if "alias" in problem:  # a pattern, such as *speed*
+        return UserError(f"{where}: {problem}", fix='put text that begins with * or & into quotes: "*speed*"')
     return UserError(f"{where}: not YAML: {problem or error}", fix="correct this line or the one above it")

@@ -165,6 +165,12 @@ def _failure(program: str, done: subprocess.CompletedProcess[str]) -> SlurmError
     if why := _OF_NO_CLUSTER.search(said):
         what = f"{program} finds no Slurm cluster from here, neither a slurm.conf nor a controller in the DNS"
         return SlurmMissingError(f"{what}: {why[0]}", fix=_GO_THERE)
+    if "node configuration" in said:
+        return SlurmRefusedError(
+            f"{program}: {said}",
+            fix="no host has as many cores, GPUs or as much memory as is asked for: `--dry-run` shows the request,"
+            " which a site profile made; give --site, or write one: `graphmill site probe`",
+        )
     return SlurmRefusedError(f"{program}: {said}", fix="change what it names; `--dry-run` shows the whole request")
 
 

@@ -279,6 +279,18 @@ def test_students_are_a_tenth_of_their_teachers():
         assert family(scale="large").num_parameters >= 10 * family(scale="small").num_parameters
 
 
+@pytest.mark.parametrize(("ratio", "said"), [((1.0, 10.0), "from epoch 3 of 4 on every window counts"), ((1, 2), "")])
+def test_a_curriculum_that_leaves_nothing_out_says_so(caplog, ratio, said):
+    with caplog.at_level("INFO"):
+        made = Curriculum(
+            asked=CurriculumSpec(ratio=ratio, percentile=(0.0, 0.0)), attacked=np.arange(40),
+            benign=np.arange(40, 240), difficulty=np.linspace(0, 1, 200), num_graphs=240, num_epochs=4, seed=1,
+        )  # fmt: skip
+    everything = [epoch for epoch in range(4) if made.counts(epoch).all()]
+    assert everything == ([2, 3] if said else [])
+    assert (said in caplog.text) if said else (caplog.text == "")
+
+
 def test_a_curriculum_draws_other_benign_windows_in_each_epoch():
     made = Curriculum(
         asked=CurriculumSpec(ratio=(1.0, 1.0), percentile=(0.0, 0.0)), attacked=np.arange(20),

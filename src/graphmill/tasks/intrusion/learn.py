@@ -62,6 +62,22 @@ class Curriculum:
     seed: int
     _latest: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Say from which epoch on nothing is left to choose from."""
+        for epoch in range(self.num_epochs):
+            if round(self._at(epoch, self.asked.ratio) * len(self.attacked)) >= len(self.benign):
+                _log.info(
+                    f"curriculum: from epoch {epoch + 1} of {self.num_epochs} on every window counts, for"
+                    f" {len(self.attacked):,} windows with an attack stand beside {len(self.benign):,} benign ones; a"
+                    f" smaller train.curriculum.ratio than {list(self.asked.ratio)} leaves some out"
+                )
+                return
+
+    def _at(self, epoch: int, bounds: tuple[float, float]) -> float:
+        """On the line from the first epoch's bound to the last one's."""
+        first, last = bounds
+        return first + epoch / max(1, self.num_epochs - 1) * (last - first)
+
     def counts(self, epoch: int) -> NDArray[np.bool_]:
         """Whether each window counts [num_graphs]: all with an attack, and benign ones that are drawn.
 
@@ -72,10 +88,7 @@ class Curriculum:
         return self._latest[epoch]
 
     def _drawn(self, epoch: int) -> NDArray[np.bool_]:
-        share = epoch / max(1, self.num_epochs - 1)
-        ratio, percentile = (
-            first + share * (last - first) for first, last in (self.asked.ratio, self.asked.percentile)
-        )
+        ratio, percentile = self._at(epoch, self.asked.ratio), self._at(epoch, self.asked.percentile)
         number = min(len(self.benign), round(ratio * len(self.attacked)))
         hardest_first = np.argsort(-self.difficulty, kind="stable")
         pool = max(number, len(self.benign) - int(len(self.benign) * percentile / 100))
