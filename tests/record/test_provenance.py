@@ -2,6 +2,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from graphmill.record.provenance import collect_provenance, git_state
 
 
@@ -33,6 +35,52 @@ def test_the_state_of_a_working_tree(tmp_path):
     assert git_state(tmp_path).dirty is True
     (tmp_path / ".git" / "index").write_bytes(b"damaged")
     assert git_state(tmp_path).dirty is None, "git cannot say"
+
+
+def hostile(folder, kind, program):
+    """A checkout that came with a configuration of its own."""
+    git(folder, "init")
+    (folder / "a").write_text("1")
+    git(folder, "add", "a")
+    git(folder, "commit", "-m", "one")
+    if kind == "fsmonitor":
+        git(folder, "config", "core.fsmonitor", program)
+    elif kind == "missing objects":
+        git(folder, "config", "remote.origin.url", "nobody@nowhere.invalid:x")
+        git(folder, "config", "remote.origin.promisor", "true")
+        git(folder, "config", "extensions.partialClone", "origin")
+        git(folder, "config", "core.repositoryFormatVersion", "1")
+        git(folder, "config", "core.sshCommand", program)
+        git(folder, "config", "protocol.ssh.allow", "always")
+        for name in git_objects(folder):
+            name.unlink()
+    else:
+        (folder / ".git" / "more").write_text(f'[filter "x"]\n{kind} = {program}\n')
+        git(folder, "config", "include.path", "more")
+        (folder / ".git" / "info" / "attributes").write_text("* filter=x")
+        (folder / "a").write_text("2")  # as long as before: git has to look what is in it
+
+
+def git_objects(folder):
+    """All but commits."""
+    for path in folder.glob(".git/objects/??/*"):
+        said = subprocess.run(["git", "cat-file", "-t", path.parent.name + path.name], cwd=folder, capture_output=True)
+        if said.stdout != b"commit\n":
+            yield path
+
+
+@pytest.mark.parametrize("kind", ["fsmonitor", "missing objects", "clean", "process"])
+def test_a_checkout_that_was_handed_over_has_nothing_run(tmp_path, kind):
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\ncat\n")
+    program.chmod(0o755)
+    (tmp_path / "checkout").mkdir()
+    hostile(tmp_path / "checkout", kind, str(program))
+    (tmp_path / "ran").unlink(missing_ok=True)
+    state = git_state(tmp_path / "checkout")
+    assert len(state.commit) == 40
+    assert state.dirty is (False if kind == "fsmonitor" else None)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_no_git_is_no_trouble(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Where a number comes from: code, versions, machine, command. Written with every run and every benchmark."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,10 @@ from graphmill.runtime.snapshot import own_code
 
 _PACKAGES = ("torch", "numpy", "safetensors", "pydantic", "torch-geometric", "pyg-lib", "torch-sparse")
 _GIT_TIMEOUT_S = 10.0
+# A checkout may have come with a configuration of its own: git is to run nothing that it names, and to fetch nothing.
+_GIT_OPTIONS = ("-c", "core.fsmonitor=")
+_GIT_ENVIRON = {"GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
+_FILTER_OF_ITS_OWN = re.compile(r"(local|worktree)\tfilter\.", re.IGNORECASE)
 
 
 class GitState(BaseModel):
@@ -24,7 +29,7 @@ class GitState(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     commit: str
-    dirty: bool | None = Field(description="null where git took too long to say")
+    dirty: bool | None = Field(description="null where git cannot say in time, or would run programs of the checkout")
 
 
 class GpuInfo(BaseModel):
@@ -86,8 +91,16 @@ def git_state(folder: Path) -> GitState | None:
     commit = _git(folder, "rev-parse", "HEAD")
     if not commit:
         return None
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return GitState(commit=commit, dirty=None if changes is None else bool(changes))
+    return GitState(commit=commit, dirty=_is_dirty(folder))
+
+
+def _is_dirty(folder: Path) -> bool | None:
+    """Whether files differ from the commit; None: unknown. A filter that the checkout names would be run to compare."""
+    settings = _git(folder, "config", "--list", "--name-only", "--show-scope", "--includes")
+    if settings is None or any(map(_FILTER_OF_ITS_OWN.match, settings.splitlines())):
+        return None
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+    return None if changes is None else bool(changes)
 
 
 def installed_version(package: str) -> str | None:
@@ -113,10 +126,10 @@ def _versions() -> dict[str, str]:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    environ = {**os.environ, **_GIT_ENVIRON}
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
+            ["git", *_GIT_OPTIONS, "-C", str(folder), *arguments],
             capture_output=True,
             text=True,
             env=environ,
