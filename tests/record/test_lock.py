@@ -13,6 +13,7 @@ import pytest
 from waiting import HANG_S, wait_until
 
 from graphmill.base import exits
+from graphmill.base.errors import UserError
 from graphmill.record import lock
 from graphmill.record.lock import OwnedError, Owner, hold, owner_of
 
@@ -220,3 +221,25 @@ def test_a_process_whose_lock_was_taken_over_ends_before_it_writes(tmp_path, fai
         finally:
             process.kill()
     assert owner_of(tmp_path) == other
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.csv", "events", "checkpoints/step_0000000001/rank_0.pt"])
+def test_nothing_is_written_through_a_link_that_leads_out(tmp_path, name):
+    """A folder that was copied may hold links to anything that its owner may write."""
+    run, outside = tmp_path / "run", tmp_path / "outside"
+    (run / name).parent.mkdir(parents=True)
+    outside.write_text("mine")
+    (run / name).symlink_to(outside)
+    with pytest.raises(UserError, match="a link that leads out of") as refused, hold(run):
+        pass
+    assert f"rm {run / name}" in refused.value.fix
+    assert outside.read_text() == "mine"
+
+
+def test_a_link_within_the_folder_and_a_folder_that_is_reached_by_one_are_well(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "latest").symlink_to("metrics.csv")
+    (tmp_path / "name").symlink_to(run)
+    with hold(tmp_path / "name"):
+        pass

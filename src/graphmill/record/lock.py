@@ -10,6 +10,7 @@ import errno
 import fcntl
 import logging
 import os
+import shlex
 import socket
 import sys
 import threading
@@ -83,8 +84,10 @@ class OwnedError(UserError):
 def hold(folder: Path, *, job_id: str = "", wait_s: float = 0.0) -> Iterator[Owner]:
     """Own the run in `folder` while the block lasts.
 
-    `wait_s`: how long to wait for an owner that may be about to leave. Raises `OwnedError`.
+    `wait_s`: how long to wait for an owner that may be about to leave. Raises `OwnedError`, and a `UserError` where a
+    link leads out of the folder: who writes here, from now on, would write there.
     """
+    refuse_links_out(folder)
     give_up = time.monotonic() + wait_s
     has_said = False
     while True:
@@ -99,6 +102,18 @@ def hold(folder: Path, *, job_id: str = "", wait_s: float = 0.0) -> Iterator[Own
         time.sleep(_LOOK_EVERY_S)
     with lock as owner:
         yield owner
+
+
+def refuse_links_out(folder: Path) -> None:
+    """`UserError` if something in `folder` is a link to what is not in it. A copied folder may hold any."""
+    inside = folder.resolve()
+    for above, folders, files in os.walk(folder):
+        for path in (Path(above, name) for name in (*folders, *files)):
+            if path.is_symlink() and not path.resolve().is_relative_to(inside):
+                raise UserError(
+                    f"{path} is a link that leads out of {folder}, to {path.resolve()}: nothing is written through it",
+                    fix=f"put what it leads to in its place, or remove it: rm {shlex.quote(str(path))}",
+                )
 
 
 def owner_of(folder: Path) -> Owner | None:
