@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.graph.archive import is_inflated, map_npz, read_npz
+from graphmill.base.packed import is_inflated
+from graphmill.graph.archive import map_npz, read_npz
 from graphmill.tasks.graph_classification.read import read_graphs
 from graphmill.tasks.intrusion.road import read_npz as read_frames
 from graphmill.tasks.traffic.series import read_series

@@ -64,7 +64,8 @@ def hostile(folder, kind, program):
 def git_objects(folder):
     """All but commits."""
     for path in folder.glob(".git/objects/??/*"):
-        said = subprocess.run(["git", "cat-file", "-t", path.parent.name + path.name], cwd=folder, capture_output=True)
+        asked = ["git", "cat-file", "-t", path.parent.name + path.name]
+        said = subprocess.run(asked, cwd=folder, capture_output=True, check=True)
         if said.stdout != b"commit\n":
             yield path
 

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.base.packed import is_inflated
 from graphmill.graph.arrays import UNREADABLE, NpyHeader, read_npy_header, reason
 
 _CHUNK_BYTES: Final = 2**24
 _LOCAL_HEADER: Final = struct.Struct("<4s5H3I2H")  # of a zip member; the last two: lengths of its name and extra field
-_SUSPECT_BYTES: Final = 1 << 28  # unpacked; smaller members do no harm
-_MOST_RATIO: Final = 500  # unpacked ÷ packed; deflate reaches 1032, of zeros alone
 _FIX = "write it again with numpy.savez_compressed, with plain arrays of numbers or strings"
 
 
@@ -35,11 +34,6 @@ def refuse_inflated(path: Path, members: Iterable[zipfile.ZipInfo]) -> None:
                 f"{path}: {info.filename} has {info.compress_size:,} bytes, and would unpack to {info.file_size:,}",
                 fix="if that is meant, write it without compression: numpy.savez for .npz, zip -0 for others",
             )
-
-
-def is_inflated(num_bytes: int, stored_bytes: int) -> bool:
-    """Whether so many bytes in memory are more than data with so many in the file would have."""
-    return num_bytes > max(_SUSPECT_BYTES, _MOST_RATIO * stored_bytes)
 
 
 def npz_keys(path: Path) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ merged file is a concatenation, whatever its size.
 """
 
 import gzip
+import io
 import json
 import re
 import statistics
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphmill.base.files import replacing
+from graphmill.base.packed import open_packed
 from graphmill.record.phases import Operator, SpanRecord
 
 Event = dict[str, Any]
@@ -211,7 +213,7 @@ def merge(paths: Sequence[Path], into: Path, *, max_mib: float, between: Callabl
     with replacing(into) as temporary, gzip.open(temporary, "wt", encoding="utf-8", compresslevel=6) as file:
         file.write('{"schemaVersion":1,"displayTimeUnit":"ms","traceEvents":[\n')
         for place, path in enumerate(paths):
-            with gzip.open(path, "rt", encoding="utf-8") as part:
+            with io.TextIOWrapper(open_packed(path), encoding="utf-8") as part:
                 text = part.read().partition("\n")[2].removesuffix("\n]}\n")
             if size and size + len(text) > max_mib * 2**20:
                 left_out.append(place)

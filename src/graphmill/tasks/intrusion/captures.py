@@ -1,6 +1,5 @@
 """Read captures: which layout a file has, its frames a block at a time, and what was wrong with the other lines."""
 
-import gzip
 import io
 import itertools
 import re
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
+from graphmill.base.packed import open_packed
 from graphmill.tasks.intrusion.decode import hex_bytes
 from graphmill.tasks.intrusion.frames import EXTENDED, LATE, Frames, Problems, joined
 from graphmill.tasks.intrusion.layouts import LAYOUTS, Layout
@@ -298,8 +298,8 @@ def _is_screen(lines: Lines) -> bool:
 @contextmanager
 def _opened(path: Path, reached: _Reached | None = None) -> Iterator[IO[bytes]]:
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            yield cast("IO[bytes]", file)
+        with open_packed(path) as file:
+            yield file
     except _UNREADABLE as error:
         raise _unreadable(str(path), reached, error) from error
 

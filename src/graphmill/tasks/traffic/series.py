@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.archive import is_inflated, npz_keys, read_npz
+from graphmill.base.packed import csv_source, is_inflated
+from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.graph.csv_header import csv_header
 from graphmill.graph.unused import tell_unused
@@ -228,7 +229,7 @@ def _read_csv(path: Path) -> Series:
         separator, comma = separator_of_table(path)
         csv_header(path, separator=separator)
         table = pl.read_csv(
-            path,
+            csv_source(path),
             separator=separator,
             decimal_comma=comma,
             infer_schema_length=None,

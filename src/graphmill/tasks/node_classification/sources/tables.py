@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import gzip
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -12,9 +11,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.base.packed import csv_source, is_inflated, open_packed
 from graphmill.graph.arrays import UNREADABLE, reason
-from graphmill.graph.csv_header import csv_header
+from graphmill.graph.csv_header import FIRST_BYTES, csv_header
 
+_CELL_BYTES = 8  # at least, of a number in memory
 _OTHER_SEPARATORS = (";", "\t", "|", ",")
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
@@ -55,10 +56,25 @@ def read_table(path: Path, columns: Sequence[str]) -> pl.DataFrame:
     """These columns of the table; those of a CSV as text, so that the conversion can report which row fails."""
     try:
         if path.suffix == ".parquet":
+            _refuse_inflated(path, columns)
             return pl.read_parquet(path, columns=list(columns))
-        return pl.read_csv(path, separator=_separator(path), columns=list(columns), infer_schema=False)
+        return pl.read_csv(csv_source(path), separator=_separator(path), columns=list(columns), infer_schema=False)
     except UNREADABLE_TABLE as error:
         raise _unreadable(path, error) from None
+
+
+def _refuse_inflated(path: Path, columns: Sequence[str]) -> None:
+    """`UserError` if a Parquet file is too small for its rows: a run of equal values takes few bytes."""
+    schema = pl.read_parquet_schema(path)
+    nested = next((name for name in columns if name in schema and schema[name].is_nested()), None)
+    if nested is not None:
+        raise UserError(f"{path}, column {nested} holds {schema[nested]}", fix="give one value in every row")
+    num_rows = pl.scan_parquet(path).select(pl.len()).collect().item()
+    if is_inflated(num_rows * len(columns) * _CELL_BYTES, path.stat().st_size):
+        raise UserError(
+            f"{path} has {path.stat().st_size:,} bytes, and {num_rows:,} rows of {len(columns)} columns to read",
+            fix="if that is meant, write it as .csv",
+        )
 
 
 def read_integers(path: Path, columns: Sequence[str]) -> list[NDArray[np.int64]]:
@@ -67,7 +83,8 @@ def read_integers(path: Path, columns: Sequence[str]) -> list[NDArray[np.int64]]
     if path.suffix != ".parquet":
         schema = dict.fromkeys(columns, pl.Int64)
         with contextlib.suppress(*UNREADABLE_TABLE):  # read again below, as text, to find the row
-            frame = pl.read_csv(path, separator=_separator(path), columns=list(columns), schema_overrides=schema)
+            source, separator = csv_source(path), _separator(path)
+            frame = pl.read_csv(source, separator=separator, columns=list(columns), schema_overrides=schema)
     if frame is None or any(frame[column].has_nulls() for column in columns):
         frame = read_table(path, columns)
     return [numbers(frame[column], pl.Int64, path=path, what="an integer") for column in columns]
@@ -82,11 +99,11 @@ def read_headerless(path: Path, num_columns: int, dtype: type[pl.DataType], *, w
     """All cells of a CSV without a header, as [num_rows, num_columns]."""
     names = [f"column_{number}" for number in range(1, num_columns + 1)]
     with contextlib.suppress(*UNREADABLE_TABLE):  # read again below, as text, to find the row
-        frame = pl.read_csv(path, has_header=False, schema=dict.fromkeys(names, dtype))
+        frame = pl.read_csv(csv_source(path), has_header=False, schema=dict.fromkeys(names, dtype))
         if not any(frame[name].has_nulls() for name in names):
             return frame.to_numpy()
     try:
-        frame = pl.read_csv(path, has_header=False, schema=dict.fromkeys(names, pl.String))
+        frame = pl.read_csv(csv_source(path), has_header=False, schema=dict.fromkeys(names, pl.String))
     except UNREADABLE_TABLE as error:
         raise _unreadable(path, error) from None
     columns = [numbers(frame[name], dtype, path=path, what=what, has_header=False) for name in names]
@@ -96,7 +113,8 @@ def read_headerless(path: Path, num_columns: int, dtype: type[pl.DataType], *, w
 def count_columns(path: Path) -> int:
     """Columns of the first line of a CSV without a header."""
     try:
-        return len(pl.read_csv(path, has_header=False, n_rows=1, infer_schema=False).columns)
+        source = csv_source(path, first_bytes=FIRST_BYTES)
+        return len(pl.read_csv(source, has_header=False, n_rows=1, infer_schema=False).columns)
     except UNREADABLE_TABLE as error:
         raise _unreadable(path, error) from None
 
@@ -143,7 +161,7 @@ def _first_broken_line(path: Path) -> str | None:
     """polars does not report where a CSV is malformed; the csv module reads until it fails, too."""
     number = 0
     try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        with open_packed(path) as file:
             rows = csv.reader((line.decode() for line in file), delimiter=_separator(path))
             width = len(next(rows, []))
             for number, row in enumerate(rows, start=2):
