@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from second_user import as_second_user
 from waiting import HANG_S, wait_until
 
+from graphmill.base import exits
 from graphmill.base.errors import UnreadableError
 from graphmill.record.documents import SubmittedJob
 from graphmill.record.endings import ENDINGS
@@ -19,6 +21,7 @@ from graphmill.record.manifest import Manifest, checkpoint_folders, saved_steps
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import WEIGHTS_FILE, WeightsFile
 from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.train import evaluate
 
 OPTIONS = (
     "-O", "train.epochs=40", "-O", "train.batch_size=20", "-O", "train.threads=1", "-O", "train.num_neighbors=[3,3]",
@@ -146,6 +149,7 @@ READ_ALL = """
 import sys
 from pathlib import Path
 from graphmill.base import retries
+from graphmill.base import exits
 from graphmill.base.errors import UnreadableError
 from graphmill.record.evaluations import read_evaluations
 from graphmill.record.events import events_in
@@ -219,3 +223,18 @@ def test_what_is_absent_is_known_to_be_absent(tmp_path):
     with pytest.raises(FileNotFoundError):
         Manifest.read(tmp_path)
     assert not issubclass(UnreadableError, OSError), "whoever takes an OSError for damage must not take this for one"
+
+
+def test_checkpoints_that_a_colleague_may_not_read_are_told_in_a_sentence(root, shared_place, caplog):
+    """By `evaluate`, as other unreadable files are: not with a traceback (third look I, F8)."""
+    shutil.copytree(root / "logs" / "alone", shared_place / "alone")
+    shutil.copytree(root / "data", shared_place / "data")
+    words = [str(shared_place / "alone"), "--dataset-root", str(shared_place / "data")]
+    assert evaluate.main(words) == exits.DONE, "and all that it imports is imported"
+    RunFolder(shared_place / "alone").checkpoints_dir.chmod(0o700)
+
+    def evaluates() -> None:
+        assert evaluate.main(words) == exits.IO_ERROR
+        assert "ermission denied" in caplog.text
+
+    as_second_user(evaluates)
