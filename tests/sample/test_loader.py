@@ -222,8 +222,8 @@ def test_features_in_another_layout(data):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"edge_index": torch.tensor([[0, 500], [1, 2]])}, "edge_index names node 500"),
-        ({"edge_index": torch.tensor([[0, -3], [1, 2]])}, "edge_index names node -3"),
+        ({"edge_index": torch.tensor([[0, 500], [1, 2]])}, "edge_index: edge 1 is 500 → 2"),
+        ({"edge_index": torch.tensor([[0, -3], [1, 2]])}, "edge_index: edge 1 is -3 → 2"),
         ({"edge_index": None}, "has no edge_index"),
     ],
 )

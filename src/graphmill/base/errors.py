@@ -22,6 +22,10 @@ class UserError(Exception):
         return f"{self.message}\n  → {self.fix}"
 
 
+class InvalidInputError(UserError, ValueError):
+    """Arguments of a call from Python that do not fit: also a `ValueError`, as numpy and torch raise."""
+
+
 class AbsentDataError(UserError):
     """The data that are asked for are not prepared, or there are none of that sort among them."""
 

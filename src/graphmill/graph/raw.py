@@ -52,26 +52,36 @@ def check_raw_graph(raw: RawGraph) -> None:
 
 
 def _check_edges(raw: RawGraph, num_nodes: int) -> None:
-    edges = raw.edge_index
+    found = edge_index_problem(raw.edge_index, num_nodes)
+    if found is None and raw.edge_index.shape[1] == 0:
+        found = ("the graph has no edges", "give at least one edge")
+    if found is not None:
+        problem, fix = found
+        raise refusal(raw, "edge_index", problem, fix=fix)
+
+
+def edge_index_problem(
+    edges: NDArray[Any], num_nodes: int | None, num_targets: int | None = None
+) -> tuple[str, str] | None:
+    """What is wrong with `edge_index` [2, num_edges] and what to do, or None: of prepared data and of loaders alike.
+
+    `num_nodes`: None where they are not known yet; `num_targets`: where targets are of another type than the sources.
+    """
     if edges.ndim != 2 or edges.shape[0] != 2:
-        raise refusal(
-            raw,
-            "edge_index",
-            f"its shape is {list(edges.shape)}",
-            fix="give sources and destinations as [2, num_edges]",
-        )
+        how = ": transpose it, edge_index.T" if edges.ndim == 2 and edges.shape[1] == 2 else ""
+        return f"its shape is {list(edges.shape)}", f"give sources and destinations as [2, num_edges]{how}"
     if edges.dtype.kind not in "iu":
-        raise refusal(raw, "edge_index", f"it holds {edges.dtype}", fix="give node ids as integers")
-    if edges.shape[1] == 0:
-        raise refusal(raw, "edge_index", "the graph has no edges", fix="give at least one edge")
-    if edges.min() >= 0 and edges.max() < num_nodes:
-        return
-    column = int(np.flatnonzero(((edges < 0) | (edges >= num_nodes)).any(axis=0))[0])
-    raise refusal(
-        raw,
-        "edge_index",
-        f"edge {column} is {edges[0, column]} → {edges[1, column]}, and nodes run from 0 to {num_nodes - 1}",
-        fix="correct or drop that edge, or add the missing nodes (features, label and split of each)",
+        return f"it holds {edges.dtype}", "give node ids as integers"
+    if num_nodes is None or edges.shape[1] == 0:
+        return None
+    ends = (num_nodes, num_nodes if num_targets is None else num_targets)
+    if edges.min() >= 0 and edges[0].max() < ends[0] and edges[1].max() < ends[1]:
+        return None
+    column = int(np.flatnonzero((edges < 0).any(axis=0) | (edges[0] >= ends[0]) | (edges[1] >= ends[1]))[0])
+    last = f"to {ends[0] - 1}" if ends[0] == ends[1] else f"to {ends[0] - 1} (sources) and {ends[1] - 1} (targets)"
+    return (
+        f"edge {column} is {edges[0, column]} → {edges[1, column]}, and nodes run from 0 {last}",
+        "correct or drop that edge, or add the missing nodes (features, label and split of each)",
     )
 
 

@@ -3,10 +3,10 @@
 It needs PyG for its `Data` class, and neither pyg-lib nor torch-sparse.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -15,13 +15,17 @@ from torch import Tensor
 
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import Sampled
+from graphmill.sample.checked_data import array_of, whole_number
 from graphmill.sample.distributed.opened import PartedLoaderGraph, PartitionedData
 from graphmill.sample.loader_graph import LoaderGraph, WholeData
 from graphmill.sample.prefetch import prefetch
+from graphmill.sample.pyg_arguments import check_pyg_arguments
 from graphmill.sample.schedule import KeyedOrder, SeedSchedule, contiguous_shares, equal_batch
 from graphmill.sample.typed_data import homogeneous, ids_in_homogeneous, is_hetero
 from graphmill.sample.windows import with_following
 from graphmill.spec.calendar import EqualBatches
+
+_OWN_ARGUMENTS: Final = ("batch_size", "num_threads", "prefetch", "seed", "shuffle")
 
 
 class NeighborLoader:
@@ -60,18 +64,27 @@ class NeighborLoader:
         seed: int = 0,
         prefetch: int = 2,
         num_threads: int | None = None,
+        **of_pyg: Any,  # noqa: ANN401  # what else PyG's loader takes
     ) -> None:
-        """`input_nodes`: a boolean mask [num_nodes], node ids, or None for all nodes. -1 in `num_neighbors`: all."""
-        if batch_size < 1:
-            raise UserError(f"batch_size is {batch_size}", fix="give at least 1")
+        """`input_nodes`: a boolean mask [num_nodes], node ids, or None for all nodes. -1 in `num_neighbors`: all.
+
+        Arguments of PyG's loader that mean nothing here (`num_workers`, `pin_memory`, …) are accepted, which a warning
+        says; those that would change the batches (`replace`, `disjoint`, `transform`, …) are refused with what to do.
+        """
+        check_pyg_arguments(of_pyg, _OWN_ARGUMENTS)
+        batch_size, prefetch = whole_number("batch_size", batch_size), whole_number("prefetch", prefetch, least=0)
+        seed = whole_number("seed", seed, least=0, most=2**63 - 1)
+        num_threads = None if num_threads is None else whole_number("num_threads", num_threads, most=4096)
+        if not isinstance(shuffle, bool | np.bool_ | int):
+            raise UserError(f"shuffle is {shuffle!r:.40}", fix="give True or False")
         fanouts = _checked_fanouts(num_neighbors)
         if is_hetero(data):
             input_nodes = ids_in_homogeneous(data, input_nodes)
             data = homogeneous(data)
         self._graph = _graph_of(data, num_threads or torch.get_num_threads())
-        given = None if input_nodes is None else torch.as_tensor(input_nodes)
+        given = None if input_nodes is None else _array_of_nodes(input_nodes)
         self._input_ids = _ids_of(given, self._graph.num_nodes)
-        by_mask = given is None or given.dtype == torch.bool
+        by_mask = given is None or given.dtype == np.bool_
         self._input_order = None if by_mask else np.argsort(self._input_ids)
         self._batches = EqualBatches(len(self._input_ids), batch_size, self._graph.world_size)
         self._schedule = SeedSchedule(
@@ -107,14 +120,17 @@ class NeighborLoader:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Continue from the position of another loader with the same arguments."""
+        if not isinstance(state, Mapping) or any(type(state.get(key)) is not int for key in ("epoch", "step", "seed")):
+            raise UserError(f"the state is {state!r:.80}", fix="give what state_dict() of such a loader returned")
         if state["seed"] != self._seed:
             raise UserError(
                 f"the state is of seed {state['seed']}, the loader of {self._seed}",
                 fix="make the loader with that seed",
             )
-        if not 0 <= state["step"] < len(self):
+        if not (0 <= state["step"] < len(self) and 0 <= state["epoch"] < 2**63):
+            where = f"epoch {state['epoch']}, step {state['step']}"
             raise UserError(
-                f"the state is of step {state['step']}, and this loader's epochs have {len(self)}",
+                f"the state is of {where}, and this loader's epochs have {len(self)} steps",
                 fix="make the loader with the same input_nodes and batch_size",
             )
         self._epoch, self._step, self._is_under_way = state["epoch"], state["step"], False
@@ -159,30 +175,45 @@ def _graph_of(data: Any, num_threads: int) -> LoaderGraph:  # noqa: ANN401  # a 
 def _checked_fanouts(num_neighbors: Sequence[int]) -> tuple[int, ...]:
     """The fan-outs, if each is a whole number ≥ -1: 2.5 and -2 would be taken for 2 and all."""
     fanouts = list(num_neighbors) if isinstance(num_neighbors, Sequence) else []
-    if not fanouts or any(fanout != int(fanout) or fanout < -1 for fanout in fanouts):
+    try:
+        counts = tuple(int(fanout) for fanout in fanouts)
+        is_right = all(count == fanout and -1 <= count < 2**31 for count, fanout in zip(counts, fanouts, strict=True))
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # no numbers, NaN, inf, tensors of several
+        is_right = False
+    if not fanouts or not is_right:
         raise UserError(
-            f"num_neighbors is {num_neighbors}, and it holds how many neighbours to draw, hop by hop",
+            f"num_neighbors is {num_neighbors!r:.80}, and it holds how many neighbours to draw, hop by hop",
             fix="give whole numbers, -1 for all neighbours: num_neighbors=[25, 10]",
         )
-    return tuple(int(fanout) for fanout in fanouts)
+    return counts
 
 
-def _ids_of(input_nodes: Tensor | None, num_nodes: int) -> NDArray[np.int64]:
+def _array_of_nodes(input_nodes: Any) -> NDArray[Any]:  # noqa: ANN401  # whatever a caller gives
+    try:
+        given = input_nodes if isinstance(input_nodes, Tensor) else torch.as_tensor(input_nodes)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise UserError(
+            f"input_nodes is {input_nodes!r:.80}", fix="give a boolean mask [num_nodes], or node ids"
+        ) from None
+    return array_of("input_nodes", given)
+
+
+def _ids_of(input_nodes: NDArray[Any] | None, num_nodes: int) -> NDArray[np.int64]:
     if input_nodes is None:
         return np.arange(num_nodes, dtype=np.int64)
-    if input_nodes.dtype == torch.bool and input_nodes.shape != (num_nodes,):
+    is_mask = input_nodes.dtype == np.bool_
+    if is_mask and input_nodes.shape != (num_nodes,):
         raise UserError(
             f"input_nodes is a mask of shape {list(input_nodes.shape)}, and the graph has {num_nodes} nodes",
             fix="give a mask [num_nodes], or node ids",
         )
-    if input_nodes.is_floating_point() or input_nodes.is_complex():
+    if not is_mask and input_nodes.dtype.kind not in "iu":
         raise UserError(f"input_nodes holds {input_nodes.dtype}", fix="give a boolean mask [num_nodes], or node ids")
-    ids = torch.nonzero(input_nodes).reshape(-1) if input_nodes.dtype == torch.bool else input_nodes.reshape(-1)
-    if ids.numel() == 0 or int(ids.min()) < 0 or int(ids.max()) >= num_nodes:
+    ids = np.flatnonzero(input_nodes) if is_mask else input_nodes.reshape(-1)
+    if ids.size == 0 or int(ids.min()) < 0 or int(ids.max()) >= num_nodes:
         raise UserError(
             f"input_nodes must name nodes 0 to {num_nodes - 1}, and at least one", fix="give a mask or node ids"
         )
-    if len(torch.unique(ids)) != len(ids):
+    if len(np.unique(ids)) != len(ids):
         raise UserError("input_nodes names a node twice", fix="give each node once")
-    result: NDArray[np.int64] = ids.to(torch.int64).numpy()
-    return result
+    return ids.astype(np.int64, copy=False)

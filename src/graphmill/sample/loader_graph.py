@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.base.errors import UserError
 from graphmill.graph.sampled import Sampled
-from graphmill.graph.topology import Topology
+from graphmill.graph.topology import topology_with_edge_ids
+from graphmill.sample.checked_data import checked_edges
 from graphmill.sample.collect import NeighbourSource
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.typed_data import keep_names
@@ -47,11 +47,10 @@ class WholeData:
     is_shared = False
 
     def __init__(self, data: Any, num_threads: int) -> None:  # noqa: ANN401  # a PyG Data
-        if getattr(data, "edge_index", None) is None:
-            raise UserError(f"the {type(data).__name__} has no edge_index", fix="give a Data with one [2, num_edges]")
-        self._data = data
-        self.num_nodes, self.num_threads = int(data.num_nodes), num_threads
-        self._topology, self._edge_order = _topology_of(data)
+        edges, self.num_nodes = checked_edges(data)
+        self._data, self.num_threads = data, num_threads
+        self._topology, columns = topology_with_edge_ids(edges, self.num_nodes, keep_multi_edges=True)
+        self._edge_order = torch.from_numpy(columns)  # which column of edge_index each in-edge is
 
     def sampler(self, fanouts: tuple[int, ...], seed: int) -> NeighbourSource:
         """Of its edges as given."""
@@ -77,23 +76,8 @@ class WholeData:
                 batch[name] = value
 
     def _node_rows(self, value: Tensor, ids: Tensor) -> Tensor:
-        if value.dtype != torch.float32 or value.dim() != 2 or not value.is_contiguous():
+        if value.dtype != torch.float32 or value.dim() != 2 or not value.is_contiguous() or value.requires_grad:
             return value.index_select(0, ids)
         rows = torch.empty(len(ids), value.shape[1])
-        _native.gather_rows(value.detach(), ids, rows, self.num_threads)
+        _native.gather_rows(value, ids, rows, self.num_threads)
         return rows
-
-
-def _topology_of(data: Any) -> tuple[Topology, Tensor]:  # noqa: ANN401  # a PyG Data
-    """In-neighbours in compressed sparse form, and which column of edge_index each in-edge is."""
-    edges = data.edge_index
-    outside = edges[(edges < 0) | (edges >= data.num_nodes)]
-    if len(outside):
-        raise UserError(
-            f"edge_index names node {int(outside[0])}, but the graph's {data.num_nodes} nodes count from 0",
-            fix="correct edge_index or num_nodes",
-        )
-    order = torch.argsort(edges[1] * data.num_nodes + edges[0], stable=True)
-    indptr = torch.zeros(data.num_nodes + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(edges[1], minlength=data.num_nodes), 0, out=indptr[1:])
-    return Topology(indptr.numpy(), edges[0][order].to(torch.int32).numpy()), order

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from graphmill.base.errors import UserError
 from graphmill.graph.typed import ANY, EdgeType, NodeType
+from graphmill.sample.checked_data import check_edges_between
 
 
 def is_hetero(data: Any) -> bool:  # noqa: ANN401  # PyG is an optional install
@@ -20,6 +21,10 @@ def homogeneous(data: Any) -> Any:  # noqa: ANN401  # a PyG HeteroData → a Dat
 
     `UserError` where PyG would drop an attribute (its width differs between types) or fill numbers in with NaN.
     """
+    for relation in data.edge_types:
+        sources, targets = (data[end].num_nodes for end in (relation[0], relation[2]))
+        if (edges := data[relation].get("edge_index")) is not None:
+            check_edges_between(f"edge_index of {relation}", edges, int(sources or 0), int(targets or 0))
     for stores, what in ((data.node_stores, "nodes"), (data.edge_stores, "edges")):
         for name in sorted({key for store in stores for key, value in store.items() if isinstance(value, Tensor)}):
             if not name.startswith(("edge_index", "adj")):
