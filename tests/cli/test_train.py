@@ -21,6 +21,15 @@ def test_dry_run_shows_the_plan_and_writes_nothing(graphmill, toy, tmp_path):
     assert sorted(tmp_path.iterdir()) == [toy]
 
 
+def test_how_long_is_said_where_the_experiment_does_not_say_it(toy, source_environ, tmp_path):
+    environ = {**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}
+    toy.write_text(toy.read_text().replace("epochs: 2, ", ""))
+    process = start(environ, tmp_path, "train", "toy.yaml", "--dry-run")
+    _, err = process.communicate(timeout=HANG_S)
+    assert process.returncode == 0, err
+    assert "for 200 epochs, or until 20 evaluations in a row bring no better score" in err
+
+
 def planned(graphmill, toy, tmp_path, run_id: str = "mine") -> RunFolder:
     """A run folder with a plan, as an interrupted run leaves it."""
     from graphmill.spec.plan import Plan

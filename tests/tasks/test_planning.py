@@ -35,6 +35,25 @@ def test_a_plan_has_the_facts_of_the_store(tmp_path):
     assert plan == plan_experiment(experiment("synthetic/sbm"), dataset_root=tmp_path, run_id="r")
 
 
+@pytest.mark.parametrize(
+    ("given", "epochs", "patience"),
+    [
+        ({}, 200, 20),
+        ({"early_stopping": {"patience": 3}}, 200, 3),
+        ({"early_stopping": {"patience": 0}}, 200, 0),
+        ({"evaluate_every_epochs": 0}, 200, 0),
+        ({"epochs": 7}, 7, 0),
+        ({"max_steps": 8}, 2, 0),
+    ],
+)
+def test_where_nothing_says_how_long_it_is_until_nothing_improves(tmp_path, given, epochs, patience):
+    prepare("synthetic/sbm", root=tmp_path, options=SBM)
+    train = SampledTrainSpec.model_validate({"batch_size": 10, "ranks": 2, "device": "cpu", **given})
+    asked = experiment("synthetic/sbm").model_copy(update={"train": train})
+    plan = plan_experiment(asked, dataset_root=tmp_path, run_id="r")
+    assert (plan.calendar.num_epochs, plan.early_stopping.patience) == (epochs, patience)
+
+
 @pytest.mark.parametrize("how", ["name", "absolute", "relative", "dotted"])
 def test_a_dataset_by_name_or_by_path(tmp_path, monkeypatch, how):
     store = prepare("synthetic/sbm", root=tmp_path / "root", options=SBM, save_as="mine")

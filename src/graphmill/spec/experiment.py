@@ -110,7 +110,11 @@ class TrainSpec(Spec):
     also_called: ClassVar[Mapping[str, str]] = ALSO_CALLED
 
     ranks: PositiveInt | Literal["auto"] = Field("auto", description="processes; auto: one per GPU, one on a CPU")
-    epochs: PositiveInt | None = Field(None, description="stop after this many passes over the training set")
+    epochs: PositiveInt | None = Field(
+        None,
+        description="stop after this many passes over the training set; null, and no max_steps: after 200, or once 20"
+        " evaluations in a row bring no better score on the validation split",
+    )
     max_steps: PositiveInt | None = Field(None, description="stop after this many steps, counted over all ranks")
     batch_size: BatchSize = Field(1024, description="seeds per rank and step; auto: see train.batch")
     batch: BatchSpec = BatchSpec()

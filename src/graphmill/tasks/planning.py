@@ -3,10 +3,12 @@
 import logging
 from functools import cache
 from pathlib import Path
+from typing import Any, Final
 
 from graphmill.record.find_weights import find_initial_weights, find_sources
 from graphmill.runtime.machine import machine_info
 from graphmill.runtime.trust import code_in, vouch_for
+from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo
@@ -25,6 +27,8 @@ from graphmill.tasks.stores import (
 )
 
 _log = logging.getLogger(__name__)
+_EPOCHS: Final = 200  # where nothing says how long
+_PATIENCE: Final = 20
 
 
 def plan_experiment(
@@ -42,6 +46,7 @@ def plan_experiment(
     experiment names is the person's own word, in this process (`runtime.trust`).
     """
     vouch_for(code_in(experiment.model_dump(mode="json")))
+    experiment = _with_end(experiment)
     kind = find_kind(experiment.task.kind)
 
     def passed_over(name: str, problem: str) -> None:
@@ -66,6 +71,21 @@ def plan_experiment(
     if plan.task.unused:
         _tell_once(f"not used: {plan.task.unused}")
     return plan
+
+
+def _with_end(experiment: Experiment) -> Experiment:
+    """Long enough where nothing says how long: until the validation score no longer improves."""
+    train = experiment.train
+    if train.epochs is not None or train.max_steps is not None:
+        return experiment
+    stops = train.early_stopping
+    if "early_stopping" not in train.model_fields_set and train.evaluate_every_epochs:
+        stops = EarlyStoppingSpec(patience=_PATIENCE)
+    update: dict[str, Any] = {"epochs": _EPOCHS, "early_stopping": stops}
+    until = f", or until {stops.patience} evaluations in a row bring no better score on the validation split"
+    until = until if stops.patience else ""
+    _tell_once(f"for {_EPOCHS} epochs{until}: neither train.epochs nor train.max_steps is given")
+    return experiment.model_copy(update={"train": train.model_copy(update=update)})
 
 
 def _with_schedule(plan: Plan) -> Plan:
