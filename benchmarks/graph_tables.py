@@ -193,6 +193,22 @@ def tu(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", source(result, "python benchmarks/tu.py --tu FOLDER")])
 
 
+def defaults(result: dict[str, Any]) -> str:
+    """Beside the best baseline of each set; a run is right if it is not below it by more than 0.005, or says so."""
+    lines = [
+        "**Defaults**: `dataset` and `model: {kind: graphsage}`, nothing else; test micro-F1, beside the simple methods"
+        " that each run is judged by\n",
+        "| data | GraphSAGE | best baseline | its score | runs | not below it | said that they lose |",
+        "|" + "---|" * 7,
+    ]
+    for name, value in entries_of(result).items():
+        best = value["baselines"][value["best"]]
+        beats = sum(score >= best - 0.005 for score in value["test"])
+        cells = (mean_sd(value["test"]), value["best"], f"{best:.3f}", len(value["test"]), beats, sum(value["said"]))
+        lines.append(f"| {name} | {' | '.join(str(cell) for cell in cells)} |")
+    return "\n".join([*lines, "", source(result, "python benchmarks/defaults.py --data FOLDER")])
+
+
 def attention_headline(result: dict[str, Any]) -> tuple[str, str]:
     """Of the most edges at which every form of both layers was measured."""
     by_size: dict[int, dict[str, dict[str, Any]]] = {}
@@ -250,6 +266,7 @@ def intrusion_headline(result: dict[str, Any]) -> tuple[str, str]:
 TABLES = {
     "attention": attention,
     "collate": collate,
+    "defaults": defaults,
     "graph_epoch": graph_epoch,
     "batch_size": batch_size,
     "tu": tu,
