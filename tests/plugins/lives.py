@@ -142,10 +142,11 @@ def where(root: Path) -> tuple[object, ...]:
     return ("--dataset-root", root / "data", "--logs-root", root / "logs")
 
 
-def submit(slurm: RealSlurm, root: Path, name: str, *settings: str) -> Life:
-    """Submit the run; `settings` are further overrides."""
+def submit(slurm: RealSlurm, root: Path, name: str, *settings: str, **environ: str) -> Life:
+    """Submit the run; `settings` are further overrides, `environ` are variables that its job takes by name."""
     options = [word for setting in settings for word in ("-O", setting)]
-    done = graphmill("submit", root / "life.yaml", "--run-id", name, *where(root), *options)
+    taken = [word for variable in environ for word in ("--env", variable)]
+    done = graphmill("submit", root / "life.yaml", "--run-id", name, *where(root), *options, *taken, **environ)
     assert done.returncode == 0, done.stderr
     return Life(slurm, RunFolder(root / "logs" / name))
 

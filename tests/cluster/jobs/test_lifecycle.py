@@ -32,9 +32,9 @@ def root(tmp_path_factory) -> Path:
 def begin(slurm, root: Path, request: pytest.FixtureRequest) -> Callable[..., Life]:
     """Submits the run, and waits for its first steps; `settings` are further overrides."""
 
-    def begin(*settings: str) -> Life:
+    def begin(*settings: str, **environ: str) -> Life:
         name = re.sub(r"[^A-Za-z0-9_]+", "-", request.node.name).strip("-")
-        life = submit(slurm, root, name, *settings)
+        life = submit(slurm, root, name, *settings, **environ)
         life.wait_for_steps()
         return life
 
@@ -48,7 +48,7 @@ def is_unharmed(root: Path) -> Callable[[Life], bool]:
 
 @pytest.mark.parametrize("way", ["requeue", pytest.param("resubmit", marks=pytest.mark.slow)])
 def test_a_run_goes_on_after_its_time_limit(slurm, begin, is_unharmed, way):
-    life = begin(f"slurm.on_time_limit={way}")
+    life = begin(f"slurm.on_time_limit={way}", MY_TOKEN="s3cr3t-of-nobody-else")
     # A limit that moves under its feet: the ranks ask again when they are warned, and stop when their reserve begins.
     started_in_s = life.events(Start)[0].time - life.folder.attempts()[0].time  # the reserve grows with it
     slurm.call("scontrol", "update", f"jobid={life.job}", f"endtime=now+{round(3 + started_in_s)}seconds")
@@ -56,9 +56,13 @@ def test_a_run_goes_on_after_its_time_limit(slurm, begin, is_unharmed, way):
     slurm.wait_until(lambda: f"by {way}" in life.log(), "the attempt to end", LONG_S)
     if way == "requeue":  # the job keeps its shortened limit
         slurm.call("scontrol", "update", f"jobid={life.job}", "timelimit=10")
+    slurm.wait_until(lambda: len(life.folder.attempts()) > 1, "the second attempt", LONG_S)
+    life.wait_for_steps_of_attempt()
+    assert life.process(0).environ()["MY_TOKEN"] == "s3cr3t-of-nobody-else", "what one job was given, the next one has"
     life.wait_done()
     assert is_unharmed(life)
-    assert len(life.folder.attempts()) > 1
+    holding = [path for path in life.folder.path.rglob("*") if path.is_file() and b"s3cr3t" in path.read_bytes()]
+    assert not holding
     assert (len({job.job_id for job in life.folder.jobs()}) > 1) == (way == "resubmit")
     assert f"steps further, by {way}" in life.log()
     assert life.steps_redone() == 0
