@@ -126,9 +126,15 @@ def test_wrong_inputs_are_refused_before_native_code_sees_them(cora):
         (x, edge_index + 1),
         (x, edge_index[0]),
         (x, -edge_index),
+        (x, edge_index.float()),
+        (x, edge_index.T),
+        (x.to_dense().tolist(), edge_index),
+        (x.to_dense().to_sparse(), edge_index),
+        (x, edge_index.tolist()),
     ):
-        with pytest.raises(ValueError, match=r"edge_index|x is"):
+        with pytest.raises(ValueError, match=r"edge_index|x is") as refused:
             model(wrong_x, wrong_edges)
+        assert isinstance(refused.value, UserError)
 
 
 def test_the_snippets_of_the_how_to_run_and_an_exported_program_is_the_model(cora, tmp_path, monkeypatch, one_thread):

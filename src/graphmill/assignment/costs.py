@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from graphmill import _native
 from graphmill.assignment.solution import InvalidCostsError, Potentials
+from graphmill.base.arguments import flag
 
 _MOST_COLUMNS: Final = 2**31 - 2
 _LARGEST_SUM: Final = 2**61  # of integer potentials: below it no sum of two and a cost overflows
@@ -82,13 +83,9 @@ def costs_of(given: Any, *, maximize: bool = False) -> Costs:  # noqa: ANN401  #
 
     Raises `InvalidCostsError` for what is no matrix of real numbers, and for integers so large that sums overflow.
     """
-    if hasattr(given, "tocsr"):
-        return _sparse(given, maximize=maximize)
-    matrix = np.asarray(given)
-    if matrix.ndim != 2:
-        raise InvalidCostsError(
-            f"costs have {matrix.ndim} dimensions", fix="give a matrix [rows, columns]; for a batch: solve_many"
-        )
+    maximize, matrix = flag("maximize", maximize), matrix_of(given)
+    if not isinstance(matrix, np.ndarray):
+        return _sparse(matrix, maximize=maximize)
     is_transposed = matrix.shape[0] > matrix.shape[1]
     if is_transposed:
         matrix = matrix.T
@@ -96,9 +93,20 @@ def costs_of(given: Any, *, maximize: bool = False) -> Costs:  # noqa: ANN401  #
     return Costs(*_sizes(values.shape), np.ascontiguousarray(values), None, None, is_transposed, maximize)
 
 
+def matrix_of(given: Any) -> Any:  # noqa: ANN401  # whatever numpy makes an array of; scipy.sparse as it is
+    """The matrix [n, m] of costs, not yet looked at; of torch's tensors their numbers."""
+    try:
+        matrix = given if hasattr(given, "tocsr") else np.asarray(given.detach() if hasattr(given, "detach") else given)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, tensors that numpy has no form for
+        raise InvalidCostsError(f"costs are no matrix: {error}", fix="give numbers [rows, columns]") from None
+    if matrix.ndim != 2:
+        raise InvalidCostsError(
+            f"costs have {matrix.ndim} dimensions", fix="give a matrix [rows, columns]; for a batch: solve_many"
+        )
+    return matrix
+
+
 def _sparse(given: Any, *, maximize: bool) -> Costs:  # noqa: ANN401
-    if len(given.shape) != 2:
-        raise InvalidCostsError(f"costs have {len(given.shape)} dimensions", fix="give a matrix [rows, columns]")
     is_transposed = given.shape[0] > given.shape[1]
     matrix = (given.T if is_transposed else given).tocsr()
     if not matrix.has_canonical_format:

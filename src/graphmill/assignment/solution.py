@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import InvalidInputError
 
 Potentials = NDArray[Any]
 """float64, or int64 where costs are integers."""
@@ -15,7 +15,7 @@ Duals = tuple[Any, Any]
 """Potentials of rows [n] and of columns [m] to begin with, as arrays; either may be None."""
 
 
-class InvalidCostsError(UserError, ValueError):
+class InvalidCostsError(InvalidInputError):
     """No assignment problem, or one without a solution: also a `ValueError`, which SciPy raises."""
 
 

@@ -12,6 +12,7 @@ from graphmill import _native
 from graphmill.assignment.costs import Columns, Costs, costs_of
 from graphmill.assignment.proof import is_exact_enough, prove, rounding_of, total
 from graphmill.assignment.solution import Certificate, Duals, InvalidCostsError, Potentials, Solution
+from graphmill.base.arguments import flag, items_of, whole_number
 
 _COLD, _FROM_ROWS, _FROM_COLUMNS = 0, 1, 2  # native/assignment.h, AssignmentStart
 _CANDIDATES: Final = 16
@@ -36,7 +37,7 @@ def solve(costs: Any, duals: Duals | None = None, *, maximize: bool = False, che
     Raises `InvalidCostsError`, a ValueError: NaN or -inf, no assignment without infeasible pairs, potentials that are
     NaN or of another length.
     """
-    problem = costs_of(costs, maximize=maximize)
+    problem, check = costs_of(costs, maximize=maximize), flag("check", check)
     if problem.num_rows == 0:
         return _nothing(problem, check=check)
     columns, u, v, work = _begun(problem, *_start(problem, duals))
@@ -51,7 +52,7 @@ def solve_many(
     Raises what `solve` does, with the number of the problem, counted from 0.
     """
     problems: list[Costs] = []
-    for number, given in enumerate(costs):
+    for number, given in enumerate(items_of("costs", costs)):
         problems.append(_named(number, given, maximize=maximize))
     potentials = [_empty(problem) for problem in problems]
     columns = [np.empty(problem.num_rows, np.int64) for problem in problems]
@@ -74,21 +75,31 @@ def solve_sequence(
     None: row i of a frame is row i of the next. Rows that are new begin with 0. Frames with more rows than columns are
     begun cold.
     """
-    ids = None if row_ids is None else iter(row_ids)
+    ids = None if row_ids is None else items_of("row_ids", row_ids)
     solutions: list[Solution] = []
     known = _Known()
-    for number, frame in enumerate(frames):
-        names = None if ids is None else next(ids, ())
-        if names is not None and len(names) != len(frame):
-            raise InvalidCostsError(
-                f"frame {number} has {len(frame)} rows and {len(names)} row_ids", fix="give one id for each row"
-            )
+    for number, frame in enumerate(items_of("frames", frames)):
         problem = costs_of(frame)
+        names = None if ids is None else _names(next(ids, ()))
+        num_rows = problem.num_columns if problem.is_transposed else problem.num_rows
+        if names is not None and len(names) != num_rows:
+            raise InvalidCostsError(
+                f"frame {number} has {num_rows} rows and {len(names)} row_ids", fix="give one id for each row"
+            )
         u = known.potentials(problem, names)
         solution = _solve_frame(problem, u, check=check)
         known.remember(solution, names, was_warm=u is not None)
         solutions.append(solution)
     return solutions
+
+
+def _names(given: Any) -> list[int]:  # noqa: ANN401  # whatever a caller gives
+    names = list(items_of("row_ids", given))
+    try:
+        hash(tuple(names))
+    except TypeError:
+        raise InvalidCostsError(f"row_ids are {given!r:.40}", fix="give a number for each row") from None
+    return names
 
 
 def _solve_frame(problem: Costs, u: Potentials | None, *, check: bool) -> Solution:
@@ -165,7 +176,7 @@ def _solve_batch(
 ) -> None:
     if not chosen:
         return
-    num_threads = threads or len(os.sched_getaffinity(0))
+    num_threads = len(os.sched_getaffinity(0)) if threads is None else whole_number("threads", threads, most=4096)
     try:
         solved = _native.solve_assignments(
             [problems[q].values for q in chosen],

@@ -4,7 +4,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.base.errors import InvalidInputError
 from graphmill.graph.batch import Block, GraphBatch
+from graphmill.graph.raw import refuse_wrong_edges
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 
 
@@ -14,12 +16,14 @@ def flat_batch(x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor |
     It has no labels and no order by source: nothing is trained on it.
 
     Raises:
-        ValueError: `batch` is not ascending, or an edge names a node that is not there.
+        InvalidInputError, a ValueError: `batch` is not ascending, or an edge names a node that is not there.
     """
     if len(batch) != len(x) or bool((batch.diff() < 0).any()):
-        raise ValueError(f"batch is {list(batch.shape)}; it holds the graph of each of {len(x)} nodes, ascending")
-    if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= len(x)):
-        raise ValueError(f"edge_index names a node that is none of {len(x)}")
+        raise InvalidInputError(
+            f"batch is {list(batch.shape)}; it holds the graph of each of {len(x)} nodes, ascending",
+            fix="give batch [num_nodes] as torch_geometric.data.Batch has it",
+        )
+    refuse_wrong_edges(edge_index.detach().cpu().numpy(), len(x))
     order = torch.argsort(edge_index[1], stable=True)
     num_graphs = int(batch[-1]) + 1 if len(batch) else 0
     nothing = torch.empty(0, dtype=torch.int64)

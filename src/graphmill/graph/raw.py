@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import InvalidInputError, UserError
 from graphmill.graph.edge_features import EdgeRows, edge_features_problem
 from graphmill.graph.features import STORED_AS, Features, SparseFeatures, csr_problem, not_finite, unsorted_or_repeated
 from graphmill.graph.topology import MAX_NODES
@@ -83,6 +83,13 @@ def edge_index_problem(
         f"edge {column} is {edges[0, column]} → {edges[1, column]}, and nodes run from 0 {last}",
         "correct or drop that edge, or add the missing nodes (features, label and split of each)",
     )
+
+
+def refuse_wrong_edges(edges: NDArray[Any], num_nodes: int) -> None:
+    """An `edge_index` that a call from Python was given: `InvalidInputError` where it does not fit."""
+    if found := edge_index_problem(edges, num_nodes):
+        problem, fix = found
+        raise InvalidInputError(f"edge_index: {problem}", fix=fix)
 
 
 def _check_edge_features(raw: RawGraph) -> None:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import InvalidInputError
 from graphmill.graph.features import DenseFeatures, not_finite
 from graphmill.graph.raw import edge_index_problem
 
@@ -20,10 +20,10 @@ _MOST_NODES: Final = 2**31 - 1  # ids in batches are int32
 def checked_edges(data: Any) -> tuple[NDArray[np.int64], int]:  # noqa: ANN401  # a PyG Data
     """`edge_index` [2, num_edges] and the number of nodes, of data all of whose usual attributes fit them."""
     if not all(hasattr(data, name) for name in ("is_node_attr", "is_edge_attr")):
-        raise UserError(f"data is a {type(data).__name__}", fix="give a torch_geometric.data.Data")
+        raise InvalidInputError(f"data is a {type(data).__name__}", fix="give a torch_geometric.data.Data")
     if getattr(data, "edge_index", None) is None:
         has_transposed = getattr(data, "adj_t", None) is not None
-        raise UserError(
+        raise InvalidInputError(
             f"the {type(data).__name__} has no edge_index",
             fix="data.edge_index = torch_geometric.utils.to_edge_index(data.adj_t)[0].flip(0)"
             if has_transposed
@@ -49,38 +49,29 @@ def check_edges_between(name: str, given: Any, num_sources: int, num_targets: in
     _refuse_edges(name, edge_index_problem(array_of(name, given), num_sources, num_targets))
 
 
-def whole_number(name: str, given: Any, *, least: int = 1, most: int = 2**31 - 1) -> int:  # noqa: ANN401
-    """An argument that is a whole number within its bounds."""
-    try:
-        number = operator.index(given)
-    except (TypeError, RuntimeError):
-        number = least - 1
-    if not least <= number <= most:
-        raise UserError(f"{name} is {given!r:.40}", fix=f"give a whole number from {least} to {most}")
-    return number
-
-
 def array_of(name: str, given: Any) -> NDArray[Any]:  # noqa: ANN401  # whatever stands in a Data
     """A dense tensor of this host, as an array."""
     if isinstance(given, np.ndarray) and not given.dtype.hasobject:
         return given
     if not isinstance(given, Tensor):
-        raise UserError(f"{name} is a {type(given).__name__}", fix=f"give a tensor: torch.as_tensor({name})")
+        raise InvalidInputError(f"{name} is a {type(given).__name__}", fix=f"give a tensor: torch.as_tensor({name})")
     _refuse_elsewhere(name, given)
     try:
         return given.detach().resolve_conj().resolve_neg().numpy()
     except TypeError:  # numpy has no such numbers
-        raise UserError(f"{name} holds {given.dtype}", fix=f"data.{name} = data.{name}.float()") from None
+        raise InvalidInputError(f"{name} holds {given.dtype}", fix=f"data.{name} = data.{name}.float()") from None
 
 
 def _refuse_elsewhere(name: str, given: Tensor) -> None:
     if given.layout != torch.strided:
         form = str(given.layout).removeprefix("torch.")
-        raise UserError(f"{name} is a {form} tensor, and rows of it are gathered", fix=f"data.{name}.to_dense()")
+        raise InvalidInputError(
+            f"{name} is a {form} tensor, and rows of it are gathered", fix=f"data.{name}.to_dense()"
+        )
     if given.is_quantized:
-        raise UserError(f"{name} is quantized", fix=f"data.{name}.dequantize()")
+        raise InvalidInputError(f"{name} is quantized", fix=f"data.{name}.dequantize()")
     if given.device.type != "cpu":
-        raise UserError(
+        raise InvalidInputError(
             f"{name} is on {given.device}", fix="give the loader data.cpu(), and move batches: batch.to(device)"
         )
 
@@ -90,7 +81,7 @@ def _refuse_what_torch_does_not_gather(name: str, given: Tensor) -> None:
         given[:1].index_select(0, torch.arange(min(1, len(given))))
     except RuntimeError:  # NotImplementedError is one
         kind = "float" if given.is_floating_point() else "long"
-        raise UserError(
+        raise InvalidInputError(
             f"{name} holds {given.dtype}, whose rows torch cannot gather", fix=f"data.{name} = data.{name}.{kind}()"
         ) from None
 
@@ -102,7 +93,7 @@ def _num_nodes(data: Any) -> int:  # noqa: ANN401  # a PyG Data
         count = -1
     if not 0 < count <= _MOST_NODES:
         said = "no number of nodes" if count < 0 else f"{count:,} nodes"
-        raise UserError(
+        raise InvalidInputError(
             f"the {type(data).__name__} has {said}",
             fix=f"set x [num_nodes, num_features], or data.num_nodes, from 1 to {_MOST_NODES:,}",
         )
@@ -112,15 +103,17 @@ def _num_nodes(data: Any) -> int:  # noqa: ANN401  # a PyG Data
 def _refuse_edges(name: str, found: tuple[str, str] | None) -> None:
     if found is not None:
         problem, fix = found
-        raise UserError(f"{name}: {problem}", fix=fix)
+        raise InvalidInputError(f"{name}: {problem}", fix=fix)
 
 
 def _check_rows(name: str, value: Any, count: int, what: str) -> None:  # noqa: ANN401  # whatever stands in a Data
     if not isinstance(value, Tensor):
-        raise UserError(f"{name} is a {type(value).__name__}", fix=f"give a tensor: torch.as_tensor(data.{name})")
+        raise InvalidInputError(
+            f"{name} is a {type(value).__name__}", fix=f"give a tensor: torch.as_tensor(data.{name})"
+        )
     _refuse_elsewhere(name, value)
     if value.dim() == 0 or len(value) != count:
-        raise UserError(
+        raise InvalidInputError(
             f"{name} is {list(value.shape)}, and there are {count} {what}",
             fix=f"give one row for each of the {what}, or leave it out: data.{name} = None",
         )
@@ -131,7 +124,7 @@ def _check_rows(name: str, value: Any, count: int, what: str) -> None:  # noqa: 
 def _refuse_not_finite(name: str, rows: Tensor) -> None:
     if problem := not_finite(_as_features(rows)):
         how = f"data.{name} = data.{name}.nan_to_num(0, 0, 0)"
-        raise UserError(f"{name}: {problem}", fix=f"replace NaN and infinite numbers, for example by 0: {how}")
+        raise InvalidInputError(f"{name}: {problem}", fix=f"replace NaN and infinite numbers, for example by 0: {how}")
 
 
 def _as_features(rows: Tensor) -> DenseFeatures:

@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from graphmill.base.arguments import flag, whole_number
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import Sampled
-from graphmill.sample.checked_data import array_of, whole_number
+from graphmill.sample.checked_data import array_of
 from graphmill.sample.distributed.opened import PartedLoaderGraph, PartitionedData
 from graphmill.sample.loader_graph import LoaderGraph, WholeData
 from graphmill.sample.prefetch import prefetch
@@ -75,8 +76,7 @@ class NeighborLoader:
         batch_size, prefetch = whole_number("batch_size", batch_size), whole_number("prefetch", prefetch, least=0)
         seed = whole_number("seed", seed, least=0, most=2**63 - 1)
         num_threads = None if num_threads is None else whole_number("num_threads", num_threads, most=4096)
-        if not isinstance(shuffle, bool | np.bool_ | int):
-            raise UserError(f"shuffle is {shuffle!r:.40}", fix="give True or False")
+        shuffle = flag("shuffle", shuffle)
         fanouts = _checked_fanouts(num_neighbors)
         if is_hetero(data):
             input_nodes = ids_in_homogeneous(data, input_nodes)

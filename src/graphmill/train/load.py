@@ -8,6 +8,7 @@ from typing import Literal
 
 from torch import nn
 
+from graphmill.base.arguments import items_of, one_of, path_of
 from graphmill.base.errors import UserError
 from graphmill.nn.weights import Weights
 from graphmill.record.find_run import find_run
@@ -48,11 +49,11 @@ def load(
         model = graphmill.load("cora-sage-1")
         logits = model(data.x, data.edge_index)
     """
-    folder = find_run(str(run), Path(logs_root))
-    plan = folder.read_plan(trusted=[trust] if isinstance(trust, str) else trust)
+    one_of("weights", weights, ("best", "last"))
+    root = None if dataset_root is None else path_of("dataset_root", dataset_root)
+    folder = find_run(str(path_of("run", run)), path_of("logs_root", logs_root))
+    plan = folder.read_plan(trusted=[trust] if isinstance(trust, str) else list(items_of("trust", trust)))
     refuse_foreign_code(plan.model_dump(mode="json"))
-    if weights not in ("best", "last"):
-        raise UserError(f"weights is {weights!r}, neither best nor last", fix="give one of them")
     tensors = Weights.of_run(folder, weights, _warn)
     make = getattr(task_class(plan), "inference_model", None)
     if make is None:
@@ -60,7 +61,7 @@ def load(
             f"the task {plan.task.kind} does not say how its model is used outside training",
             fix=f"give its class a method inference_model, or read {folder.path}'s weights with safetensors",
         )
-    model: nn.Module = make(_where_it_is(plan, dataset_root), tensors)
+    model: nn.Module = make(_where_it_is(plan, root), tensors)
     return model.cpu().eval()
 
 
@@ -68,10 +69,10 @@ def _warn(checkpoint: str, problem: str) -> None:
     _log.warning(f"{checkpoint} is damaged and passed over: {problem}")
 
 
-def _where_it_is(plan: Plan, root: str | Path | None) -> Plan:
+def _where_it_is(plan: Plan, root: Path | None) -> Plan:
     """The plan over its data, if they are found: not every model needs them; one that does reports what is missing."""
     if root is not None:
-        return plan_over(plan, DataChoice(None, Path(root)), os.environ)
+        return plan_over(plan, DataChoice(None, root), os.environ)
     try:
         return plan_over(plan, DATA_OF_THE_RUN, os.environ)
     except UserError:

@@ -7,6 +7,7 @@ from typing import Final
 
 import torch
 
+from graphmill.base.arguments import path_of
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
 
@@ -30,10 +31,11 @@ def memory_snapshot(path: str | Path) -> Iterator[None]:
             "memory_snapshot records CUDA allocations, and torch finds no CUDA device here",
             fix="run it on a machine with a GPU; train.profiler.memory=true has the peak of tensors on a CPU",
         )
+    target = path_of("path", path)
     torch.cuda.memory._record_memory_history(max_entries=_MOST_EVENTS)
     try:
         yield
     finally:
-        with replacing(Path(path)) as temporary:
+        with replacing(target) as temporary:
             torch.cuda.memory._dump_snapshot(str(temporary))  # type: ignore[no-untyped-call]  # unannotated
         torch.cuda.memory._record_memory_history(enabled=None)

@@ -70,5 +70,5 @@ def test_types_of_both_directions_are_refused(root):
 
 
 def test_a_wrong_split_is_refused(root):
-    with pytest.raises(UserError, match="'valid' is no split"):
+    with pytest.raises(UserError, match="split is 'valid'"):
         graphmill.open_partitioned(root / "parts/synthetic/sbm/4-ldg").nodes_in("valid")

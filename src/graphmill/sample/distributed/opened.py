@@ -15,6 +15,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from graphmill.base.arguments import flag, one_of, path_of, share, whole_number
 from graphmill.base.errors import UserError
 from graphmill.graph.features import Features, SparseFeatures, to_float32
 from graphmill.graph.sampled import Sampled
@@ -70,8 +71,7 @@ class PartitionedData:
 
     def nodes_in(self, split: Split) -> Tensor:
         """Ids of the nodes of a split of the whole graph, ascending: what a loader takes as `input_nodes`."""
-        if split not in SPLITS:
-            raise UserError(f"{split!r} is no split", fix=f"give one of {', '.join(SPLITS)}")
+        one_of("split", split, SPLITS)
         return torch.from_numpy(np.array(self.shares.graph.nodes_in(split)))
 
     @property
@@ -103,11 +103,9 @@ def open_partitioned(
         >>> parts = graphmill.open_partitioned("datasets/parts/ogbn-products/2-kaminpar")
         ... loader = graphmill.NeighborLoader(parts, [15, 10, 5], parts.nodes_in("train"), batch_size=512, shuffle=True)
     """
-    if topology not in ("replicated", "partitioned"):
-        raise UserError(f"topology is {topology!r}", fix="give replicated or partitioned")
-    if not 0 <= cache_ratio <= 1:
-        raise UserError(f"cache_ratio is {cache_ratio}, a share of all nodes", fix="give a number from 0 to 1")
-    folder = Path(path).expanduser()
+    one_of("topology", topology, ("replicated", "partitioned"))
+    undirected, cache_ratio = flag("undirected", undirected), share("cache_ratio", cache_ratio)
+    folder = path_of("path", path).expanduser()
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     together = _ranks_per_host(ranks_per_host, world_size)
     placement = Placement(read_parts_metadata(folder).num_parts, world_size // together, together)
@@ -118,6 +116,8 @@ def open_partitioned(
 
 
 def _ranks_per_host(asked: int | None, world_size: int) -> int:
+    if asked is not None:
+        asked = whole_number("ranks_per_host", asked)
     found = asked if asked is not None else int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world_size > 1 else 1
     if found < 1 or world_size % found:
         raise UserError(

@@ -5,6 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from graphmill.base.errors import InvalidInputError
 from graphmill.tasks.assignment.batches import reduced
 from graphmill.tasks.assignment.dual_gnn import DualGnn
 from graphmill.tasks.assignment.metrics import row_potentials
@@ -49,11 +50,11 @@ class CostsToPotentials(nn.Module):
         """Costs with no more rows than columns, potentials of their columns, and whether they were transposed."""
         given = costs.detach().cpu().numpy() if isinstance(costs, Tensor) else np.asarray(costs)
         if given.ndim != 2 or not given.size:
-            raise ValueError(f"costs is {list(given.shape)}, not [rows, columns]")
+            raise InvalidInputError(f"costs is {list(given.shape)}, not [rows, columns]", fix="give one matrix")
         if given.dtype not in (np.float32, np.float64):
             given = given.astype(np.float64)
         if np.isnan(given).any():
-            raise ValueError("costs holds a NaN")
+            raise InvalidInputError("costs holds a NaN", fix="give inf for a pair that is not allowed")
         is_tall = given.shape[0] > given.shape[1]
         matrix = given.T if is_tall else given
         instances, _ = reduced([matrix])

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.assignment import Solution, solve
+from graphmill.assignment.costs import matrix_of
+from graphmill.base.arguments import one_of
+from graphmill.base.errors import InvalidInputError
 
 Way = Literal["model", "cold"]
 Seed = Literal["auto", "model", "cold"]
@@ -59,13 +62,18 @@ class SeededSolver:
     """
 
     def __init__(self, model: Predictor, seed: Seed = "auto") -> None:
-        if seed not in ("auto", "model", "cold"):
-            raise ValueError(f"seed is {seed!r}: auto, model or cold")
+        one_of("seed", seed, ("auto", "model", "cold"))
+        if not callable(getattr(model, "seed", None)):
+            raise InvalidInputError(
+                f"the model is {model!r:.40}, which predicts no potentials",
+                fix="give what graphmill.load gives of a run of assignment",
+            )
         self._model, self.seed = model, seed
         self._times: dict[tuple[int, bool], _Times] = {}
 
     def solve(self, costs: NDArray[Any], *, check: bool = True) -> Solution:
         """As `graphmill.assignment.solve`."""
+        costs = matrix_of(costs)
         if self.seed == "cold" or not np.size(costs):
             return solve(costs, check=check)
         if self.seed == "model":
@@ -96,5 +104,5 @@ class SeededSolver:
 
 
 def _size_of(costs: NDArray[Any]) -> tuple[int, bool]:
-    rows, columns = np.shape(costs)
+    rows, columns = matrix_of(costs).shape
     return max(rows, columns).bit_length() - 1, rows == columns

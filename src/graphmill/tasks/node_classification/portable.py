@@ -4,13 +4,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphmill.base.errors import InvalidInputError
 from graphmill.graph.batch import Block, DenseRows, Inputs, SparseRows
 from graphmill.graph.features import SparseFeatures
+from graphmill.graph.raw import refuse_wrong_edges
 from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU, self_and_mean
 from graphmill.nn.relations import RelationEdges
 from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
+from graphmill.sample.checked_data import array_of
 from graphmill.spec.kinds.node_classification import FeatureTransform
 from graphmill.tasks.node_classification.transform import transformed
 
@@ -36,20 +39,21 @@ class NodeClassifier(nn.Module):
                 twice.
 
         Raises:
-            ValueError: a shape does not fit, or an edge names a node that is not there.
+            InvalidInputError (a ValueError): a shape does not fit, or an edge names a node that is not there.
         """
         return self._layers(x, edge_index, len(self.model.layers))
 
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """What the last layer reads [num_nodes, hidden_channels]: `graphmill predict --embeddings`."""
         if len(self.model.layers) == 1:
-            raise ValueError("a model of one layer has no embeddings")
+            raise InvalidInputError(
+                "a model of one layer has no embeddings", fix="call it for logits: model(x, edge_index)"
+            )
         return self._layers(x, edge_index, len(self.model.layers) - 1)
 
     def _layers(self, x: Tensor, edge_index: Tensor, number: int) -> Tensor:
         layers = [layer for layer in self.model.layers if isinstance(layer, MeanLayer)]
-        if x.dim() != 2 or x.shape[1] != layers[0].in_channels:
-            raise ValueError(f"x is {list(x.shape)}, and the model reads [num_nodes, {layers[0].in_channels}]")
+        _refuse_strange_features(x, layers[0].in_channels)
         block = whole_graph(edge_index, x.shape[0])
         activations = [*[RELU] * (len(layers) - 1), None]
         rows = rows_of(x, self.features, keeps_sparse=self.model.standardise is None)
@@ -85,11 +89,10 @@ class RelationalClassifier(nn.Module):
             edge_type: whole numbers [num_edges], the type of each edge as the prepared graph numbers them.
 
         Raises:
-            ValueError: a shape does not fit, an edge names a node that is not there, or has a type that is not known.
+            InvalidInputError: a shape does not fit, an edge names a node that is not there, or has a type unknown.
         """
         model = self.model
-        if x.dim() != 2 or x.shape[1] != model.in_channels:
-            raise ValueError(f"x is {list(x.shape)}, and the model reads [num_nodes, {model.in_channels}]")
+        _refuse_strange_features(x, model.in_channels)
         _refuse_strange_types(edge_type, edge_index.shape[-1], model.num_relations)
         block, order = _by_target(edge_index, x.shape[0])
         edges = RelationEdges(block.indptr, block.indices, edge_type.long()[order], model.num_relations)
@@ -156,10 +159,8 @@ def whole_graph(edge_index: Tensor, num_nodes: int) -> Block:
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Block, Tensor]:
     """The same, and which edge each of its entries is [num_edges]."""
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        raise ValueError(f"edge_index is {list(edge_index.shape)}, not [2, num_edges]")
-    sources, targets = edge_index.long()
     _refuse_strange_nodes(edge_index, num_nodes)
+    sources, targets = edge_index.long()
     order = torch.argsort(targets * num_nodes + sources, stable=True)
     degrees = torch.zeros(num_nodes, dtype=torch.int64, device=edge_index.device)
     degrees = degrees.scatter_add(0, targets, torch.ones_like(targets))  # bincount's length would depend on values
@@ -171,16 +172,27 @@ def _refuse_strange_nodes(edge_index: Tensor, num_nodes: int) -> None:
     if torch.compiler.is_compiling():
         is_there = ((edge_index >= 0) & (edge_index < num_nodes)).all()
         torch.ops.aten._assert_async.msg(is_there, "edge_index names a node that x has no row for")
-    elif edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
-        raise ValueError(
-            f"edge_index names nodes {int(edge_index.min())} to {int(edge_index.max())}, x has {num_nodes} rows"
+    else:
+        given = edge_index.cpu() if isinstance(edge_index, Tensor) else edge_index
+        refuse_wrong_edges(array_of("edge_index", given), num_nodes)
+
+
+def _refuse_strange_features(x: Tensor, width: int) -> None:
+    if not isinstance(x, Tensor) or x.dim() != 2 or x.shape[1] != width or x.is_complex():
+        what = f"{x.dtype} {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+        raise InvalidInputError(
+            f"x is {what}, and the model reads [num_nodes, {width}]", fix="give the features it was trained on"
         )
+    if x.layout not in (torch.strided, torch.sparse_csr):
+        raise InvalidInputError(f"x is {x.layout}", fix="give x.to_dense(), or x.to_sparse_csr()")
 
 
 def _refuse_strange_types(edge_type: Tensor, num_edges: int, num_types: int) -> None:
-    if edge_type.shape != (num_edges,):
-        raise ValueError(f"edge_type is {list(edge_type.shape)}, and there are {num_edges} edges")
-    if num_edges and not 0 <= int(edge_type.min()) <= int(edge_type.max()) < num_types:
-        raise ValueError(
-            f"edge_type has types {int(edge_type.min())} to {int(edge_type.max())}, and the model knows {num_types}"
+    fix = "give the type of each edge as the prepared graph numbers them: graphmill inspect"
+    if edge_type.shape != (num_edges,) or edge_type.is_complex():
+        raise InvalidInputError(
+            f"edge_type is {edge_type.dtype} {list(edge_type.shape)}, and there are {num_edges} edges", fix=fix
         )
+    if num_edges and not 0 <= int(edge_type.min()) <= int(edge_type.max()) < num_types:
+        has = f"{int(edge_type.min())} to {int(edge_type.max())}"
+        raise InvalidInputError(f"edge_type has types {has}, and the model knows {num_types}", fix=fix)

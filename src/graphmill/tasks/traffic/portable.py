@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphmill.base.errors import InvalidInputError
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.tasks.traffic.model import Forecaster
 from graphmill.tasks.traffic.windows import WindowBatch, clock_of
@@ -36,9 +37,14 @@ class TrafficForecaster(nn.Module):
         """
         wanted = (self.history, self.num_sensors)
         if readings.dim() != 3 or readings.shape[1:] != wanted:
-            raise ValueError(f"readings is {list(readings.shape)}, not [num_windows, {wanted[0]}, {wanted[1]}]")
+            raise InvalidInputError(
+                f"readings is {list(readings.shape)}, not [num_windows, {wanted[0]}, {wanted[1]}]",
+                fix=f"give {wanted[0]} readings of each of the {wanted[1]} sensors it was trained on",
+            )
         if times.shape != readings.shape[:2]:
-            raise ValueError(f"times is {list(times.shape)}, not {list(readings.shape[:2])}")
+            raise InvalidInputError(
+                f"times is {list(times.shape)}, not {list(readings.shape[:2])}", fix="give the time of each reading"
+            )
         known = readings.float()
         if self.is_zero_missing:
             known = torch.where(known == 0, torch.nan, known)
