@@ -205,7 +205,7 @@ def rows(run_id: str, every: int) -> list[dict]:
 def test_merge_pareto_figures(graphmill, tmp_path):
     for every in (1, 4):
         write_metrics(tmp_path / "logs" / f"k{every}" / "metrics.csv", rows(f"k{every}", every), NODES.columns)
-    merged = facts(graphmill("merge", "--json"))
+    (merged,) = facts(graphmill("merge", "--json"))
     assert (merged["num_rows"], merged["csv"]) == (6, "results/metrics.csv")
     assert "6 rows of 2 runs" in graphmill("merge").out
     (written,) = facts(graphmill("pareto", "--json"))

@@ -109,7 +109,7 @@ def test_train_verify_merge(graphmill, toy, source_environ, tmp_path):
     assert graphmill("verify").code == 0
     shown = json.loads(graphmill("inspect", "mine", "--json").out)
     assert shown["outcome"]["status"] == "done"
-    assert json.loads(graphmill("merge", "--json").out)["num_rows"] == 2
+    assert json.loads(graphmill("merge", "--json").out)[0]["num_rows"] == 2
     again = graphmill("train", "--resume", "mine")
     assert again.code == 0
     assert "done already" in again.err
@@ -161,7 +161,7 @@ def test_a_study_of_real_runs(graphmill, toy, source_environ, tmp_path):
     assert "deferred_allreduce" in shown[2]
     assert "local_sgd" in shown[3]
     assert graphmill("verify", "s").code == 0
-    assert json.loads(graphmill("merge", "--json").out)["num_rows"] == 2
+    assert json.loads(graphmill("merge", "--json").out)[0]["num_rows"] == 2
 
 
 @pytest.mark.parametrize(("attempts", "says"), [(1, "60 epochs, 3.8 s\n"), (3, "60 epochs, 3.8 s in attempt 3\n")])

@@ -252,7 +252,7 @@ def test_its_own_evaluation_sets_are_recorded_by_name(person, trained: Path):
     assert maes[20, "val"] == float(last["val_mae"]) == pytest.approx(fmean(maes[20, name] for name in names))
 
     words = ("--input-root", "logs", "--glob", "ranks-*/metrics.csv", "--layout", "long")
-    merged = person.home / json.loads(person.types("merge", *words, "--json"))["csv"]
+    merged = person.home / json.loads(person.types("merge", *words, "--json"))[0]["csv"]
     with merged.open(newline="") as file:
         long = list(csv.DictReader(file))
     assert {row["run_id"] for row in long} == {"ranks-1", "ranks-2"}

@@ -9,8 +9,21 @@ from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
 from graphmill.record.metrics import write_metrics
-from graphmill.report.chart import focus, legend_entries, linear_axis, log_axis, tick_text, with_room
+from graphmill.report.chart import (
+    Chart,
+    Panel,
+    Series,
+    edge_marks,
+    edge_note,
+    focus,
+    legend_entries,
+    linear_axis,
+    log_axis,
+    tick_text,
+    with_room,
+)
 from graphmill.report.curves import accuracy_vs_communication, mean_curves, sync_ablation
+from graphmill.report.draw import drawn
 from graphmill.report.frontier_chart import pareto_frontier
 from graphmill.report.pareto import DEFAULT_COMM, usable_points
 from graphmill.report.table import by_dataset, load_metrics
@@ -176,3 +189,32 @@ def test_datasets_are_split_and_none_is_lost(tmp_path: Path, plausible):
     parts = parts_of(tmp_path, rows)
     assert [part.suffix for part in parts] == ["_unnamed", "_cora", "_pubmed"]
     assert pl.concat([part.frame for part in parts]).height == len(rows)
+
+
+def test_a_line_that_leaves_the_axis_has_a_mark_there_and_a_note_says_how_far():
+    line = Series("a", "line", "000000", "circle", (0.0, 1.0, 2.0, 3.0), (90.0, 70.0, 60.0, 61.0))
+    axis = linear_axis("", 58.0, 72.0)
+    ((x, edge),) = edge_marks(line, axis)
+    assert edge == axis.upper
+    assert 0 < x < 1
+    assert "up to 90" in edge_note([Panel("", (line,))], axis)
+    assert "down" not in edge_note([Panel("", (line,))], axis)
+    assert edge_note([Panel("", (line,))], linear_axis("", 60.0, 90.0)) == ""
+
+
+def test_every_word_of_a_legend_is_within_the_figure():
+    label = ", ".join(f"option {number} is {number}.5" for number in range(12))
+    chart = Chart(
+        "c",
+        "t",
+        "",
+        False,
+        linear_axis("", 0, 1),
+        linear_axis("", 0, 1),
+        (Panel("", (Series(label, "line", "000000", "circle", (0.0, 1.0), (0.0, 1.0)),)),),
+    )
+    with drawn(chart) as figure:
+        figure.draw_without_rendering()
+        box = figure.axes[0].get_legend().get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+        assert figure.axes[0].get_window_extent().width > 0.6 * figure.bbox.width

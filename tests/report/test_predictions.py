@@ -8,10 +8,22 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
 
 from graphmill.base.errors import UserError
 from graphmill.record.metrics import write_metrics
-from graphmill.report.class_charts import MOST_CLASSES, class_scores, confusion_matrix, per_class_scores
+from graphmill.report.chart import Chart
+from graphmill.report.class_charts import (
+    MOST_CLASSES,
+    MOST_IN_MATRIX,
+    SHADES,
+    class_scores,
+    confusion_matrix,
+    confusions,
+    per_class_scores,
+)
+from graphmill.report.draw import drawn
 from graphmill.report.figures import figures, prediction_figures
 from graphmill.report.forecast_chart import SPAN_S, forecast_vs_truth
 from graphmill.report.learning import MOST_LINES, learning_curves
@@ -66,10 +78,12 @@ def test_scores_and_the_matrix_add_up(tmp_path_factory, pairs):
     right = sum(truth == predicted for truth, predicted in pairs)
     recalled = (scores["recall"].fill_null(0.0) * scores["items"]).sum()
     assert recalled == pytest.approx(right, abs=1e-9 * len(pairs))
-    chart = confusion_matrix(of, NODES.predictions, scores)
+    table = confusions(of, NODES.predictions, scores)
+    assert table["items"].sum() == len(pairs)
+    chart = confusion_matrix(of, table, scores)
     cells = [(x, base) for series in chart.panels[0].series for x, base in zip(series.x, series.base, strict=True)]
     assert len(cells) == len(set(cells))
-    shown = set(scores["class"].head(MOST_CLASSES))
+    shown = set(scores["class"].head(MOST_IN_MATRIX))
     counts = {pair: pairs.count(pair) for pair in pairs if set(pair) <= shown}
     assert len(cells) == len(counts)
 
@@ -81,8 +95,44 @@ def test_of_many_classes_the_largest_are_drawn_and_it_says_so(tmp_path):
     chart = per_class_scores(of, scores)
     assert chart.y.tick_texts[0] == f"{MOST_CLASSES + 3} ({MOST_CLASSES + 4})"
     assert len(chart.y.ticks) == MOST_CLASSES
-    assert chart.note == f"the {MOST_CLASSES} largest of {MOST_CLASSES + 4} classes"
+    assert chart.note == f"the {MOST_CLASSES} largest of {MOST_CLASSES + 4} classes; the table next to it has all"
     assert chart.is_synthetic
+
+
+def matrix_of(path: Path, pairs: list[tuple[int | None, int]], **about: Any) -> Chart:
+    of = open_predictions(of_nodes(path, pairs, **about))
+    scores = class_scores(of, NODES.predictions)
+    return confusion_matrix(of, confusions(of, NODES.predictions, scores), scores)
+
+
+def test_a_matrix_has_a_number_in_each_cell_and_the_names_of_classes_at_both_axes(tmp_path):
+    pairs = [(0, 0)] * 51 + [(0, 1)] * 49 + [(1, 1)] * 199 + [(1, 0)]
+    chart = matrix_of(tmp_path / "p.parquet", pairs)
+    assert chart.x.tick_texts == ("1", "0")  # the largest first; its name is 1
+    assert chart.y.tick_texts == ("1 (200)", "0 (100)")
+    cells = {
+        (x, base): name
+        for series in chart.panels[0].series
+        for x, base, name in zip(series.x, series.base, series.names, strict=True)
+    }
+    assert cells == {(1.0, 1.5): ">99", (2.0, 1.5): "<1", (1.0, 0.5): "49", (2.0, 0.5): "51"}
+
+
+def test_the_legend_of_a_matrix_has_the_shades_of_its_cells_also_where_no_cell_has_one(tmp_path):
+    with drawn(matrix_of(tmp_path / "p.parquet", [(0, 0), (1, 1)])) as figure:
+        (legend,) = [axes.get_legend() for axes in figure.axes]
+        handles = [handle for handle in legend.legend_handles if isinstance(handle, Rectangle)]
+        assert [to_hex(handle.get_facecolor()) for handle in handles] == [f"#{shade}".lower() for shade in SHADES]
+
+
+def test_scores_near_one_are_apart(tmp_path):
+    pairs = [(0, 0)] * 95 + [(0, 1)] * 5 + [(1, 1)] * 97 + [(1, 0)] * 3
+    of = open_predictions(of_nodes(tmp_path / "p.parquet", pairs))
+    axis = per_class_scores(of, class_scores(of, NODES.predictions)).x
+    assert axis.lower > 0.9
+    assert "0.95 to 1" in axis.label
+    of = open_predictions(of_nodes(tmp_path / "q.parquet", [(0, 0), (1, 0)]))
+    assert per_class_scores(of, class_scores(of, NODES.predictions)).x.lower <= 0
 
 
 def test_forecasts_of_some_series_over_a_day_as_far_ahead_as_there_are(tmp_path):
@@ -149,7 +199,7 @@ def test_of_more_configurations_than_can_be_told_apart_the_best_are_drawn(tmp_pa
     drawn = {series.y[-1] for series in chart.panels[0].series}
     ends = sorted((row["val_micro_f1"] for row in rows if row["epoch"] == 12), reverse=True)
     assert drawn == set(ends[:MOST_LINES])
-    assert chart.note == f"the {MOST_LINES} best of 16 configurations"
+    assert chart.note.startswith(f"the {MOST_LINES} best of 16 configurations; ")
 
 
 def test_runs_of_one_rank_have_learning_curves_too(tmp_path, plausible):

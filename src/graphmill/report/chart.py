@@ -1,16 +1,22 @@
 """A chart before it is drawn: panels, axes, series. matplotlib (draw.py) and PGFPlots (pgf.py) print the same chart."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 Form = Literal["line", "cloud", "stairs", "means", "rule", "dashes", "dots", "bars", "crosses"]
 """line: joined markers, with a band; cloud: faint dots; stairs: a frontier; means: markers with error bars, names;
-rule, dashes, dots: lines without markers; bars: on top of `base`, `width` wide; crosses: missing points, names.
+rule, dashes, dots: lines without markers; bars: on top of `base`, `width` wide, names within; crosses: missing points,
+names.
 """
 
 Marker = Literal["circle", "square", "triangle", "diamond", "down", "pentagon"]
+
+LEGEND_LETTERS = 72
+"""Of an entry of a legend, in one line."""
 
 LOG_SPAN = 20
 """A communication axis is logarithmic if the largest value is more than this many times the smallest."""
@@ -28,7 +34,7 @@ class Series:
     y: tuple[float, ...]
     x_sd: tuple[float, ...] = ()  # empty if there is nothing to average
     y_sd: tuple[float, ...] = ()
-    names: tuple[str, ...] = ()  # written below the points, below their error bars; above crosses; "" for none
+    names: tuple[str, ...] = ()  # written below the points, below their error bars; above crosses; in bars; "" for none
     base: tuple[float, ...] = ()  # of bars: where each begins; y is its height
     width: float = 0.0  # of bars
 
@@ -85,11 +91,50 @@ def legend_columns(chart: Chart) -> int:
     return 2 if max(len(entry.label) for entry in entries) <= 36 else 1
 
 
+def legend_lines(label: str) -> list[str]:
+    """The label of an entry, in lines as long as a panel is wide."""
+    return textwrap.wrap(label, LEGEND_LETTERS, break_on_hyphens=False) or [label]
+
+
+def has_long_x_texts(chart: Chart) -> bool:
+    """Whether the names at the x axis would run into each other if they stood level."""
+    longest, beside = (max(map(len, axis.tick_texts), default=0) for axis in (chart.x, chart.y))
+    return len(chart.x.tick_texts) * (longest + 1) > 62 - beside
+
+
+def edge_marks(series: Series, axis: Axis) -> list[tuple[float, float]]:
+    """Where a line crosses the lower or upper edge of the axis `axis`: it goes on out of sight, and a mark says so."""
+    points = list(zip(series.x, series.y, strict=True)) if series.form == "line" else []
+    return [
+        (x0 + (x1 - x0) * (edge - y0) / (y1 - y0), edge)
+        for (x0, y0), (x1, y1) in pairwise(points)
+        for edge in (axis.lower, axis.upper)
+        if min(y0, y1) < edge < max(y0, y1)
+    ]
+
+
+def edge_note(panels: Sequence[Panel], axis: Axis) -> str:
+    """How many lines go on beyond the axis, and how far; "" if none does."""
+    lines = [series for panel in panels for series in panel.series if series.form == "line"]
+    beyond = [series for series in lines if edge_marks(series, axis)]
+    if not beyond:
+        return ""
+    lowest, highest = min(min(series.y) for series in beyond), max(max(series.y) for series in beyond)
+    words = [f"down to {lowest:.4g}"] if lowest < axis.lower else []
+    words += [f"up to {highest:.4g}"] if highest > axis.upper else []
+    return f"{len(beyond)} of {len(lines)} lines go on beyond the axis ({', '.join(words)}), where a triangle is"
+
+
 def panel_grid(chart: Chart) -> tuple[int, int]:
     """Rows and columns of panels."""
     count = len(chart.panels)
     columns = 2 if count == 4 else min(count, 3)
     return -(-count // columns), columns
+
+
+def notes(*words: str) -> str:
+    """Those that say something, as one note."""
+    return "; ".join(filter(None, words))
 
 
 def linear_axis(label: str, lower: float, upper: float, *, from_zero: bool = False) -> Axis:

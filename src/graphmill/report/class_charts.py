@@ -1,5 +1,6 @@
 """How well each class is told apart: precision, recall and F1 by class, and which classes are taken for which."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,6 +13,9 @@ from graphmill.spec.kinds.kind import PredictsClasses
 
 MOST_CLASSES: Final = 16
 """Rows of a figure that can be read. Of more classes the largest are drawn; the table of scores has all."""
+
+MOST_IN_MATRIX: Final = 12
+"""Rows of a matrix whose cells have room for a number. Of more classes the largest are drawn; the table has all."""
 
 SHADES: Final = ("D6E6F2", "9CC6E0", "5A9FCB", "1F6FAA", "08406F")
 """Of shares up to 20, 40, 60, 80 and 100 %; what is below `_LEAST_SHARE` is white."""
@@ -56,37 +60,55 @@ def per_class_scores(of: Predictions, scores: pl.DataFrame) -> Chart:
         title=of.title,
         note=_note(scores),
         is_synthetic=of.is_synthetic,
-        x=linear_axis("score of the class, 0 to 1", 0.0, 1.0),
+        x=_scores_axis(shown),
         y=_classes("class (items)", [f"{shortened(row['name'])} ({row['items']:,})" for row in shown.to_dicts()]),
         panels=(Panel("", tuple(series)),),
     )
 
 
-def confusion_matrix(of: Predictions, columns: PredictsClasses, scores: pl.DataFrame) -> Chart:
-    """Of the items of each class, the share that is taken for each class, in five shades; rows add up to at most 1."""
+def confusions(of: Predictions, columns: PredictsClasses, scores: pl.DataFrame) -> pl.DataFrame:
+    """A row for each pair of a class and what its items are taken for, the largest classes first; all classes."""
     table = of.read(columns.truth, columns.predicted, known=columns.truth)
-    shown = scores.head(MOST_CLASSES)
-    places = {number: place for place, number in enumerate(shown["class"])}
-    sizes = dict(zip(scores["class"], scores["items"], strict=True))
+    order = scores.select("class", "name", pl.col("items").alias("of"), pl.int_range(pl.len()).alias("place"))
+    counts = table.group_by(columns.truth, columns.predicted).len("items")
+    return (
+        counts.join(order, left_on=columns.truth, right_on="class")
+        .join(order, left_on=columns.predicted, right_on="class", suffix="_predicted")
+        .sort("place", "place_predicted")
+        .select(
+            pl.col("name").alias("class"),
+            pl.col("name_predicted").alias("predicted"),
+            "items",
+            (pl.col("items") / pl.col("of")).alias("share"),
+            "place",
+            "place_predicted",
+        )
+    )
+
+
+def confusion_matrix(of: Predictions, table: pl.DataFrame, scores: pl.DataFrame) -> Chart:
+    """Of the items of each class, the percentage that is taken for each; of `table`, which `confusions` is."""
+    shown = scores.head(MOST_IN_MATRIX)
+    count = shown.height
     cells = [
-        (places[truth], places[predicted], count / sizes[truth])
-        for truth, predicted, count in table.group_by(columns.truth, columns.predicted).len().sort(pl.all()).iter_rows()
-        if truth in places and predicted in places
+        (truth, predicted, share)
+        for truth, predicted, share in table.select("place", "place_predicted", "share").iter_rows()
+        if truth < count and predicted < count
     ]
-    count = len(places)
-    labels = [f"{shortened(name)}  {place}" for place, name in enumerate(shown["name"], 1)]
+    names = tuple(_without_middle(name) for name in shown["name"])
     return Chart(
         name=f"confusion_matrix{of.suffix}",
         title=of.title,
-        note=_note(scores),
+        note=_note(scores, MOST_IN_MATRIX),
         is_synthetic=of.is_synthetic,
         x=Axis(
-            "predicted class, numbered as the rows (shade: share of the row)",
+            "predicted class (in a cell: % of the row)",
             0.5,
             count + 0.5,
-            tuple(range(1, count + 1)),
+            tuple(float(place) for place in range(1, count + 1)),
+            tick_texts=names,
         ),
-        y=_classes("class", labels),
+        y=_classes("class (items)", [f"{shortened(row['name'])} ({row['items']:,})" for row in shown.to_dicts()]),
         panels=(Panel("", tuple(_shade(cells, place, count) for place in range(len(SHADES)))),),
     )
 
@@ -95,7 +117,7 @@ def _shade(cells: Sequence[tuple[int, int, float]], place: int, count: int) -> S
     """The cells of one shade, each a bar of height 1."""
     width = 1 / len(SHADES)
     lower, upper = max(_LEAST_SHARE, place * width), (place + 1) * width
-    own = [cell for cell in cells if lower <= cell[2] < upper or (upper == 1 and cell[2] >= 1)]
+    own = [cell for cell in cells if lower <= cell[2] < upper or (place == len(SHADES) - 1 and cell[2] >= 1)]
     return Series(
         label=f"to {100 * upper:.0f} %",
         form="bars",
@@ -103,9 +125,36 @@ def _shade(cells: Sequence[tuple[int, int, float]], place: int, count: int) -> S
         marker="square",
         x=tuple(predicted + 1.0 for _, predicted, _ in own),
         y=(1.0,) * len(own),
+        names=tuple(_percent(share) for _, _, share in own),
         base=tuple(count - truth - 0.5 for truth, _, _ in own),
         width=1.0,
     )
+
+
+def _without_middle(name: str) -> str:
+    """Names of classes often differ at their end: Europe/Berlin, Europe/Bern."""
+    return name if len(name) <= 14 else f"{name[:5]}…{name[-8:]}"
+
+
+def _percent(share: float) -> str:
+    """Whole; 100 is all of them, and not nearly all.
+
+    >>> [_percent(share) for share in (0.006, 0.494, 0.999, 1.0)]
+    ['<1', '49', '>99', '100']
+    """
+    if share < 0.01:
+        return "<1"
+    return ">99" if 0.99 < share < 1 else f"{100 * share:.0f}"
+
+
+def _scores_axis(shown: pl.DataFrame) -> Axis:
+    """From 0, or from where the lowest score is: scores of .9 are apart then, and the label says so."""
+    known = [score for name in ("precision", "recall", "f1") for score in shown[name].drop_nulls()]
+    lowest = math.floor(20 * min(known, default=0.0)) / 20
+    if lowest < 0.5:
+        return linear_axis("score of the class, 0 to 1", 0.0, 1.0)
+    lowest = min(lowest, 0.95)
+    return linear_axis(f"score of the class, {lowest:g} to 1", lowest, 1.0)
 
 
 def _points(name: str, place: int, points: Sequence[tuple[float | None, float]]) -> Series:
@@ -132,8 +181,10 @@ def _classes(label: str, texts: Sequence[str]) -> Axis:
     return Axis(label, 0.5, len(texts) + 0.5, ticks, tick_texts=tuple(texts))
 
 
-def _note(scores: pl.DataFrame) -> str:
-    return f"the {MOST_CLASSES} largest of {scores.height} classes" if scores.height > MOST_CLASSES else ""
+def _note(scores: pl.DataFrame, most: int = MOST_CLASSES) -> str:
+    return (
+        f"the {most} largest of {scores.height} classes; the table next to it has all" if scores.height > most else ""
+    )
 
 
 def _ratio(part: str, whole: pl.Expr) -> pl.Expr:

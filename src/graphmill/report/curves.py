@@ -8,7 +8,7 @@ import polars as pl
 
 from graphmill.base.errors import UserError
 from graphmill.record.columns import is_lower_better
-from graphmill.report.chart import LOG_SPAN, Axis, Chart, Panel, Series, focus, linear_axis, log_axis
+from graphmill.report.chart import LOG_SPAN, Axis, Chart, Panel, Series, edge_note, focus, linear_axis, log_axis, notes
 from graphmill.report.configurations import CONFIGURATION
 from graphmill.report.pareto import DEFAULT_COMM, GROUP, RUN, column_tag
 from graphmill.report.style import (
@@ -69,7 +69,7 @@ def accuracy_vs_communication(part: OfDataset, comm: str, acc: str) -> Chart:
     tag = "" if comm == DEFAULT_COMM else f"_{column_tag(comm)}"
     chart = _chart(part, f"{acc.lower()}_vs_total_comm{tag}{part.suffix}", shown, x, y)
     hidden = "runs without communication are not on the logarithmic axis" if len(shown) < len(curves) else ""
-    return replace(chart, note="; ".join(filter(None, (chart.note, hidden))))
+    return replace(chart, note=notes(chart.note, hidden))
 
 
 def mean_curves(part: OfDataset, x: str, y: str) -> list[Curve]:
@@ -187,7 +187,9 @@ def _chart(part: OfDataset, name: str, curves: Sequence[Curve], x: Axis, y: Axis
     return Chart(
         name=name,
         title=title,
-        note=f"{cut} of {len(curves)} lines end where their shortest run ends" if cut else "",
+        note=notes(
+            f"{cut} of {len(curves)} lines end where their shortest run ends" if cut else "", edge_note(panels, y)
+        ),
         is_synthetic=part.synthetic,
         x=x,
         y=y,

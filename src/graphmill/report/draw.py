@@ -9,7 +9,9 @@ from warnings import catch_warnings, filterwarnings
 from matplotlib import patheffects, rc_context, rcdefaults, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+from matplotlib.transforms import blended_transform_factory
 
 from graphmill.base.files import replacing
 from graphmill.report.chart import (
@@ -17,12 +19,15 @@ from graphmill.report.chart import (
     Chart,
     Marker,
     Series,
+    edge_marks,
+    has_long_x_texts,
     legend_columns,
     legend_entries,
+    legend_lines,
     panel_grid,
     tick_text,
 )
-from graphmill.report.style import FAINT, INK, SYNTHETIC, WARNING
+from graphmill.report.style import FAINT, INK, SYNTHETIC, WARNING, ink_on
 
 _MARKERS: dict[Marker, str] = {
     "circle": "o",
@@ -97,7 +102,9 @@ def drawn(chart: Chart, style: Any = None) -> Iterator[Figure]:  # noqa: ANN401 
 def _figure(chart: Chart) -> Figure:
     rows, columns = panel_grid(chart)
     count = len(chart.panels)
-    width, height = SINGLE_INCHES if count == 1 else (PANEL_INCHES[0] * columns + 0.6, PANEL_INCHES[1] * rows + 0.4)
+    width, height = (
+        _single_size(chart) if count == 1 else (PANEL_INCHES[0] * columns + 0.6, PANEL_INCHES[1] * rows + 0.4)
+    )
     figure = Figure(figsize=(width, height), layout="constrained")
     grid = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
     for place, axes in enumerate(grid):
@@ -107,13 +114,34 @@ def _figure(chart: Chart) -> Figure:
         axes.set_title(chart.panels[place].title, loc="left")
         for series in chart.panels[place].series:
             _draw_series(axes, series)
+            for x, edge in edge_marks(series, chart.y):
+                _draw_edge(axes, x, edge, f"#{series.colour}", "^" if edge == chart.y.upper else "v")
         _draw_axis(axes, chart.x, "x")
         _draw_axis(axes, chart.y, "y")
         axes.tick_params(labelbottom=place + columns >= count)
-    figure.supxlabel(chart.x.label, fontsize=rcParams["axes.labelsize"])
-    figure.supylabel(chart.y.label, fontsize=rcParams["axes.labelsize"])
+        if has_long_x_texts(chart):
+            for text in axes.get_xticklabels():
+                text.set(rotation=45, ha="right", va="top", rotation_mode="anchor")
+    if count == 1:  # beside its panel, whatever room the legend above takes
+        grid[0].set(xlabel=chart.x.label, ylabel=chart.y.label)
+    else:
+        figure.supxlabel(chart.x.label, fontsize=rcParams["axes.labelsize"])
+        figure.supylabel(chart.y.label, fontsize=rcParams["axes.labelsize"])
     _draw_words(figure, chart, grid[0])
     return figure
+
+
+def _single_size(chart: Chart) -> tuple[float, float]:
+    """As wide as a column of text; higher where there are many names at an axis, or rows of the legend."""
+    width, height = SINGLE_INCHES
+    entries = legend_entries(chart)
+    legend = sum(len(legend_lines(entry.label)) for entry in entries) / legend_columns(chart) if entries else 0
+    names = 1.4 + 0.2 * len(chart.y.tick_texts) + (0.6 if has_long_x_texts(chart) else 0)
+    return width, max(height, names) + 0.19 * max(0, legend - 2)
+
+
+def _draw_edge(axes: Axes, x: float, edge: float, colour: str, marker: str) -> None:
+    axes.plot([x], [edge], linestyle="", marker=marker, markersize=6, color=colour, clip_on=False, zorder=5)
 
 
 def _draw_axis(axes: Axes, axis: Axis, which: str) -> None:
@@ -140,14 +168,20 @@ def _draw_words(figure: Figure, chart: Chart, first: Axes) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             if label in entries:
                 handles.setdefault(label, handle)
+    for series in legend_entries(chart):
+        if series.form == "bars":  # one that is not there has no colour of its own in matplotlib's legend
+            handles[series.label] = Patch(facecolor=f"#{series.colour}")
+    labels = ["\n".join(legend_lines(label)) for label in handles]
     if len(chart.panels) > 1:
-        figure.legend(handles.values(), handles.keys(), loc="outside right center")
+        figure.legend(handles.values(), labels, loc="outside right center")
         return
     first.legend(
         handles.values(),
-        handles.keys(),
+        labels,
         loc="lower left",
-        bbox_to_anchor=(-0.1, 1),
+        # From the edge of the figure: a panel beside long names at the y axis is too narrow for it.
+        bbox_to_anchor=(0.0, 1.0),
+        bbox_transform=blended_transform_factory(figure.transFigure, first.transAxes),
         ncols=legend_columns(chart),
         columnspacing=1.0,
         handlelength=1.4,
@@ -206,8 +240,15 @@ def _draw_series(axes: Axes, series: Series) -> None:
                 label=series.label,
                 zorder=2,
             )
+            _draw_inside(axes, series)
         case "crosses":
             _draw_crosses(axes, series)
+
+
+def _draw_inside(axes: Axes, series: Series) -> None:
+    colour = f"#{ink_on(series.colour)}"
+    for x, y, base, name in zip(series.x, series.y, series.base, series.names, strict=False):
+        axes.text(x, base + y / 2, name, ha="center", va="center", fontsize=7.5, color=colour, zorder=3)
 
 
 def _draw_crosses(axes: Axes, series: Series) -> None:

@@ -15,7 +15,7 @@ from graphmill.base.files import write_text
 from graphmill.base.names import did_you_mean
 from graphmill.record.csv_frames import without_formulas
 from graphmill.report.chart import Chart
-from graphmill.report.class_charts import class_scores, confusion_matrix, per_class_scores
+from graphmill.report.class_charts import class_scores, confusion_matrix, confusions, per_class_scores
 from graphmill.report.curves import accuracy_vs_communication, sync_ablation
 from graphmill.report.forecast_chart import forecast_vs_truth
 from graphmill.report.frontier_chart import pareto_frontier
@@ -105,7 +105,7 @@ def prediction_figures(
 ) -> Figures:
     """Draw the figures of a file of predictions that its task has; `task`: see `open_predictions`."""
     _refuse_unknown(only, OF_PREDICTIONS)
-    charts, scores = prediction_charts(open_predictions(predictions, task=task))
+    charts, tables = prediction_charts(open_predictions(predictions, task=task))
     chosen = [chart for chart in charts if chart.name.startswith(tuple(only))]
     if not chosen:
         had = " and ".join(name for name in OF_PREDICTIONS if any(chart.name.startswith(name) for chart in charts))
@@ -117,21 +117,27 @@ def prediction_figures(
     )
     notes = [f"{chart.name}: {chart.note}" for chart in chosen if chart.note]
     pdfs = _compiled(tex_files, build_dir or plots_dir / "build", notes) if compile_tex else []
-    tables = []
-    if scores is not None:
-        tables = [images_dir / f"{chosen[0].name}.csv"]
-        write_text(tables[0], without_formulas(scores).write_csv(float_precision=6))
-    return Figures(tuple(images), tuple(tex_files), tuple(pdfs), tuple(notes), tuple(tables))
+    written = []
+    for chart in chosen:
+        if chart.name in tables:
+            written.append(images_dir / f"{chart.name}.csv")
+            write_text(written[-1], without_formulas(tables[chart.name]).write_csv(float_precision=6))
+    return Figures(tuple(images), tuple(tex_files), tuple(pdfs), tuple(notes), tuple(written))
 
 
-def prediction_charts(of: Predictions) -> tuple[list[Chart], pl.DataFrame | None]:
-    """With the numbers behind them, where they show some only."""
+def prediction_charts(of: Predictions) -> tuple[list[Chart], dict[str, pl.DataFrame]]:
+    """With the numbers behind them, by the name of the chart, where they show some only."""
     match of.kind.predictions:
         case PredictsClasses() as columns:
             scores = class_scores(of, columns)
-            return [per_class_scores(of, scores), confusion_matrix(of, columns, scores)], scores
+            taken_for = confusions(of, columns, scores)
+            charts = [per_class_scores(of, scores), confusion_matrix(of, taken_for, scores)]
+            return charts, {
+                charts[0].name: scores,
+                charts[1].name: taken_for.drop("place", "place_predicted"),
+            }
         case PredictsSeries() as columns:
-            return [forecast_vs_truth(of, columns)], None
+            return [forecast_vs_truth(of, columns)], {}
     raise UserError(f"the task {of.kind.name} has no figures of predictions", fix="draw its learning curves")
 
 

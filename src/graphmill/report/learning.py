@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from graphmill.record.columns import is_lower_better
-from graphmill.report.chart import Axis, Chart, Panel, Series, linear_axis
+from graphmill.report.chart import Axis, Chart, Panel, Series, edge_note, linear_axis, notes
 from graphmill.report.curves import Curve, bounds_of, mean_curves, measure_axis, title_of, variant_labels
 from graphmill.report.style import MARKERS, OKABE_ITO, axis_words, ordered_colours
 from graphmill.report.table import OfDataset
@@ -34,20 +34,23 @@ def _chart(part: OfDataset, column: str) -> Chart:
     curves = mean_curves(part, "epoch", column)
     shown = _best(curves, lower=is_lower_better(part.kind, column))
     title = title_of(part, [curve.variant for curve in curves], [curve.num_runs for curve in curves])
-    notes = [f"the {len(shown)} best of {len(curves)} configurations"] if len(shown) < len(curves) else []
     cut = sum(curve.is_cut for curve in shown)
-    notes += [f"{cut} of {len(shown)} lines end where their shortest run ends"] if cut else []
+    left_out = (
+        f"the {len(shown)} best of {len(curves)} configurations" if len(shown) < len(curves) else "",
+        f"{cut} of {len(shown)} lines end where their shortest run ends" if cut else "",
+    )
     labels = _labels(shown)
     if len(curves) == 1:
         shown, labels = _of_one(part, column, shown[0])
+    panels, y = (Panel("", _lines(shown, labels)),), _axis(part, shown, column)
     return Chart(
         name=f"learning_{column}{part.suffix}",
         title=title,
-        note="; ".join(notes),
+        note=notes(*left_out, edge_note(panels, y)),
         is_synthetic=part.synthetic,
         x=_epochs(shown),
-        y=_axis(part, shown, column),
-        panels=(Panel("", _lines(shown, labels)),),
+        y=y,
+        panels=panels,
     )
 
 

@@ -1,6 +1,8 @@
 """The report of one run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+
+import polars as pl
 
 from graphmill.base.amounts import gib, shown_clock
 from graphmill.diagnose.epilog import Epilog
@@ -10,6 +12,7 @@ from graphmill.record.documents import read_document
 from graphmill.record.evaluations import read_evaluations
 from graphmill.record.judged import lost_on_test
 from graphmill.record.run_folder import RunFolder
+from graphmill.report.class_charts import MOST_IN_MATRIX
 from graphmill.report.figures import prediction_charts
 from graphmill.report.page import Block, Facts, Figures, Headline, Page, PageCell, Remark, Section, Shown, Table, filled
 from graphmill.report.page import table as table_of
@@ -157,13 +160,25 @@ def _predictions(folder: RunFolder) -> list[Block]:
     """Figures of the files of predictions that were written into the run folder."""
     blocks: list[Block] = []
     for path in sorted(folder.path.glob("*.parquet")):
-        charts, scores = prediction_charts(open_predictions(path, task=folder.read_plan().task.kind))
+        charts, tables = prediction_charts(open_predictions(path, task=folder.read_plan().task.kind))
         words = tuple(f"{chart.y.label} against {chart.x.label}: {chart.title}" for chart in charts)
         blocks.append(Figures(tuple(charts), words))
-        if scores is not None:
-            rows = [tuple(_exact(value) for value in row) for row in scores.iter_rows()]
-            blocks.append(Table(f"Every class: {path.name}", tuple(scores.columns), tuple(rows)))
+        blocks += [_numbers(f"{words}: {path.name}", table) for words, table in _behind(tables)]
     return blocks
+
+
+def _behind(tables: Mapping[str, pl.DataFrame]) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The numbers behind the figures of classes; of a matrix whose cells cannot show them, the largest."""
+    for name, table in tables.items():
+        if not name.startswith("confusion_matrix"):
+            yield "Every class", table
+        elif table["class"].n_unique() > MOST_IN_MATRIX:
+            taken = table.filter(pl.col("class") != pl.col("predicted"))
+            yield "Most often taken for another", taken.sort("items", descending=True, maintain_order=True).head(20)
+
+
+def _numbers(title: str, table: pl.DataFrame) -> Table:
+    return Table(title, tuple(table.columns), tuple(tuple(map(_exact, row)) for row in table.iter_rows()))
 
 
 def _exact(value: PageCell) -> PageCell:

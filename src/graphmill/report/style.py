@@ -23,6 +23,12 @@ _AXES = {
 }
 
 
+def ink_on(colour: str) -> str:
+    """The colour of letters on a ground of `colour`: white where that is dark."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (0, 2, 4))
+    return "FFFFFF" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else INK
+
+
 def scheme_words(scheme: str | None) -> str:
     """A scheme as a reader of a paper knows it."""
     return _SCHEMES.get(scheme or "", shortened(scheme or "scheme not recorded"))
@@ -38,9 +44,9 @@ def scheme_place(scheme: str | None) -> tuple[int, str]:
     return _SCHEME_PLACES.get(scheme or "", len(_SCHEME_PLACES)), scheme or ""
 
 
-def shortened(name: str) -> str:
+def shortened(name: str, most: int = 36) -> str:
     """A name that leaves room for a figure next to it."""
-    return name if len(name) <= 36 else f"{name[:35]}…"
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def axis_words(kind: AnyKind, column: str) -> str:
