@@ -132,5 +132,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:  # noqa: ANN401  # whatever json can carry
-    """Write `value` as sorted, indented JSON to `path`, whole or not at all. NaN is refused."""
-    write_text(path, json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n")
+    """Write `value` to `path` as `json_text` has it, whole or not at all."""
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:  # noqa: ANN401  # whatever json can carry
+    """Sorted, indented JSON. NaN is refused."""
+    return json.dumps(value, indent=2, sort_keys=True, allow_nan=False) + "\n"

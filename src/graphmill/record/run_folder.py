@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from graphmill.base.errors import UnreadableError, UserError
-from graphmill.base.files import fsync_folder, write_json, write_text
+from graphmill.base.files import fsync_folder, json_text, write_json, write_text
 from graphmill.base.foreign import quoted
 from graphmill.base.json_text import parse_json
 from graphmill.base.retries import is_there, remove_file, retried
@@ -154,9 +154,11 @@ class RunFolder(RunPaths):
             return None
         return read_document(self.memory_budget_path, MemoryBudget, "remove it; it only documents the run")
 
-    def write_outcome(self, outcome: Outcome) -> None:
-        """Record how the run ended."""
-        write_json(self.outcome_path, json_of(outcome))
+    def write_outcome(self, outcome: Outcome) -> str:
+        """Record how the run ended. Returns xxh3 of what was written: a disk that fails may not give it back."""
+        text = json_text(json_of(outcome))
+        write_text(self.outcome_path, text)
+        return hash_text(text)
 
     def note_provenance(self, command: Sequence[str]) -> None:
         """Record where the run begins, at its first start only."""

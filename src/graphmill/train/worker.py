@@ -244,11 +244,13 @@ def _train(training: Training, links: Sequence[Link] = (), *, resume: bool, bega
         score_after(training)
     message = _why_early(training) if status == "done" else training.time_left.why()
     baselines = recorded_baselines(run_log.folder) if test and training.group.rank == 0 else {}
+    # All that is read is read before an outcome says that the run is done: after that nothing continues it.
+    seal = seal_of(run_log.folder, training.group.rank) if status == "done" else {}
     if training.group.rank == 0:
         outcome = _outcome(training, status, message, began, test, baselines)
-        run_log.folder.write_outcome(outcome.model_copy(update={"elastic": _who_did_what(training)}))
+        outcome = outcome.model_copy(update={"elastic": _who_did_what(training)})
+        seal[run_log.folder.outcome_path.name] = run_log.folder.write_outcome(outcome)
     if status == "done":
-        seal = seal_of(run_log.folder, training.group.rank)
         run_log.events.write(Finish(steps_done=training.steps_done, status=status, seal=seal))
     else:
         run_log.events.write(Stop(steps_done=training.steps_done, status=status))
