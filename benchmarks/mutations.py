@@ -1,6 +1,6 @@
 """Mistakes put into the code one at a time: does a test of their neighbourhood see each of them?
 
-    python benchmarks/mutations.py [--only NAME|NUMBER …] [--part second-look|own|anew|third-look]
+    python benchmarks/mutations.py [--only NAME|NUMBER …] [--part second-look|own|anew|third-look|outsider]
 
 `mutations.yaml` lists them: a file, the text that stands in it once, the text that takes its place, and the tests
 that should fail then. Each is a mistake that a programmer might make, and none that cannot change what the code does.
@@ -140,7 +140,7 @@ def listed() -> list[Mutation]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME|NUMBER")
-    parser.add_argument("--part", choices=["second-look", "own", "anew", "third-look"])
+    parser.add_argument("--part", choices=["second-look", "own", "anew", "third-look", "outsider"])
     options = parser.parse_args()
     known = listed()
     if unknown := set(options.only) - {word for one in known for word in (one.name, str(one.number))}:

@@ -140,7 +140,12 @@ COMMANDS = [
     "logs RUN",
     "train built-in.yaml --logs-root LOGS -O init_from.run=RUN --dry-run",
 ]
-MODULES = ["train.worker RUN --resume", "train.evaluate RUN", "train.predict RUN --output OUT.csv", "train.detect RUN"]
+MODULES = [
+    "train.worker RUN --resume",
+    "train.evaluate RUN",
+    "train.predict RUN --output OUT.csv",
+    "train.detect RUN --input hosts.yaml",
+]
 
 
 def filled_in(words: str, there: Path, tmp_path: Path) -> list[str]:
@@ -182,10 +187,18 @@ def test_no_module_that_is_started_by_hand_runs_it(copied, home, environ, data_r
     module, *rest = filled_in(words, there, tmp_path)
     environ = {**environ, "GRAPHMILL_DATA_ROOT": str(data_root), "XDG_CONFIG_HOME": str(tmp_path / "nothing yet")}
     environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    shutil.rmtree(there / "checkpoints")  # it is asked about before anything else of the folder is
+    before = content_of(there)
     command = python_m(f"graphmill.{module}", *rest)
     done = subprocess.run(command, cwd=home, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stdout + done.stderr
+    assert trust.TRUST_VARIABLE in done.stderr
+    assert content_of(there) == before
     assert not (home / "imported").exists()
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 FUNCTIONS = {
@@ -201,11 +214,15 @@ FUNCTIONS = {
 def test_no_function_runs_it(copied, home, function, named):
     there = copied(named)
     (there / "outcome.json").unlink()  # not done: torchrun would resume it
+    shutil.rmtree(there / "checkpoints")  # it is asked about before anything else of the folder is
+    before = content_of(there)
     if function == "torchrun":
         assert FUNCTIONS[function](there) == 2
     else:
-        with pytest.raises(UserError):
+        with pytest.raises(UserError) as refused:
             FUNCTIONS[function](there)
+        assert trust.TRUST_VARIABLE in refused.value.fix
+    assert {**content_of(there), str(there / ".lock"): b""} == {**before, str(there / ".lock"): b""}
     assert not (home / "imported").exists()
 
 
