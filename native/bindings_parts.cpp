@@ -54,9 +54,12 @@ class GraphParts {
     else hold<int64_t>(num_nodes, amounts);
   }
 
-  void stream(int64_t first) {
-    require(first >= 0 && first < std::max<int64_t>(1, length(parts_)), "first must be a node");
-    visit([&](auto& graph) { graph.stream(first); });
+  void stream(const Ids& blocks, int64_t width) {
+    require(width >= 1, "a block must have a node");
+    const int64_t num_blocks = (length(parts_) + width - 1) / width;
+    for (int64_t i = 0; i < length(blocks); ++i)
+      require(blocks.data()[i] >= 0 && blocks.data()[i] < num_blocks, "there is no such block");
+    visit([&](auto& graph) { graph.stream(blocks.data(), length(blocks), width); });
   }
 
   void fill(const Ids& nodes, int amount) {
@@ -127,7 +130,7 @@ void bind_parts(nb::module_& m) {
   nb::class_<GraphParts>(m, "GraphParts")
       .def(nb::init<Ids, AnyIds, Weights, Ids, Parts, int>(), nb::arg("indptr"), nb::arg("indices"), nb::arg("weights"),
            nb::arg("limits"), nb::arg("parts").noconvert(), nb::arg("num_parts"))
-      .def("stream", &GraphParts::stream, nb::arg("first") = 0)
+      .def("stream", &GraphParts::stream, nb::arg("blocks"), nb::arg("width"))
       .def("fill", &GraphParts::fill, nb::arg("nodes"), nb::arg("amount"))
       .def("rebalance", &GraphParts::rebalance)
       .def("refine", &GraphParts::refine, nb::arg("num_passes"));

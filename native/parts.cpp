@@ -107,21 +107,26 @@ void PartsOfGraph<Index>::put(int64_t node, int part) {
 }
 
 template <class Index>
-void PartsOfGraph<Index>::stream(int64_t first) {
-  for (int64_t i = 0; i < graph_.num_nodes; ++i) {
-    const int64_t node = (first + i) % graph_.num_nodes;
-    if (graph_.indptr[node] == graph_.indptr[node + 1]) continue;
-    take_out(node);
-    count_neighbours(node);
-    const uint32_t* weights = weights_of(node);
-    int best = -1;
-    double best_score = 0, best_fullness = 0;
-    for (int part = 0; part < num_parts_; ++part) {
-      const double full = fullness(part, weights), score = neighbours_[part] * (1 - full);
-      const bool is_better = score > best_score || (score == best_score && full < best_fullness);
-      if (best < 0 || is_better) best = part, best_score = score, best_fullness = full;
-    }
-    put(node, best);
+void PartsOfGraph<Index>::place(int64_t node) {
+  take_out(node);
+  count_neighbours(node);
+  const uint32_t* weights = weights_of(node);
+  int best = -1;
+  double best_score = 0, best_fullness = 0;
+  for (int part = 0; part < num_parts_; ++part) {
+    const double full = fullness(part, weights), score = neighbours_[part] * (1 - full);
+    const bool is_better = score > best_score || (score == best_score && full < best_fullness);
+    if (best < 0 || is_better) best = part, best_score = score, best_fullness = full;
+  }
+  put(node, best);
+}
+
+template <class Index>
+void PartsOfGraph<Index>::stream(const int64_t* blocks, int64_t num_blocks, int64_t width) {
+  for (int64_t i = 0; i < num_blocks; ++i) {
+    const int64_t stop = std::min((blocks[i] + 1) * width, graph_.num_nodes);
+    for (int64_t node = blocks[i] * width; node < stop; ++node)
+      if (graph_.indptr[node] < graph_.indptr[node + 1]) place(node);
   }
 }
 

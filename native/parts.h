@@ -29,10 +29,11 @@ class PartsOfGraph {
   // `parts` [num_nodes]: of every node, < num_parts; -1: not assigned yet. Written to by what follows.
   PartsOfGraph(UndirectedGraph<Index> graph, Amounts amounts, int32_t* parts, int num_parts);
 
-  // Linear deterministic greedy (Stanton and Kliot 2012): node after node from `first` on, round to the one before it,
-  // to the part with most neighbours, each counted (1 - load / limit) times. Nodes without neighbours are left out.
-  // Streamed again, it knows where all neighbours were (restreaming: Nishimura and Ugander 2013).
-  void stream(int64_t first);
+  // Linear deterministic greedy (Stanton and Kliot 2012): node after node to the part with most neighbours, each
+  // counted (1 - load / limit) times. Nodes without neighbours are left out. Streamed again, it knows where all
+  // neighbours were (restreaming: Nishimura and Ugander 2013). The order is that of `blocks` of `width` nodes each:
+  // number b begins at node b * width.
+  void stream(const int64_t* blocks, int64_t num_blocks, int64_t width);
 
   // Fill up with what is not assigned yet, in the order of `nodes`: each to the part that is emptiest by `amount`.
   void fill(const int64_t* nodes, int64_t count, int amount);
@@ -62,6 +63,7 @@ class PartsOfGraph {
   void count_neighbours(int64_t node);
   void take_out(int64_t node);
   void put(int64_t node, int part);
+  void place(int64_t node);
   Move best_relief(int64_t node);
   int best_gain(int64_t node, int64_t& gain);
   int64_t relieve_once();

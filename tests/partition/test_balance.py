@@ -94,11 +94,11 @@ def test_weighted_adds_up_equal_shares_of_nodes_edges_and_training_nodes():
 
 
 def test_what_was_asked_for_and_not_reached_is_said(caplog):
-    warn_if_uneven({"nodes": 0.2, "edges": 0.05, "train": 0.0}, "all")
+    warn_if_uneven({"nodes": 0.2, "edges": 0.05, "train": 0.0}, ("nodes", "edges"))
     assert "nodes by 20.0%" in caplog.text
     assert "edges" not in caplog.text
     caplog.clear()
-    warn_if_uneven({"nodes": 0.2, "edges": 0.04, "train": 0.0}, "edges")
+    warn_if_uneven({"nodes": 0.2, "edges": 0.04, "train": 0.0}, ("edges",))
     assert not caplog.text
 
 

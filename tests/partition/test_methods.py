@@ -11,13 +11,16 @@ from labelled_stores import made_store, split_made
 
 from graphmill.base.errors import UserError
 from graphmill.graph.topology import Topology, edge_keys, topology_from_keys, undirected_keys
+from graphmill.partition.balance import amounts_of, even_out, graph_of, limits_of
 from graphmill.partition.inclusion import hotness
 from graphmill.partition.methods import packages
 from graphmill.partition.methods.files import read_graph_file, write_graph_file
 from graphmill.partition.methods.hotness import hotness_parts
+from graphmill.partition.methods.ldg import ldg
 from graphmill.partition.methods.packages import partition_with
 from graphmill.partition.methods.random import random_parts
-from graphmill.partition.problem import Problem
+from graphmill.partition.problem import Problem, nothing_assigned
+from graphmill.partition.quality import crossing
 from graphmill.partition.write import bytes_to_write
 from graphmill.tasks.node_classification.prepare import prepare
 
@@ -66,15 +69,14 @@ def undirected(pairs, num_nodes):
 
 def problem(graph: Topology, num_parts=2, **more):
     ones = np.ones(graph.num_nodes, np.int64)
-    return Problem(
-        graph=graph,
-        amounts=ones[:, None].astype(np.uint32),
-        limits=np.array([graph.num_nodes]),
-        weights=ones,
-        num_parts=num_parts,
-        rng_seed=0,
-        **{"train": np.arange(graph.num_nodes), **more},
-    )
+    given = {
+        "amounts": ones[:, None].astype(np.uint32),
+        "limits": np.array([graph.num_nodes]),
+        "weights": ones,
+        "rng_seed": 0,
+        "train": np.arange(graph.num_nodes),
+    }
+    return Problem(graph=graph, num_parts=num_parts, **(given | more))
 
 
 def test_the_file_leaves_out_self_loops_and_nodes_without_neighbours(tmp_path):
@@ -177,3 +179,53 @@ def test_a_partitioner_that_is_killed_or_fails_is_an_error_and_leaves_nothing(
     for word in [*words, "→", "--method ldg"]:
         assert word in done.stderr
     assert not [path for path in (tmp_path / "data" / "parts").rglob("*") if path.name != "s"]
+
+
+def communities(rng, num_nodes=2000):
+    """Four of them, 90 % of the edges inside; degrees fall with the id by a power law, as a crawl finds nodes."""
+    chance = (np.arange(num_nodes) + 1.0) ** -1.1
+    first, second = (rng.choice(num_nodes, 3 * num_nodes, p=chance / chance.sum()) for _ in range(2))
+    inside = rng.random(len(first)) < 0.9
+    second[inside] += (first[inside] - second[inside]) % 4
+    return undirected(np.stack([first, second % num_nodes]).T, num_nodes)
+
+
+@pytest.mark.parametrize(("seed", "num_parts"), [(0, 2), (0, 4), (1, 4), (2, 2)])
+def test_ldg_cuts_little_more_than_a_plain_one_that_balances_nodes_only(seed, num_parts):
+    """It evens out nodes, edges and training nodes as well: when it balanced them while it streamed, it had up to three
+    times the cut here, depending on where the stream began.
+    """
+    graph = communities(np.random.default_rng(seed))
+    edges, is_train = np.diff(graph.indptr), np.random.default_rng(1).random(graph.num_nodes) < 0.6
+    amounts = amounts_of("all", edges, is_train)
+    limits = limits_of(amounts, num_parts)
+    known = {"amounts": amounts, "limits": limits, "weights": edges + 1, "train": np.flatnonzero(is_train)}
+    asked = problem(graph, num_parts, rng_seed=seed, **known)
+    parts = ldg(asked)
+    even_out(asked, parts, refine=True)
+    plain, ones = nothing_assigned(graph.num_nodes), np.ones((graph.num_nodes, 1), np.uint32)
+    stream = graph_of(asked, plain, limits_of(ones, num_parts), ones).stream
+    for _ in range(2):
+        stream(np.arange(graph.num_nodes), 1)
+    cut, of_plain = (crossing(graph, np.maximum(each, 0), num_parts)[0] for each in (parts, plain))
+    assert cut <= 1.3 * of_plain
+
+
+@pytest.mark.parametrize("method", ["auto", "ldg"])
+def test_parts_are_not_cut_to_even_out_a_few_edges(tmp_path, caplog, method):
+    """50 of 3,000 nodes have edges. All three were balanced, which cut more than half of them."""
+    store = made_store(tmp_path / "s", num_nodes=3000, num_edges=140, busy=50)
+    found = split_made(store, tmp_path / "p", method=method, num_parts=2).metadata
+    assert found.method == "ldg"
+    assert found.quality["edge_cut"] < 0.1
+    assert max(found.quality[f"imbalance_{name}"] for name in ("nodes", "train")) <= 0.05
+    assert "exceeds the mean" not in caplog.text
+
+
+def test_parts_that_are_nearly_random_are_told(tmp_path, caplog):
+    store = made_store(tmp_path / "s", num_nodes=60, num_edges=1500)
+    split_made(store, tmp_path / "p", method="ldg", num_parts=3)
+    assert "random parts have 66.7%" in caplog.text
+    caplog.clear()
+    split_made(store, tmp_path / "q", method="random", num_parts=3)
+    assert "random parts have" not in caplog.text

@@ -22,14 +22,16 @@ def made_store(
     is_sparse=False,
     edge_features=False,
     typed=False,
+    busy=None,
     seed=0,
 ) -> LabelledGraphStore:
     """A random graph with self-loops, repeated edges and isolated nodes; every node has a row of its own.
 
-    `typed`: with nodes of two types, and edges of three, many of them parallel.
+    `busy`: so many nodes have edges; None: three in four. `typed`: with nodes of two types, and edges of three, many
+    of them parallel.
     """
     rng = np.random.default_rng(seed)
-    busy = max(2, num_nodes * 3 // 4)  # the others have no edge
+    busy = busy or max(2, num_nodes * 3 // 4)  # the others have no edge
     edges = rng.integers(0, busy, (2, num_edges))
     if symmetric:
         edges = np.concatenate([edges, edges[::-1]], axis=1)

@@ -61,7 +61,7 @@ def partition(
         str,
         typer.Option(
             metavar="METHOD",
-            help="kaminpar, metis, ldg, random, hotness; auto: kaminpar, or ldg where that does not fit in memory.",
+            help="kaminpar, metis, ldg, random, hotness; auto: kaminpar, or ldg where memory or edges are few.",
         ),
     ] = "auto",
     balance: Annotated[

@@ -6,8 +6,8 @@ are missing; and moves that lose least cut even out what is left. Nodes of few e
 """
 
 import logging
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,23 +31,32 @@ def in_edges(given: Topology) -> Ids:
     return np.diff(given.indptr)
 
 
+def has_few_edges(num_edges: int, num_nodes: int) -> bool:
+    """All edges in one part would weigh less than what a part may exceed the mean by: they are not worth a cut."""
+    return 100 * num_edges < TOLERANCE_PERCENT * num_nodes
+
+
+def balanced(balance: Balance, edges: Ids) -> tuple[str, ...]:
+    """The amounts that parts are made even in. Edges are none, unless asked for, where there are few."""
+    if balance != "all":
+        return (balance,)
+    return ("nodes", "train") if has_few_edges(int(edges.sum()), len(edges)) else ("nodes", "edges", "train")
+
+
 def amounts_of(balance: Balance, edges: Ids, is_train: NDArray[np.bool_]) -> Amounts:
     """What each node adds to a part, in each of the things that are balanced."""
-    columns: list[NDArray[Any]]
-    match balance:
-        case "all":
-            columns = [np.ones(len(edges), np.uint32), edges, is_train]
-        case "nodes":
-            columns = [np.ones(len(edges), np.uint32)]
-        case "edges":
-            columns = [edges]
-        case "train":
-            columns = [is_train]
-        case "weighted":
-            columns = [_sum_of_shares(edges, is_train)]
-    found = np.empty((len(edges), len(columns)), dtype=np.uint32)
-    for number, column in enumerate(columns):
-        found[:, number] = column
+    names = balanced(balance, edges)
+    found = np.empty((len(edges), len(names)), dtype=np.uint32)
+    for number, name in enumerate(names):
+        match name:
+            case "nodes":
+                found[:, number] = 1
+            case "edges":
+                found[:, number] = edges
+            case "train":
+                found[:, number] = is_train
+            case _:
+                found[:, number] = _sum_of_shares(edges, is_train)
     return found
 
 
@@ -58,6 +67,8 @@ def single_weight(balance: Balance, edges: Ids, graph: Topology, is_train: NDArr
     left after evening out is the smallest, or within 1 % of it (R-MAT, debian-packages, wordnet31).
     """
     match balance:
+        case "all" if "edges" not in balanced(balance, edges):
+            return np.ones(len(edges), np.int64)
         case "all":
             return np.diff(graph.indptr) + 1
         case "edges":
@@ -109,12 +120,14 @@ def even_out(problem: Problem, parts: Parts, *, refine: bool) -> None:
     _log.info(f"{len(left):,} nodes without edges placed, {moved:,} moved for balance, cut refined by {gain:,} edges")
 
 
-def graph_of(problem: Problem, parts: Parts, limits: Ids | None = None) -> _native.GraphParts:
+def graph_of(
+    problem: Problem, parts: Parts, limits: Ids | None = None, amounts: Amounts | None = None
+) -> _native.GraphParts:
     """The native view of an assignment; it changes `parts` in place."""
     return _native.GraphParts(
         problem.graph.indptr,
         problem.graph.indices,
-        problem.amounts,
+        problem.amounts if amounts is None else amounts,
         problem.limits if limits is None else limits,
         parts,
         problem.num_parts,
@@ -144,9 +157,8 @@ def imbalance(loads: NDArray[np.int64]) -> float:
     return (int(loads.max()) * len(loads) - total) / total if total else 0.0
 
 
-def warn_if_uneven(imbalances: Mapping[str, float], asked: Balance) -> None:
+def warn_if_uneven(imbalances: Mapping[str, float], wanted: Collection[str]) -> None:
     """Say which balance was asked for and not reached, so that nobody takes it for granted."""
-    wanted = ("nodes", "edges", "train") if asked == "all" else (asked,)
     uneven = [
         f"{name} by {share:.1%}"
         for name, share in imbalances.items()

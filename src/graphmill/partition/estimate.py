@@ -91,7 +91,7 @@ def estimate(sizes: Sizes, method: Method, *, ranked: bool) -> Estimate:
     inclusion = _INCLUSION_BYTES * n
     balance = sizes.problem + 4 * n + max(16 * sizes.num_isolated, 32 * n)
     write = sizes.base_bytes + 36 * n + _CHUNKS_AT_ONCE * min(CHUNK_BYTES, sizes.largest_bytes)
-    cut_block = min(_CUT_BLOCK, sizes.num_entries) * _CUT_BLOCK_ENTRY_BYTES
+    cut_block = _cut_block(sizes)
     return Estimate(
         (
             _assign(sizes, method),
@@ -101,6 +101,10 @@ def estimate(sizes: Sizes, method: Method, *, ranked: bool) -> Estimate:
             Step("write", write),
         )
     )
+
+
+def _cut_block(sizes: Sizes) -> int:
+    return min(_CUT_BLOCK, sizes.num_entries) * _CUT_BLOCK_ENTRY_BYTES
 
 
 def _assign(sizes: Sizes, method: Method) -> Step:
@@ -113,7 +117,7 @@ def _assign(sizes: Sizes, method: Method) -> Step:
             file = max(12 * n + 40 * with_edges, 4 * n + 8 * with_edges + block)
             return Step(method, sizes.problem + file, other)
         case "ldg":
-            return Step("ldg", sizes.problem + 4 * n)
+            return Step("ldg", sizes.problem + max(20 * n, 12 * n + _cut_block(sizes)))  # weights, two assignments
         case "random":
             return Step("random", sizes.problem + 12 * n)
         case "hotness":

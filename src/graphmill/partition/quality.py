@@ -1,5 +1,6 @@
 """How good a partition is: what is cut, how even the parts are, and what a part needs of the others."""
 
+import logging
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,8 +14,11 @@ from graphmill.partition.metadata import Quantity
 from graphmill.partition.methods.files import row_blocks
 from graphmill.partition.problem import Ids, Parts
 
+_log = logging.getLogger(__name__)
+
 BATCH_SIZE: Final = 1024  # seeds of a batch that remote rows are expected for
 _ENTRIES_AT_A_TIME: Final = 2**22
+_NEAR_RANDOM: Final = 0.8  # of the cut of random parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +38,10 @@ def measure(known: Measured) -> dict[str, Quantity]:
     nodes = np.bincount(known.parts, minlength=known.num_parts)
     edges = np.bincount(known.parts, weights=known.edges, minlength=known.num_parts).astype(np.int64)
     train = np.bincount(known.parts[known.train], minlength=known.num_parts)
-    crossing, between, halos = _crossing(known)
+    crossed, between, halos = crossing(known.graph, known.parts, known.num_parts)
     return {
-        "edge_cut": crossing / between if between else 0.0,
-        "cut_edges": crossing // 2,
+        "edge_cut": crossed / between if between else 0.0,
+        "cut_edges": crossed // 2,
         "nodes": tuple(nodes.tolist()),
         "edges": tuple(edges.tolist()),
         "train": tuple(train.tolist()),
@@ -56,16 +60,26 @@ def imbalances(quality: dict[str, Quantity]) -> dict[str, float]:
     return {name: float(quality[f"imbalance_{name}"]) for name in ("nodes", "edges", "train")}  # type: ignore[arg-type]
 
 
-def _crossing(known: Measured) -> tuple[int, int, Ids]:
+def warn_if_near_random(edge_cut: float, num_parts: int) -> None:
+    """Say where an assignment hardly beats a drawn one, whose share of cut edges is 1 - 1 / num_parts."""
+    drawn = 1 - 1 / num_parts
+    if edge_cut > _NEAR_RANDOM * drawn:
+        _log.warning(
+            f"{edge_cut:.1%} of the edges are cut, and random parts have {drawn:.1%} cut: nearly as many rows will"
+            " travel. Some graphs have no better parts; another --method or --seed may find them"
+        )
+
+
+def crossing(graph: Topology, parts: Parts, num_parts: int) -> tuple[int, int, Ids]:
     """Entries between parts, entries between different nodes, and the sizes of the halos [num_parts]."""
-    graph, halos = known.graph, np.zeros(known.num_parts, dtype=np.int64)
-    crossing = loops = 0
+    halos = np.zeros(num_parts, dtype=np.int64)
+    crossed = loops = 0
     for start, stop in row_blocks(graph.indptr, _ENTRIES_AT_A_TIME):
         indptr = graph.indptr[start : stop + 1] - graph.indptr[start]
         indices = graph.indices[graph.indptr[start] : graph.indptr[stop]]
-        crossing += _native.count_crossing(indptr, indices, start, known.parts, known.num_parts, halos)
+        crossed += _native.count_crossing(indptr, indices, start, parts, num_parts, halos)
         loops += int(np.count_nonzero(indices == np.repeat(np.arange(start, stop), np.diff(indptr))))
-    return crossing, graph.num_edges - loops, halos
+    return crossed, graph.num_edges - loops, halos
 
 
 def _remote_rows(known: Measured) -> tuple[int, ...]:

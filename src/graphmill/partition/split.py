@@ -17,12 +17,21 @@ from graphmill.graph.splits import SPLIT_CODES
 from graphmill.graph.store import GraphStore
 from graphmill.graph.topology import Topology
 from graphmill.graph.write import new_store
-from graphmill.partition.balance import amounts_of, even_out, in_edges, limits_of, single_weight, warn_if_uneven
+from graphmill.partition.balance import (
+    amounts_of,
+    balanced,
+    even_out,
+    has_few_edges,
+    in_edges,
+    limits_of,
+    single_weight,
+    warn_if_uneven,
+)
 from graphmill.partition.estimate import Estimate, Sizes, estimate
 from graphmill.partition.metadata import PartsMetadata
 from graphmill.partition.methods.packages import Found, partition_with, require_package
 from graphmill.partition.problem import DEFAULT_FANOUTS, Balance, Ids, Parts, Problem, default_balance
-from graphmill.partition.quality import Measured, imbalances, measure
+from graphmill.partition.quality import Measured, imbalances, measure, warn_if_near_random
 from graphmill.partition.streams import Advance
 from graphmill.partition.types import types_in_parts
 from graphmill.partition.write import PartsFolder, bytes_to_write, write_parts, write_rankings
@@ -78,8 +87,12 @@ class Shown:
 def choose(store: GraphStore, wanted: Wanted, available_bytes: int) -> tuple[Chosen, Estimate]:
     """The method and the balance that are used, and what the work needs.
 
-    `auto`: KaMinPar, or LDG where KaMinPar does not fit into `available_bytes`.
+    `auto`: KaMinPar, or LDG where KaMinPar does not fit into `available_bytes`, and where nearly no node has an edge:
+    a partitioner knows the others only, and would cut between them.
     """
+    if wanted.method == "auto" and has_few_edges(store.metadata.num_edges, store.metadata.num_nodes):
+        _log.info("few nodes have edges: they are streamed with ldg, and edges are not balanced")
+        return _with_method(store, wanted, "ldg")
     method: Method = "kaminpar" if wanted.method == "auto" else wanted.method
     require_package(method)
     found, needed = _with_method(store, wanted, method)
@@ -150,7 +163,9 @@ def split_store(store: GraphStore, chosen: Chosen, path: Path, shown: Shown, ran
         with shown.step("measuring the parts"):
             quality = measure(measured)
             by_type = types_in_parts(store, measured.parts, chosen.num_parts)
-        warn_if_uneven(imbalances(quality), chosen.balance)
+        warn_if_uneven(imbalances(quality), balanced(chosen.balance, measured.edges))
+        if chosen.method != "random":
+            warn_if_near_random(float(quality["edge_cut"]), chosen.num_parts)  # type: ignore[arg-type]
         rankings: Rankings = {}
         if chosen.fanouts:
             with shown.step("ranking hot nodes of other parts"):
