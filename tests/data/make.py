@@ -39,6 +39,7 @@ def graphs(rng):
         x=x,
         **{f"{name}_mask": split == code for code, name in enumerate(("train", "val", "test"))},
     )
+    np.savez(folder / "unlabelled.npz", edge_index=edges, x=x)
     tables = made("node_classification/tables")
     rows = [
         f"{node},{y[node]},{('train', 'val', 'test')[split[node]]},{','.join(map(str, x[node]))}"

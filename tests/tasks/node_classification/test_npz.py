@@ -125,7 +125,7 @@ def test_a_random_split_covers_the_labelled_nodes(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "said"),
     [
-        (without("y"), "lacks y; it has edge_index"),
+        (without("y"), "key y.*: node 0 is in the train split and has no label"),
         (without("edge_index"), "lacks edge_index"),
         (without("x"), "has no features"),
         (without("x") | {"x_data": CSR["x_data"]}, "of a sparse matrix x_indices, x_indptr, x_shape"),

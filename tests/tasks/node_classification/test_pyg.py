@@ -92,7 +92,7 @@ def test_masks_of_several_splits(tmp_path):
     ("changes", "said"),
     [
         ({"x": None}, "has no x"),
-        ({"y": None}, "has no y"),
+        ({"y": None}, "train split and has no label"),
         ({"edge_index": None}, "has no adj_t"),
         ({"train_mask": None}, "has no train_mask"),
         ({"y": torch.zeros(4, 3)}, "labels are float32"),

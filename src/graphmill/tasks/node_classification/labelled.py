@@ -19,6 +19,11 @@ class LabelledGraph(RawGraph):
     split_note: str = "as given"
 
     @property
+    def has_labels(self) -> bool:
+        """Whether any node has a class: else it can be partitioned and sampled, and nothing be learnt of classes."""
+        return bool((self.labels >= 0).any())
+
+    @property
     def num_nodes(self) -> int:
         """As many as have a label."""
         return len(self.labels)
@@ -44,7 +49,7 @@ def _check_split(raw: LabelledGraph, num_nodes: int) -> None:
         raise refusal(
             raw, "split", f"node {unknown[0]} has {split[unknown[0]]}", fix="use 0 train, 1 val, 2 test, -1 none"
         )
-    if not (split == SPLIT_CODES["train"]).any():
+    if raw.has_labels and not (split == SPLIT_CODES["train"]).any():
         raise refusal(
             raw,
             "split",

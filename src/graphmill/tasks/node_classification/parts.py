@@ -13,7 +13,12 @@ from graphmill.partition.parts import LabelsOfSplits, PartedGraph, Split, is_par
 from graphmill.partition.verify import verify_parts
 from graphmill.spec.experiment import DatasetSpec
 from graphmill.spec.kinds.node_classification import GraphInfo
-from graphmill.tasks.node_classification.store import LabelledGraphStore, graph_info, refuse_empty_splits
+from graphmill.tasks.node_classification.store import (
+    LabelledGraphStore,
+    graph_info,
+    refuse_empty_splits,
+    refuse_unlabelled,
+)
 
 
 def open_graph(path: Path) -> "LabelledGraphStore | PartedLabelledGraph":
@@ -52,8 +57,9 @@ class PartedLabelledGraph:
     def info(self, asked: DatasetSpec) -> GraphInfo:
         """What the planner must know. `UserError` if a split that training needs is empty."""
         del asked  # whatever is done to a graph when it is read, its counts stay
-        refuse_empty_splits(self.metadata.name, self.metadata.splits)
         num_classes, num_parts = int(self.metadata.store["num_classes"]), self.metadata.num_parts
+        refuse_unlabelled(self.metadata.name, num_classes)
+        refuse_empty_splits(self.metadata.name, self.metadata.splits)
         return graph_info(self.path, self.metadata, num_classes=num_classes, num_parts=num_parts)
 
     def described(self) -> Sequence[tuple[str, Any]]:

@@ -100,6 +100,12 @@ def prepare(
         )
     for remark in _remarks_on_edges(store.metadata):
         _log.info(remark)
+    if not store.metadata.num_classes:
+        _log.info(
+            f"{store.metadata.name} has no labels: it can be inspected, partitioned and sampled"
+            " (graphmill.NeighborLoader), and not be trained on"
+        )
+        return store
     counts = class_counts(store.labels, store.array("split"), store.metadata.num_classes)
     for remark in remarks(counts, store.labels, store.metadata.class_names):
         _log.info(remark)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt
 
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_arrays
@@ -33,7 +33,7 @@ class StoreMetadata(GraphMetadata):
 
     format_version: Literal[1] = 1
     split: str = Field(description="who drew the split")
-    num_classes: PositiveInt
+    num_classes: NonNegativeInt = Field(description="0: no node has a label")
     class_names: tuple[str, ...] = Field(description="one per class, or none at all")
     splits: dict[SplitName, NonNegativeInt]
 
@@ -48,7 +48,7 @@ class StoreMetadata(GraphMetadata):
             return problem
         if set(self.splits) != set(SPLIT_CODES) or sum(self.splits.values()) != self.num_nodes:
             return f"splits {self.splits} do not add up to {self.num_nodes} nodes"
-        if self.splits["train"] == 0:
+        if self.num_classes and self.splits["train"] == 0:
             return "the training split is empty"
         if self.class_names and len(self.class_names) != self.num_classes:
             return f"{len(self.class_names)} class names for {self.num_classes} classes"
@@ -95,6 +95,7 @@ class LabelledGraphStore(GraphStore):
     def info(self, asked: DatasetSpec) -> GraphInfo:
         """What the planner must know. `UserError` if a split that training needs is empty."""
         del asked  # whatever is done to a graph when it is read, its counts stay
+        refuse_unlabelled(self.metadata.name, self.metadata.num_classes)
         refuse_empty_splits(self.metadata.name, self.metadata.splits)
         return graph_info(self.path, self.metadata, num_classes=self.metadata.num_classes, num_parts=None)
 
@@ -110,14 +111,20 @@ class LabelledGraphStore(GraphStore):
             *([("scales of features", "columns differ: standardised by default")] if known.scales_differ else []),
             *([("edge features", ", ".join(features))] if features else []),
             *types_in_words(known.node_types, known.edge_types),
-            ("classes", known.num_classes),
-            *in_words(class_counts(self.labels, self.array("split"), known.num_classes)),
-            ("edge homophily", self._homophily()),
-            ("split", f"{splits} ({known.split})"),
+            *(self._of_classes(splits) if known.num_classes else [("labels", "none")]),
             ("symmetric", known.is_symmetric),
             ("isolated nodes", known.num_isolated_nodes),
             ("duplicate edges merged", known.num_duplicate_edges),
             ("self-loops", known.num_self_loops),
+        ]
+
+    def _of_classes(self, splits: str) -> list[tuple[str, Any]]:
+        known = self.metadata
+        return [
+            ("classes", known.num_classes),
+            *in_words(class_counts(self.labels, self.array("split"), known.num_classes)),
+            ("edge homophily", self._homophily()),
+            ("split", f"{splits} ({known.split})"),
         ]
 
     def _homophily(self) -> str:
@@ -126,6 +133,17 @@ class LabelledGraphStore(GraphStore):
             return f"not counted: over {_MOST_EDGES:,} edges"
         found = edge_homophily(self.topology(undirected=True), self.labels)
         return "no edge between labelled nodes" if found is None else f"{found:.3f} of the edges join one class"
+
+
+def refuse_unlabelled(name: str, num_classes: int) -> None:
+    """Raise a `UserError` if no node has a label: there is nothing to learn here, and much else can be done."""
+    if not num_classes:
+        raise UserError(
+            f"{name} has no labels, and node classification learns from those of its training nodes",
+            fix="prepare it again with y (in tables: label), a class for each node, -1 where there is none; without"
+            f" labels: `graphmill inspect {name}`, `graphmill partition {name} --num-parts 1`, and then"
+            " graphmill.NeighborLoader(graphmill.open_partitioned(FOLDER), …) in a script with a loss of your own",
+        )
 
 
 def refuse_empty_splits(name: str, splits: Mapping[Any, int]) -> None:

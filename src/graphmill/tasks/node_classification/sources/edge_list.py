@@ -1,6 +1,7 @@
 """Two tables in one folder, CSV or Parquet: `edges` (src, dst) and `nodes` (id, label, split, one column per feature).
 
-Other columns of `edges` that hold numbers are features of edges.
+Without the columns label and split it is a graph without labels. Other columns of `edges` that hold numbers are
+features of edges.
 
 Ids are in any order; they are integers if each of them reads as one, else text. Labels are integers from 0, or
 names; empty, or NA and its like, means unlabelled. split is train, val, test or empty. Every other column of `nodes`
@@ -16,13 +17,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.base.names import did_you_mean
+from graphmill.base.names import did_you_mean, nearest
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.edge_columns import edge_columns
 from graphmill.tasks.node_classification.sources.npz import integer_labels
-from graphmill.tasks.node_classification.sources.splits import random_split, split_from_names
+from graphmill.tasks.node_classification.sources.splits import no_labels, random_split, split_from_names
 from graphmill.tasks.node_classification.sources.tables import (
     UNREADABLE_TABLE,
     column_names,
@@ -49,18 +50,23 @@ def read_edge_list(folder: Path, name: str, *, split_seed: int | None = None) ->
 def read_tables(edges: Path, nodes: Path, name: str, *, split_seed: int | None = None) -> LabelledGraph:
     """Read the two tables. With `split_seed` the split is drawn at random, whatever the file says."""
     columns = column_names(nodes)
-    _require(nodes, columns, ("id", "label") if split_seed is not None else _NOT_FEATURES)
+    has_labels = "label" in columns or nearest("label", columns) is not None
+    wanted = ("id", "label", "split") if has_labels else ("id",)
+    _require(nodes, columns, wanted if split_seed is None else wanted[:2])
     _require(edges, column_names(edges), _ENDS)
     table = read_table(nodes, columns)
     if table.is_empty():
         raise UserError(f"{nodes} has no row: there are no nodes", fix="write one row per node below the header")
     ids = _ids(table["id"], nodes)
-    labels, class_names = _labels(table["label"], nodes)
+    labels, split, note = no_labels(len(table))
+    class_names: tuple[str, ...] = ()
+    if has_labels:
+        labels, class_names = _labels(table["label"], nodes)
     of_edges, names = edge_columns(_edge_arrays(edges), place=f"{edges}, column")
-    if split_seed is None:
-        split, note = _split(table["split"], nodes), "as given in the file"
-    else:
+    if split_seed is not None:
         split, note = random_split(labels, split_seed)
+    elif "split" in columns:
+        split, note = _split(table["split"], nodes), "as given in the file"
     return LabelledGraph(
         edge_index=_edges(edges, ids),
         features=_features(table, nodes),

@@ -1,5 +1,7 @@
 """One .npz file: `edge_index`, `y`, features dense (`x`) or CSR (`x_data x_indices x_indptr x_shape`), and a split.
 
+Without `y` and split it is a graph without labels.
+
 `edge_weight` [num_edges] and `edge_attr` [num_edges, any number] are features of edges.
 
 The split is `train_mask val_mask test_mask` or `split` (codes 0 train, 1 val, 2 test, -1 none, or those names).
@@ -23,6 +25,7 @@ from graphmill.tasks.node_classification.sources import npz_types
 from graphmill.tasks.node_classification.sources.edge_columns import edge_columns
 from graphmill.tasks.node_classification.sources.splits import (
     first_columns,
+    no_labels,
     random_split,
     split_from_masks,
     split_from_names,
@@ -38,26 +41,24 @@ Arrays = dict[str, NDArray[Any]]
 
 def is_graph_npz(path: Path) -> bool:
     """Whether the archive is in this layout."""
-    return path.suffix == ".npz" and {"edge_index", "y"} <= set(npz_keys(path))
+    return path.suffix == ".npz" and "edge_index" in npz_keys(path)
 
 
 def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> LabelledGraph:
     """Read the file. With `split_seed` the split is drawn at random, whatever the file says."""
-    arrays = read_npz(path, required=("edge_index", "y"), optional=(*_OPTIONAL, *npz_types.KEYS))
-    labels = _labels(arrays, path)
+    arrays = read_npz(path, required=("edge_index",), optional=("y", *_OPTIONAL, *npz_types.KEYS))
     features = _features(arrays, path)
+    labels, split, note = _labels_and_split(arrays, features.num_nodes, path, split_seed)
     if features.num_nodes != len(labels):
         raise UserError(
             f"{path}: key y has {len(labels)} labels, and the features have {features.num_nodes} rows",
             fix="give one of each per node; a label of -1: unlabelled",
         )
     types, read = npz_types.types_in(arrays, len(labels), place=str(path))
-    tell_unused(path.name, set(npz_keys(path)) - {"edge_index", "y", *_OPTIONAL, *read})
+    of_labels = set() if "y" in arrays else {"class_names", "unlabelled"}
+    tell_unused(path.name, set(npz_keys(path)) - {"edge_index", "y", *_OPTIONAL, *read} | of_labels & set(arrays))
     of_edges, names = edge_columns({key: arrays[key] for key in _EDGES if key in arrays}, place=f"{path}, key")
-    if split_seed is None:
-        split, note = _split(arrays, len(labels), path)
-    else:
-        split, note = random_split(labels, split_seed)
+    names_of_classes = arrays.get("class_names") if "y" in arrays else None
     return LabelledGraph(
         edge_index=arrays["edge_index"],
         features=features,
@@ -66,7 +67,7 @@ def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> L
         types=types,
         labels=labels,
         split=split,
-        class_names=class_names_of(arrays.get("class_names"), place=f"{path}, key class_names"),
+        class_names=class_names_of(names_of_classes, place=f"{path}, key class_names"),
         name=name,
         source=f"npz file {path.name}",
         synthetic=False,
@@ -124,6 +125,20 @@ def class_names_of(names: NDArray[Any] | None, *, place: str) -> tuple[str, ...]
     if names.ndim != 1 or names.dtype.kind != "U":
         raise UserError(f"{place}: {names.dtype} {list(names.shape)}", fix="give one string per class")
     return tuple(map(str, names))
+
+
+def _labels_and_split(
+    arrays: Arrays, num_nodes: int, path: Path, split_seed: int | None
+) -> tuple[NDArray[np.int64], NDArray[np.int8], str]:
+    """Of each node, and who drew the split; a file without y has neither."""
+    labels, split, note = no_labels(num_nodes)
+    if "y" in arrays:
+        labels = _labels(arrays, path)
+    if split_seed is not None:
+        return labels, *random_split(labels, split_seed)
+    if "y" in arrays or "split" in arrays or set(_MASKS) & set(arrays):
+        return labels, *_split(arrays, len(labels), path)
+    return labels, split, note
 
 
 def _labels(arrays: Arrays, path: Path) -> NDArray[np.int64]:

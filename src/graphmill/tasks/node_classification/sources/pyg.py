@@ -17,7 +17,7 @@ from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.edge_columns import edge_columns
 from graphmill.tasks.node_classification.sources.hetero import from_hetero
 from graphmill.tasks.node_classification.sources.npz import integer_labels
-from graphmill.tasks.node_classification.sources.splits import first_columns, random_split, split_from_masks
+from graphmill.tasks.node_classification.sources.splits import first_columns, no_labels, random_split, split_from_masks
 from graphmill.tasks.node_classification.sources.tensors import as_numpy, edge_index_of, features_of, required
 
 PREFIX = "pyg/"
@@ -36,22 +36,26 @@ def from_data(
 ) -> LabelledGraph:
     """A graph from `data.x`, `data.edge_index` (or `adj_t`), `data.y` and `train_mask, val_mask, test_mask`.
 
+    Without `data.y` it is a graph without labels.
     Features of edges are `data.edge_weight` and `data.edge_attr`, or the values of `adj_t`.
     Of masks with several columns (one per split) the first is taken, and metadata says so. With `split_seed` the split
     is drawn at random, whatever the masks say.
     """
     tell_unused("the Data object", {name for name in _NOT_READ if getattr(data, name, None) is not None})
-    labels = integer_labels(as_numpy(required(data, "y")), place="data.y")
-    if split_seed is None:
-        split, note = _split(data, len(labels))
-    else:
+    features = features_of(required(data, "x"))
+    labels, split, note = no_labels(features.num_nodes)
+    if getattr(data, "y", None) is not None:
+        labels = integer_labels(as_numpy(data.y), place="data.y")
+    if split_seed is not None:
         split, note = random_split(labels, split_seed)
+    elif any(getattr(data, name, None) is not None for name in ("y", *(f"{each}_mask" for each in _SPLITS))):
+        split, note = _split(data, len(labels))
     of_edges, names = edge_columns(_edge_arrays(data), place="data:")
     return LabelledGraph(
         edge_index=edge_index_of(data),
         edge_features=of_edges,
         edge_feature_names=names,
-        features=features_of(required(data, "x")),
+        features=features,
         labels=labels,
         split=split,
         class_names=tuple(class_names),

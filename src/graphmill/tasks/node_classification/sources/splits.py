@@ -73,6 +73,8 @@ def split_from_names(names: Sequence[str | None], *, place: Callable[[int], str]
 def random_split(labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int8], str]:
     """60 % train, 20 % val, 20 % test of the labelled nodes, and the sentence that says so."""
     labelled = np.flatnonzero(labels >= 0)
+    if not len(labelled):
+        raise UserError("no node has a label, and a split is of labelled nodes", fix="leave --random-split out")
     shuffled = np.random.default_rng(seed).permutation(labelled)
     first, second = round(0.6 * len(shuffled)), round(0.8 * len(shuffled))
     split = np.full(len(labels), SPLIT_CODES["none"], dtype=np.int8)
@@ -80,6 +82,12 @@ def random_split(labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int8]
     split[shuffled[first:second]] = SPLIT_CODES["val"]
     split[shuffled[second:]] = SPLIT_CODES["test"]
     return split, f"random 60/20/20 of the labelled nodes, seed {seed}, drawn by graphmill"
+
+
+def no_labels(num_nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int8], str]:
+    """Labels, split and the sentence on it of a graph whose source has neither."""
+    labels, split = np.full(num_nodes, -1, np.int64), np.full(num_nodes, SPLIT_CODES["none"], np.int8)
+    return labels, split, "none: there are no labels"
 
 
 def _is_mask(mask: NDArray[Any]) -> bool:
