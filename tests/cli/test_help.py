@@ -8,7 +8,7 @@ TEXTS = dict(help_texts())
 
 COMMANDS = [  # by what one does, and there in the order in which a person meets them
     *("datasets", "prepare", "inspect", "convert", "baseline", "partition", "presample", "stage"),
-    *("recipes", "plan", "batch-size", "train", "launch", "study", "pipeline"),
+    *("recipes", "schema", "plan", "batch-size", "train", "launch", "study", "pipeline"),
     *("evaluate", "predict", "detect"),
     *("script", "submit", "site", "devcluster"),
     *("list", "watch", "logs", "shell", "stop", "pull", "verify"),

@@ -23,12 +23,14 @@ def test_it_is_deterministic_whatever_the_terminal(monkeypatch):
 
 
 def test_write_then_check(tmp_path, capsys):
-    assert main(["--check", str(tmp_path)]) == 1
+    folder = tmp_path / "docs" / "reference"
+    assert main(["--check", str(folder)]) == 1
     assert "cli.md is out of date" in capsys.readouterr().err
-    assert main(["--write", str(tmp_path)]) == 0
-    assert main(["--check", str(tmp_path)]) == 0
-    (tmp_path / "columns.md").write_text("old")
-    assert main(["--check", str(tmp_path)]) == 1
+    assert main(["--write", str(folder)]) == 0
+    assert main(["--check", str(folder)]) == 0
+    (tmp_path / "recipes" / "schema" / "study.json").write_text("old")
+    assert main(["--check", str(folder)]) == 1
+    assert "study.json is out of date" in capsys.readouterr().err
 
 
 def test_one_page_on_standard_output(capsys):

@@ -27,6 +27,7 @@ _GROUPS: Final = {
     },
     "Training": {
         "recipes": "recipes",
+        "schema": "schema",
         "plan": "plan",
         "batch-size": "batch_size",
         "train": "train",

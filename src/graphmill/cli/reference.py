@@ -1,4 +1,5 @@
-"""Generated pages of docs/reference: commands, keys of experiments, studies and pipelines, columns of metrics.csv.
+"""Generated pages of docs/reference: commands, keys of experiments, studies and pipelines, columns of metrics.csv; and
+beside them, in recipes/schema, the JSON schemas that recipes name.
 
 python -m graphmill.cli.reference > docs/reference/cli.md     (or: experiment, columns)
 python -m graphmill.cli.reference --write docs/reference
@@ -54,7 +55,11 @@ def experiment_markdown() -> str:
     from graphmill.spec.study import Study
 
     lines = [_GENERATED, "", "# Keys of an experiment", ""]
-    lines += ["Every key may be given in the YAML file, or as `-O key=value`.", ""]
+    lines += [
+        "Every key may be given in the YAML file, or as `-O key=value`. `graphmill schema TASK` prints the JSON schema."
+    ]
+    lines += ["An editor completes and checks keys by it where the file names it, as every recipe does:"]
+    lines += ["`# yaml-language-server: $schema=experiment.schema.json`.", ""]
     by_task = {kind.name: list(keys_of(kind.experiment)) for kind in all_kinds()}
     shared = [key for key in next(iter(by_task.values())) if all(key in keys for keys in by_task.values())]
     takes = f"one of {', '.join(by_task)}, or package.module:KIND"
@@ -105,14 +110,23 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"{__doc__}\n")
         return exits.BAD_REQUEST
     folder = Path(rest[0]) if rest else _FOLDER
-    stale = [name for name, page in PAGES.items() if _text_of(folder / f"{name}.md") != page()]
+    stale = [(path, text) for path, text in _files(folder) if _text_of(path) != text]
     if mode == "--write":
-        for name in stale:
-            write_text(folder / f"{name}.md", PAGES[name]())
+        for path, text in stale:
+            write_text(path, text)
         return exits.DONE
-    for name in stale:
-        sys.stderr.write(f"{folder / name}.md is out of date: python -m graphmill.cli.reference --write {folder}\n")
+    for path, _ in stale:
+        sys.stderr.write(f"{path} is out of date: python -m graphmill.cli.reference --write {folder}\n")
     return exits.ANSWER_IS_NO if stale else exits.DONE
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, str]]:
+    from graphmill.spec.json_schema import FILES, SCHEMA_FOLDER, schema_text
+
+    for name, page in PAGES.items():
+        yield folder / f"{name}.md", page()
+    for name in FILES:  # of the checkout whose docs/reference `folder` is
+        yield folder.parent.parent / "recipes" / SCHEMA_FOLDER / f"{name}.json", schema_text(name)
 
 
 def _text_of(path: Path) -> str | None:
