@@ -2,11 +2,13 @@
 
 import gzip
 import json
+import pickle
 from pathlib import Path
 
 import h5py
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from scipy.sparse import coo_matrix, csr_matrix, save_npz
 
 from graphmill.assignment import solve
 
@@ -23,6 +25,8 @@ def main() -> None:
     series(rng)
     captures(rng)
     problems(rng)
+    named_graphs(np.random.default_rng(1))
+    ogb_hetero(np.random.default_rng(2))
 
 
 def graphs(rng):
@@ -59,6 +63,66 @@ def ogb(rng):
     raw(folder / "raw/num-edge-list.csv.gz", [[60]])
     for code, name in enumerate(("train", "valid", "test")):
         raw(folder / f"split/time/{name}.csv.gz", np.flatnonzero(np.arange(NODES) // 3 % 3 == code)[:, None])
+
+
+def named_graphs(rng):
+    """The files of Planetoid, Amazon and Coauthor, Reddit and ogbn-papers100M, with numbers of our own."""
+    y, edges = np.arange(NODES) % CLASSES, rng.integers(0, NODES, (2, 90))
+    x = csr_matrix((rng.random((NODES, 6)) < 0.3).astype(np.float32))
+    adjacency = csr_matrix((np.ones(90, np.float32), tuple(edges)), shape=(NODES, NODES))
+    parts = {f"{name}_{part}": getattr(matrix, part) for name, matrix in (("adj", adjacency), ("attr", x))
+             for part in ("data", "indices", "indptr", "shape")}  # fmt: skip
+    np.savez(made("named/amazon/photo") / "amazon_electronics_photo.npz", **parts, labels=y)
+    reddit = made("named/reddit")
+    types = np.arange(NODES) // 3 % 3 + 1
+    np.savez(reddit / "reddit_data.npz", feature=rng.random((NODES, 4)), label=y, node_types=types)
+    save_npz(reddit / "reddit_graph.npz", coo_matrix(adjacency))
+    papers = made("named/ogbn-papers100M/raw")
+    counts = {"num_nodes_list": np.array([NODES]), "num_edges_list": np.array([90])}
+    features = rng.random((NODES, 4), dtype=np.float32)
+    np.savez(papers / "data.npz", edge_index=edges, node_feat=features, **counts)
+    np.savez(papers / "node-label.npz", node_label=y[:, None].astype(np.float32))
+    for code, name in enumerate(("train", "valid", "test")):
+        raw(papers.parent / f"split/time/{name}.csv.gz", np.flatnonzero(types == code + 1)[:, None])
+    planetoid(rng)
+
+
+def planetoid(rng):
+    folder, num_test = made("named/planetoid/cora"), 10
+    count = CLASSES + 500 + num_test  # training nodes, the 500 of validation, and test
+    x = csr_matrix((rng.random((count, 4)) < 0.3).astype(np.float32))
+    y = np.eye(CLASSES, dtype=np.int32)[np.arange(count) % CLASSES]
+    before, after = slice(0, count - num_test), slice(count - num_test, count)
+    graph = {node: [(node + 1) % count, (node - 1) % count] for node in range(count)}
+    files = {"x": x[:CLASSES], "tx": x[after], "allx": x[before], "y": y[:CLASSES], "ty": y[after], "ally": y[before]}
+    for name, value in {**files, "graph": graph}.items():
+        (folder / f"ind.cora.{name}").write_bytes(pickle.dumps(value, 2))
+    text(folder / "ind.cora.test.index", range(count - num_test, count))
+
+
+def ogb_hetero(rng):
+    """As ogbn-mag comes: types of nodes, of which one has features, labels and splits."""
+    folder, counts = made("named/ogbn-mag"), {"author": 12, "institution": 4, "paper": NODES}
+    relations = [
+        ("author", "affiliated_with", "institution"),
+        ("author", "writes", "paper"),
+        ("paper", "cites", "paper"),
+    ]
+    raw(folder / "raw/num-node-dict.csv.gz", [counts, counts.values()])
+    raw(folder / "raw/triplet-type-list.csv.gz", relations)
+    for kind in ("feat", "label"):
+        raw(folder / f"raw/nodetype-has-{kind}.csv.gz", [counts, [name == "paper" for name in counts]])
+    for relation in relations:
+        ends = [rng.integers(0, counts[relation[place]], 40) for place in (0, 2)]
+        of_relation = folder / "raw/relations" / "___".join(relation)
+        raw(of_relation / "edge.csv.gz", np.stack(ends, axis=1))
+        raw(of_relation / "num-edge-list.csv.gz", [[40]])
+        raw(of_relation / "edge_reltype.csv.gz", np.zeros((40, 1), int))
+    raw(folder / "raw/node-feat/paper/node-feat.csv.gz", rng.normal(size=(NODES, 4)).round(3))
+    raw(folder / "raw/node-label/paper/node-label.csv.gz", (np.arange(NODES) % CLASSES)[:, None])
+    raw(folder / "split/time/nodetype-has-split.csv.gz", [counts, [name == "paper" for name in counts]])
+    for code, name in enumerate(("train", "valid", "test")):
+        raw(folder / f"split/time/paper/{name}.csv.gz", np.flatnonzero(np.arange(NODES) // 3 % 3 == code)[:, None])
 
 
 def graph_sets(rng):

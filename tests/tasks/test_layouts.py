@@ -1,5 +1,6 @@
 """Small files in each real layout (`tests/data`): which task each is, and that it is read."""
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from graphmill.spec.kinds import all_kinds
+from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.recognise import Certainty, looks_of, recognised
 
 DATA = Path(__file__).parents[1] / "data"
@@ -16,6 +18,9 @@ NAMED = DATA / "named"
 SAMPLES = sorted(
     path for kind in all_kinds() for path in (DATA / kind.name).glob("*") if not path.name.startswith("adjacency")
 )
+PUBLISHED = {str(folder.relative_to(NAMED)): folder for folder in sorted(NAMED.glob("*")) + sorted(NAMED.glob("*/*"))
+             if folder.is_dir() and any(not each.is_dir() or each.name == "raw" for each in folder.iterdir())
+             and folder.name not in ("raw", "split")}  # fmt: skip
 OPTIONS = {"crysys.txt": ["-o", "unlabelled=benign"]}
 
 
@@ -69,6 +74,7 @@ def with_more(path, to):
             add_channel(to)
         else:
             (to / "zzz.txt").write_text("1\n")
+            (to / "MADE_zzz_attributes.txt").write_text("1\n")
     elif path.suffix == ".npz":
         with np.load(path) as arrays:
             np.savez(to, **arrays, zzz=np.arange(3))
@@ -107,7 +113,58 @@ def test_what_a_source_carries_is_used_named_or_refused(path, tmp_path, graphmil
         assert "→" in changed.err
         return
     stored = [json.loads(each.out)["checksum"] for each in (as_it_is, changed)]
-    assert stored[0] != stored[1] or ("zzz" in changed.err and "not used" in changed.err), changed.err
+    added = [each.name for each in more.glob("*zzz*")] if more.is_dir() else []
+    named = [
+        name for line in changed.err.splitlines() if "not used" in line for name in added or ["zzz"] if name in line
+    ]
+    assert stored[0] != stored[1] or len(named) == max(1, len(added)), changed.err
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_files_of_a_named_set_are_prepared_by_its_name(name, tmp_path, graphmill):
+    result = graphmill("prepare", name, "--from", PUBLISHED[name], "--dataset-root", tmp_path)
+    assert result.code == 0, result.err
+    assert "not used" not in result.err
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if not name.startswith("planetoid")])
+def test_what_the_files_of_a_named_set_carry_besides_is_named(name, tmp_path, graphmill):
+    folder = tmp_path / "more"
+    shutil.copytree(PUBLISHED[name], folder)
+    archive = next((path for path in sorted(folder.rglob("*.npz")) if "graph" not in path.name), None)
+    if archive is None:
+        shutil.copy(next(folder.rglob("train.csv.gz")), folder / "raw/zzz.csv.gz")
+    else:
+        with np.load(archive) as arrays:
+            np.savez(archive, **arrays, zzz=np.arange(3))
+    result = graphmill("prepare", name, "--from", folder, "--dataset-root", tmp_path)
+    assert result.code == 0, result.err
+    assert "not used: " in result.err
+    assert "zzz" in result.err
+
+
+def test_a_heterogeneous_set_of_ogb_is_known_under_any_name(tmp_path, graphmill):
+    result = graphmill("prepare", "mine", "--from", NAMED / "ogbn-mag", "--dataset-root", tmp_path, "--json")
+    assert result.code == 0, result.err
+    store = LabelledGraphStore.open(tmp_path / "mine")
+    assert store.metadata.node_type_names == ("author", "institution", "paper")
+    assert store.metadata.relation_names == (
+        "author:affiliated_with:institution",
+        "author:writes:paper",
+        "paper:cites:paper",
+    )
+    assert store.metadata.splits == {"train": 12, "val": 9, "test": 9, "none": 16}
+    papers = np.asarray(store.labels)[16:]
+    assert papers.tolist() == [number % 3 for number in range(30)]
+
+
+def test_several_labels_for_each_node_are_refused_for_that_reason(tmp_path, graphmill):
+    shutil.copytree(NAMED / "ogbn-arxiv", tmp_path / "proteins")
+    path = tmp_path / "proteins/raw/node-label.csv.gz"
+    path.write_bytes(gzip.compress(b"0,1,1\n" * 30))
+    result = graphmill("prepare", "ogbn-proteins", "--from", tmp_path / "proteins")
+    assert result.code == 2
+    assert "3 labels for each node (multi-label)" in result.err
 
 
 def test_a_table_of_numbers_alone_is_a_question(tmp_path, graphmill):

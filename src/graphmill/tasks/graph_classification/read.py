@@ -25,6 +25,7 @@ from graphmill.tasks.recognise import Look, named
 _NPZ: Final = ("num_nodes", "num_edges", "edge_index", "x", "y")
 _NPZ_MORE: Final = ("edge_attr", "split")
 _NEEDED: Final = ("A", "graph_indicator", "graph_labels")
+_MORE: Final = ("node_attributes", "node_labels", "edge_attributes", "edge_labels")
 _LARGEST: Final = 2.0**53  # up to which float64 holds every whole number
 _MOST_BYTES: Final = 8 << 30  # of a member of an archive, unpacked
 
@@ -110,6 +111,7 @@ def _read_tu(path: Path, names: list[str], read: Callable[[str], bytes]) -> Read
             tables[key] = _table(path, name, read(name))
     if missing := [f"{stem}_{key}.txt" for key in _NEEDED if key not in tables]:
         raise UserError(f"{path} lacks {', '.join(missing)}", fix="give the whole folder of the dataset")
+    tell_unused(path.name, (f"{stem}_{key}.txt" for key in tables if key not in (*_NEEDED, *_MORE)))
     return _assembled(path, stem, tables)
 
 

@@ -12,7 +12,7 @@ from graphmill.graph.features import sparse
 from graphmill.tasks.node_classification.debian import DebianPackages, build_from_package_lists, read_compact
 from graphmill.tasks.node_classification.known import OTHER_LAYOUTS, known
 from graphmill.tasks.node_classification.labelled import LabelledGraph
-from graphmill.tasks.node_classification.sources import ogb, ogb_binary, planetoid, raw_npz
+from graphmill.tasks.node_classification.sources import ogb, ogb_binary, ogb_hetero, planetoid, raw_npz
 from graphmill.tasks.node_classification.sources.download import fetch, unpack
 from graphmill.tasks.node_classification.sources.edge_list import read_edge_list
 from graphmill.tasks.node_classification.sources.generate import generate
@@ -75,6 +75,8 @@ def holds_graph(path: Path) -> Look | None:
         tables = [[each.name for each in path.glob(f"{stem}.*") if each.name.endswith(SUFFIXES)] for stem in stems]
         if all(tables):
             return named(f"it has {tables[0][0]} and {tables[1][0]}")
+        if ogb_hetero.is_ogb_hetero(path):
+            return named(f"it has {ogb_hetero.TRIPLETS}, as OGB's heterogeneous sets")
         return shaped(f"it has {tables[1][0]}") if tables[1] else None
     if path.suffix != ".npz" or not path.is_file() or "edge_index" not in npz_keys(path):
         return None
@@ -157,6 +159,8 @@ def _read_reddit(request: Request) -> LabelledGraph:
 def _read_ogb(request: Request, dataset: str) -> LabelledGraph:
     if request.from_path is not None:
         folder = ogb.find_ogb_folder(request.from_path, dataset)
+        if ogb_hetero.is_ogb_hetero(folder):
+            return ogb_hetero.read_ogb_hetero(folder, dataset, request.stored_name)
         if ogb_binary.is_ogb_binary(folder):
             return ogb_binary.read_ogb_binary(folder, dataset, request.stored_name, request.downloads)
         return ogb.read_ogb(folder, dataset, request.stored_name)
@@ -201,7 +205,9 @@ def _read_own(request: Request) -> LabelledGraph:
         raise UserError(f"{request.name} needs --from", fix=f"give --from PATH, where PATH is {OTHER_LAYOUTS}")
     if path.is_dir() and any((path / f"edges{suffix}").is_file() for suffix in SUFFIXES):
         return read_edge_list(path, request.stored_name, split_seed=_forced_seed(request))
-    if path.suffix == ".npz":  # it lacks edge_index or y: let the reader report it
+    if ogb_hetero.is_ogb_hetero(path):
+        return ogb_hetero.read_ogb_hetero(path, path.name, request.stored_name)
+    if path.suffix == ".npz":  # it lacks edge_index: let the reader report it
         return read_npz_graph(path, request.stored_name)
     raise UserError(
         f"{path} is in no layout that graphmill reads for {request.name!r}",

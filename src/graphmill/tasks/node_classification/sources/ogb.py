@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.splits import SplitName
+from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import split_from_ids
@@ -22,7 +23,9 @@ from graphmill.tasks.node_classification.sources.tables import count_columns, re
 URL = "https://snap.stanford.edu/ogb/data/nodeproppred"
 DOWNLOADS = {"ogbn-arxiv": "arxiv", "ogbn-products": "products"}
 _SPLIT_KINDS = {"ogbn-arxiv": "time", "ogbn-products": "sales_ranking"}
+_MARKS = ("edge.csv.gz", "data.npz", "triplet-type-list.csv.gz")  # each of a layout: tables, binary, heterogeneous
 _TABLES = ("edge", "node-feat", "node-label", "num-node-list", "num-edge-list")
+_READ = frozenset(f"{table}.csv.gz" for table in _TABLES)
 _BOTH_DIRECTIONS = {"ogbn-products"}  # listed once in edge.csv.gz; OGB adds the inverse edges on reading
 
 
@@ -38,12 +41,13 @@ def find_ogb_folder(path: Path, dataset: str) -> Path:
     candidates = [path, path / dataset.replace("-", "_"), path / "dataset" / dataset.replace("-", "_"), path / dataset]
     if dataset in DOWNLOADS:
         candidates.append(path / DOWNLOADS[dataset])
-    candidates.append(path / f"{dataset.removeprefix('ogbn-')}-bin")
+    short = dataset.removeprefix("ogbn-")
+    candidates += [path / short, path / f"{short}-bin"]
     for folder in candidates:
-        if any((folder / "raw" / name).is_file() for name in ("edge.csv.gz", "data.npz")):
+        if any((folder / "raw" / name).is_file() for name in _MARKS):
             return folder
     raise UserError(
-        f"{path} holds no {dataset}: neither raw/edge.csv.gz nor raw/data.npz in it, nor in {candidates[1].name}/",
+        f"{path} holds no {dataset}: none of raw/{{{','.join(_MARKS)}}} is in it, nor in {candidates[1].name}/",
         fix=f"give OGB's folder: split/<kind>/*.csv.gz, and raw/{{{','.join(_TABLES)}}}.csv.gz or"
         " raw/{data,node-label}.npz",
     )
@@ -52,9 +56,9 @@ def find_ogb_folder(path: Path, dataset: str) -> Path:
 def read_ogb(folder: Path, dataset: str, name: str) -> LabelledGraph:
     """Read the CSV folder of a node set with one label per node."""
     raw = folder / "raw"
-    num_nodes = _count(raw / "num-node-list.csv.gz")
+    num_nodes = count_in(raw / "num-node-list.csv.gz")
     edges = read_headerless(raw / "edge.csv.gz", 2, pl.Int64, what="a node id").T
-    num_edges = _count(raw / "num-edge-list.csv.gz")
+    num_edges = count_in(raw / "num-edge-list.csv.gz")
     if edges.shape[1] != num_edges:
         raise UserError(
             f"{raw / 'edge.csv.gz'} has {edges.shape[1]} edges, and num-edge-list.csv.gz says {num_edges}",
@@ -63,7 +67,8 @@ def read_ogb(folder: Path, dataset: str, name: str) -> LabelledGraph:
     both = dataset in _BOTH_DIRECTIONS
     labels_path, features_path = raw / "node-label.csv.gz", raw / "node-feat.csv.gz"
     labels = integer_labels(
-        read_headerless(labels_path, count_columns(labels_path), pl.Float64, what="a number"), place=str(labels_path)
+        one_label(read_headerless(labels_path, count_columns(labels_path), pl.Float64, what="a number"), labels_path),
+        place=str(labels_path),
     )
     x = read_headerless(features_path, count_columns(features_path), pl.Float32, what="a number")
     if len(labels) != num_nodes or len(x) != num_nodes:
@@ -72,6 +77,7 @@ def read_ogb(folder: Path, dataset: str, name: str) -> LabelledGraph:
             fix="download the dataset again",
         )
     kind = split_folder(folder / "split")
+    tell_unused(folder.name, (f"raw/{each.name}" for each in raw.glob("*") if each.name not in _READ))
     return LabelledGraph(
         edge_index=np.concatenate([edges, edges[::-1]], axis=1) if both else edges,
         features=DenseFeatures(np.ascontiguousarray(x), "float32"),
@@ -83,6 +89,16 @@ def read_ogb(folder: Path, dataset: str, name: str) -> LabelledGraph:
         split_note=f"public: {kind.name}",
         origin={"edge_index": str(raw / "edge.csv.gz"), "features": str(features_path), "labels": str(labels_path)},
     )
+
+
+def one_label(labels: NDArray[Any], path: Path) -> NDArray[Any]:
+    """Labels [num_nodes, 1]; `UserError` of a set with several for each node, as ogbn-proteins has."""
+    if labels.shape[1] > 1:
+        raise UserError(
+            f"{path} has {labels.shape[1]} labels for each node (multi-label), and one class is learnt",
+            fix="learn one of them: write a .npz with edge_index, x, split and y, one column of the labels",
+        )
+    return labels
 
 
 def read_split(kind: Path, num_nodes: int) -> NDArray[np.int8]:
@@ -103,7 +119,8 @@ def split_folder(folder: Path) -> Path:
     return kinds[0]
 
 
-def _count(path: Path) -> int:
+def count_in(path: Path) -> int:
+    """The one number of a file."""
     values: NDArray[Any] = read_headerless(path, 1, pl.Int64, what="an integer")
     if values.shape != (1, 1) or values[0, 0] < 1:
         raise UserError(

@@ -40,16 +40,25 @@ def column_names(path: Path) -> list[str]:
     try:
         if path.suffix == ".parquet":
             return list(pl.read_parquet_schema(path))
-        names = csv_header(path, separator=_separator(path))
+        _refuse_other_separator(path)
+        return csv_header(path, separator=_separator(path))
     except UNREADABLE_TABLE as error:
         raise _unreadable(path, error) from None
-    other = next((each for each in _OTHER_SEPARATORS if len(names) == 1 and each in names[0]), None)
+
+
+def _refuse_other_separator(path: Path) -> None:
+    """Tables of spreadsheets of many countries; told by the first line, for decimal commas are fields of the others."""
+    with open_packed(path) as file:
+        first = file.readline(FIRST_BYTES).decode(errors="replace")
+    own = _separator(path)
+    other = None if own in first else next((each for each in _OTHER_SEPARATORS if each in first), None)
     if other is not None:
         raise UserError(
             f"{path}: the separator is {other!r}, and perhaps the decimal mark a comma",
-            fix=f"save it with {_separator(path)!r} between fields, and points in numbers",
+            fix=f"save it with {own!r} between fields and points in numbers, for example in Python: import polars;"
+            f" polars.read_csv({str(path)!r}, separator={other!r}, decimal_comma=True)"
+            f".write_csv({str(path)!r}, separator={own!r})",
         )
-    return names
 
 
 def read_table(path: Path, columns: Sequence[str]) -> pl.DataFrame:
