@@ -74,12 +74,13 @@ check: install ## format, lint, types, layers, docs
 	$(MAKE) --no-print-directory -j 2 --output-sync=target check-form check-types check-benchmarks
 	$(if $(filter test,$(MAKECMDGOALS)),@echo "== tests/docs: make test runs them",$(BIN)/python -m pytest tests/docs -n $(TEST_WORKERS) --dist loadgroup)
 
-check-form: ## of check: form, lint, layers, reference, measured numbers
+check-form: ## of check: form, lint, layers, reference, the list of mutations, measured numbers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 	$(BIN)/lint-imports
 	$(BIN)/python -m graphmill.cli.reference --check docs/reference
+	$(BIN)/python benchmarks/mutations.py --check
 	$(BIN)/python benchmarks/measured.py --check || { echo 'README.md: python benchmarks/measured.py --write' >&2; exit 1; }
 
 check-types: ## of check: mypy over the package

@@ -1,15 +1,17 @@
 """Mistakes put into the code one at a time: does a test of their neighbourhood see each of them?
 
-    python benchmarks/mutations.py [--only NAME|NUMBER …] [--part second-look|own|anew|third-look|outsider]
+    python benchmarks/mutations.py --check | [--only NAME|NUMBER …] [--part second-look|own|anew|third-look|outsider]
 
 `mutations.yaml` lists them: a file, the text that stands in it once, the text that takes its place, and the tests
 that should fail then. Each is a mistake that a programmer might make, and none that cannot change what the code does.
 The checkout is copied into a temporary folder and stays as it is; a mutation of native/ is built there (a compiler,
 cmake, ninja and nanobind are needed). A test that fails must pass without the mutation, or the mutation counts as
-neither caught nor survived. Exit status 1 where one survived. Only a run of all of them writes the result file.
+neither caught nor survived. Exit status 1 where one survived. `--check`, which is part of `make check`, runs nothing:
+does each text still stand in its file once, and are its tests there? Only a run of all of them writes the result file.
 """
 
 import argparse
+import ast
 import os
 import shutil
 import subprocess
@@ -137,12 +139,42 @@ def listed() -> list[Mutation]:
     return [Mutation(number=number, part=part, **one) for number, (part, one) in numbered]
 
 
+def stale(known: list[Mutation]) -> list[str]:
+    """Entries that the code or the tests have moved away from, in words."""
+    found = []
+    for one in known:
+        path = CHECKOUT / one.file
+        places = path.read_text(encoding="utf-8").count(one.old) if path.is_file() else 0
+        if places != 1:
+            found.append(f"{one.part}, {one.name}: its text stands in {one.file} {places} times")
+        absent = [word for word in one.tests.split() if not (CHECKOUT / word.partition("::")[0]).exists()]
+        found += [f"{one.part}, {one.name}: there is no {word}" for word in absent]
+        if path.is_file() and path.suffix == ".py" and places == 1:
+            found += _syntax_error(one, path.read_text(encoding="utf-8"))
+    names = [one.name for one in known]
+    return found + [f"two are called {name}" for name in sorted({name for name in names if names.count(name) > 1})]
+
+
+def _syntax_error(one: Mutation, text: str) -> list[str]:
+    try:
+        ast.parse(text.replace(one.old, one.new))
+    except SyntaxError as error:
+        return [f"{one.part}, {one.name}: no Python comes of it: {error}"]
+    return []
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME|NUMBER")
     parser.add_argument("--part", choices=["second-look", "own", "anew", "third-look", "outsider"])
+    parser.add_argument("--check", action="store_true", help="only whether each text stands in its file once")
     options = parser.parse_args()
     known = listed()
+    if options.check:
+        problems = stale(known)
+        for problem in problems:
+            print(f"benchmarks/mutations.yaml: {problem}", file=sys.stderr)
+        return 1 if problems else 0
     if unknown := set(options.only) - {word for one in known for word in (one.name, str(one.number))}:
         parser.error(f"no mutation is called {', '.join(sorted(unknown))}")
     chosen = [
