@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from graphmill.base.csv_text import as_written, csv_text
 from graphmill.record.csv_frames import without_formulas
 
-FORMULAS = ("=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "'=1", "''-x")
+WIDE = ("\uff1d1", "\uff20SUM")
+FORMULAS = ("=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", *WIDE, "'=1", "''-x")
 PLAIN = ("-0.5", "+1", "-inf", "1e-05", "", "nan", "synthetic/sbm", "'twas", "a=b", "a,b\n=1")
 
 
@@ -30,7 +31,7 @@ def test_numbers_and_other_texts_stay(text):
     assert without_formulas(frame).equals(frame)
 
 
-@given(st.text(alphabet="'=+-@\t\r1.e ax,\"\n", max_size=6))
+@given(st.text(alphabet="'=+-@\uff1d\uff0b\t\r1.e ax,\"\n", max_size=6))
 def test_every_text_is_read_back(text):
     (row,) = csv.reader(io.StringIO(csv_text([[text, "x"]]), newline=""))
     assert as_written(row[0]) == text

@@ -69,6 +69,13 @@ def test_runs_and_prepared_data_are_found(completes, tmp_path: Path):
     assert completes("inspect", "my") == ["my-graph"]
 
 
+def test_what_a_shell_would_run_is_not_completed(completes, tmp_path: Path):
+    for run in ("$(touch x)", "`touch x`", "a;touch x", "a b", "a|b", "a&b", "plain"):
+        (tmp_path / "logs" / run).mkdir(parents=True)
+        (tmp_path / "logs" / run / "plan.json").write_text("{}")
+    assert completes("watch", "") == ["plain"]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_each_shell_parses(shell: str, tmp_path: Path, source_environ: dict[str, str]):
     script = tmp_path / "script"

@@ -126,6 +126,15 @@ def test_what_is_handed_on_is_named_there_and_fits_into_a_variable():
     for number in range(5000):
         hand_on([Code.of("package.of.mine.module.Model", {"width": number})], environ)
     assert len(environ[trust.TRUST_VARIABLE]) < 128 * 1024
+    os.environ[trust.TRUST_VARIABLE] = environ[trust.TRUST_VARIABLE]
+    assert is_named(Code.of("package.of.mine.module.Model", {"width": 4999})), "what is to be run now is among them"
+
+
+@pytest.mark.parametrize("options", [{"width": 10**5000}, {(1, 2): 3}], ids=["number", "key"])
+def test_options_that_no_json_holds_are_those_of_nobody(options):
+    first = Code.of("a.Model", options)
+    vouch_for([first, Code.of("a.Model", {}), Code.of("a.Model", "")])
+    assert not is_named(Code.of("a.Model", options))
 
 
 @pytest.mark.parametrize("place", ["beside", "in the options"])

@@ -1,6 +1,7 @@
 """What a shell completes: commands and options by typer; recipes, runs and datasets by what is there."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,6 +10,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+_PLAIN: Final = re.compile(r"[\w./@%+=:,-]+")
+"""What is put on a command line as it is: a folder called `$(command)`, of a copied logs root, would be run there."""
 _DEPTH: Final = 3  # folders from the logs root to a run: NAME/STUDY/CELL
 
 
@@ -81,7 +84,8 @@ class _Item:
 
 def _completes(names: Callable[[Any], Iterator[str]]) -> Callable[[Any, str], list[_Item]]:
     def complete(ctx: Any, incomplete: str) -> list[_Item]:  # noqa: ANN401  # typer's Context, old and new
-        return [_Item(name) for name in sorted(set(names(ctx))) if name.startswith(incomplete)]
+        found = sorted(name for name in set(names(ctx)) if name.startswith(incomplete))
+        return [_Item(name) for name in found if _PLAIN.fullmatch(name)]
 
     return complete
 

@@ -6,11 +6,11 @@ opens the data reads the rest. Nothing here imports numpy.
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import xxhash
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 import graphmill
 from graphmill.base.errors import UserError
@@ -34,6 +34,14 @@ class ArrayRecord(BaseModel):
     xxh3: str = Field(pattern="^[0-9a-f]{32}$", description="xxh3-128 of the whole file")
 
 
+def _inside(name: str) -> str:
+    """A path that stays in the folder: whoever copies the data reads, and writes, what it names."""
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts or "\0" in name:
+        raise ValueError(f"{name!r} leads out of the folder")
+    return name
+
+
 class Header(BaseModel):
     """What all prepared data say about themselves, whatever their task. A task's own class adds its own part."""
 
@@ -43,7 +51,9 @@ class Header(BaseModel):
     name: str
     checksum: str = Field("", description="xxh3-128 of all the rest except kind and created_by, the files' included")
     synthetic: bool
-    arrays: dict[str, ArrayRecord] = Field(description="by name; the file is <name>.npy")
+    arrays: dict[Annotated[str, AfterValidator(_inside)], ArrayRecord] = Field(
+        description="by name; the file is <name>.npy"
+    )
     created_by: str = Field(default_factory=lambda: f"graphmill {graphmill.__version__}")
 
     @property

@@ -10,7 +10,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import dense, sparse
-from graphmill.graph.header import seal, write_metadata
+from graphmill.graph.header import read_header, seal, write_metadata
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
@@ -212,6 +212,13 @@ def test_sealed_arrays_that_break_a_promise(store, name, change, match):
     array = np.load(store.path / f"{name}.npy")
     replace_array(store, name, change(array).astype(array.dtype))
     refused(store, match)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", ""])
+def test_an_array_that_leads_out_of_the_folder_is_refused_by_whoever_reads_the_header(store, name):
+    edit_metadata(store, arrays={**store.metadata.arrays, name: store.metadata.arrays["x"]})
+    with pytest.raises(UserError, match="leads out of the folder"):
+        read_header(store.path)
 
 
 def test_extra_files_are_left_alone(store):
