@@ -99,6 +99,16 @@ def test_plan(graphmill, toy):
     assert "rounds per epoch" not in graphmill("plan", "toy.yaml").out, "one rank exchanges nothing"
 
 
+def test_plan_counts_the_hosts_of_the_job(graphmill, toy):
+    """It counted one, without a word."""
+    words = ("plan", "toy.yaml", "--ranks", "2", "-O", "slurm.hosts=2")
+    assert facts(graphmill(*words, "--json"))["plan"]["hosts"] == 2
+    uneven = graphmill("plan", "toy.yaml", "--ranks", "3", "-O", "slurm.hosts=2")
+    assert (uneven.code, "train.ranks=4" in uneven.err) == (2, True)
+    tried = graphmill(*words, "--trial", "3")
+    assert (tried.code, "without slurm.hosts" in tried.err) == (2, True)
+
+
 def test_plan_takes_the_flags_of_the_sync_ablation_scripts(graphmill, toy):
     words = [
         *("--max_steps", "8", "--batch_size", "32", "--num_neighbors", "3", "2"),

@@ -9,7 +9,7 @@ from graphmill.spec.kinds.kind import StepShape
 from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.modelled import modelled
 from graphmill.spec.parted_memory import PartedGraphSizes, evaluation_bytes, held_bytes
-from graphmill.spec.partition import NoCacheSpec, PartitionSpec
+from graphmill.spec.partition import HotCacheSpec, NoCacheSpec, PartitionSpec
 from graphmill.spec.plan import MachineInfo, resolve
 
 REDDIT = GraphInfo(
@@ -98,6 +98,7 @@ IN_PARTS = PartedGraphSizes(
     num_features=64,
     is_sparse=False,
     num_parts=4,
+    num_train=100,
     nodes_per_batch=10,
     edges_per_batch=30,
     num_edge_columns=0,
@@ -106,10 +107,11 @@ IN_PARTS = PartedGraphSizes(
 NO_CACHE = {"policy": "none"}
 
 
-def held(graph=IN_PARTS, *, topology="replicated", batches_together=1):
+def held(graph=IN_PARTS, *, topology="replicated", cache=None, batches_together=1, ranks=2, hosts=2, num_nodes=1000):
     """By one of two ranks on two hosts, without a cache."""
-    step = StepShape(8, "cpu", "fp32", ranks=2, hosts=2, batches_together=batches_together)
-    return held_bytes(graph, PartitionSpec(topology=topology, cache=NoCacheSpec()), step)
+    step = StepShape(8, "cpu", "fp32", ranks=ranks, hosts=hosts, batches_together=batches_together)
+    asked = PartitionSpec(topology=topology, cache=cache or NoCacheSpec())
+    return held_bytes(dataclasses.replace(graph, num_nodes=num_nodes), asked, step)
 
 
 def test_a_host_maps_its_parts_the_book_and_a_replicated_topology():
@@ -133,6 +135,22 @@ def test_rows_that_are_not_counted_are_said():
     found = parted(is_sparse=True).memory
     assert (found.data_mib, "sparse features" in found.not_counted) == (None, True)
     assert parted().memory.not_counted == ""
+
+
+def test_a_rank_ranks_all_nodes_before_it_holds_the_hottest():
+    """20 bytes of a node, 24 of a training node and 40 of a row that is chosen, whatever is held afterwards."""
+    without, seeds = held(), IN_PARTS.num_train
+    for policy in ("vip", "degree", "hotness"):
+        found = held(cache=HotCacheSpec(policy=policy, ratio=0.001))
+        assert found == 4 * 1000 + 20 * 1000 + 24 * seeds + 40 > without
+    assert held(cache=HotCacheSpec(ratio=0.001), num_nodes=20) < held(num_nodes=20) + 32, "batches take more"
+    assert held(cache=HotCacheSpec(ratio=0.001), ranks=1, hosts=1) == held(ranks=1, hosts=1), "all rows are its own"
+
+
+def test_rows_that_are_held_together_are_told_as_memory():
+    found, without = (parted(cache=cache).memory for cache in ({"policy": "vip", "ratio": 0.1}, NO_CACHE))
+    assert found.shared_mib == found.data_mib - without.data_mib > 0
+    assert parted(placement="per_rank").memory.shared_mib == without.shared_mib == 0
 
 
 def test_a_rank_holds_its_cache_as_far_as_rows_are_remote():

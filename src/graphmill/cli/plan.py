@@ -1,5 +1,6 @@
 """`plan`: every choice made, and what it implies, before anything runs."""
 
+import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from graphmill.spec.modelled import MemoryParts
     from graphmill.spec.plan import Plan
 
+_log = logging.getLogger(__name__)
 _RUN_ID_OF_A_PLAN = "planned"
 
 
@@ -59,7 +61,10 @@ def plan(
     from graphmill.cluster.launch.check_model import refuse_unfit_model
 
     asked = load(experiment, with_short_flags(ctx, override or []), ranks)
-    resolved = make_plan(asked, root, _RUN_ID_OF_A_PLAN, to_train=trial is not None)
+    hosts = asked.slurm.hosts
+    if hosts > 1:
+        _log.info(f"slurm.hosts is {hosts}: each is taken to have what this machine has")
+    resolved = make_plan(asked, root, _RUN_ID_OF_A_PLAN, to_train=trial is not None, hosts=hosts)
     refuse_unfit_model(resolved)
     if trial is None:
         show_plan(resolved, json=json)
@@ -82,9 +87,10 @@ def make_plan(
     run_id: str,
     *,
     to_train: bool = False,
+    hosts: int = 1,
     logs_root: Path = Path("logs"),
 ) -> "Plan":
-    """Resolve an experiment on this machine.
+    """Resolve an experiment on this machine, or on `hosts` like it.
 
     `to_train`: prepare its data first, if they come with the package, and look for the size of its batches, if that is
     to be found; else one that was found before in the `logs_root` is taken.
@@ -94,7 +100,7 @@ def make_plan(
     dataset_root = resolved_dataset_root(root)
 
     def plan_of(asked: "Experiment") -> "Plan":
-        return plan_experiment(asked, dataset_root=dataset_root, run_id=run_id)
+        return plan_experiment(asked, dataset_root=dataset_root, run_id=run_id, hosts=hosts)
 
     if to_train:
         prepare_embedded(experiment, dataset_root)
@@ -141,6 +147,7 @@ def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> 
             ("  of what it keeps about all data", figures.memory.index_mib),
             *([("MiB of memory per sampler, at most", figures.memory_per_sampler_mib)] if resolved.roles else []),
             ("MiB of data, mapped once per host", _data_mib(figures.memory)),
+            *([("  of it held, never dropped", figures.memory.shared_mib)] if figures.memory.shared_mib else []),
             *([("not counted", figures.memory.not_counted)] if figures.memory.not_counted else []),
         ],
         title="modelled (by formula, not measured)",

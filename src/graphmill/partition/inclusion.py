@@ -21,6 +21,7 @@ Ids = NDArray[np.int64]
 Probabilities = NDArray[np.float64]  # [num_nodes]
 
 _SEED_HOTNESS = 1.0
+_ROWS_AT_A_TIME = 2**18
 _OTHER_HOTNESS = 0.01  # GraphLearn-for-PyTorch's: any node may be reached from the seeds of other parts
 
 
@@ -46,9 +47,9 @@ def hotness(topology: Topology, seeds: Ids, fanouts: Sequence[int], *, num_threa
     Seeds begin with 1, every other node with 0.01; a node without neighbours stays at 0. Its own reads a node's row for
     the nodes that reach it, which is the same on an undirected graph and the wrong way round on a directed one.
     """
+    unreached = occurrences(topology, None, num_threads=num_threads) == 0
     found = np.full(topology.num_nodes, _OTHER_HOTNESS)
     found[seeds] = _SEED_HOTNESS
-    unreached = occurrences(topology, None, num_threads=num_threads) == 0
     for fanout in fanouts:
         found = _after_hop(topology, found, fanout, num_threads)
         found[unreached] = 0
@@ -64,12 +65,17 @@ def occurrences(topology: Topology, rows: NDArray[np.bool_] | None, *, num_threa
 
 
 def _after_hop(topology: Topology, inclusion: Probabilities, fanout: int, num_threads: int) -> Probabilities:
-    """The recurrence for one hop."""
-    taken = inclusion.copy()  # becomes: the logarithm of the probability that a row does not take an in-neighbour
-    if fanout >= 0:
-        taken *= np.minimum(1.0, fanout / np.maximum(np.diff(topology.indptr), 1))
+    """The recurrence for one hop; `inclusion` is used up. Two numbers of a node are held at once."""
+    log_missed = np.empty_like(inclusion)  # of the probability that a row does not take an in-neighbour
+    sums = np.negative(inclusion, out=inclusion)
     with np.errstate(divide="ignore"):  # of certainty it is −∞, and sums and powers of that are what they should be
-        log_missed = np.log1p(-taken, out=taken)
-        sums = np.log1p(-inclusion)
+        for start in range(0, len(sums), _ROWS_AT_A_TIME):
+            rows = slice(start, start + _ROWS_AT_A_TIME)
+            missed = sums[rows].copy()
+            if fanout >= 0:
+                degrees = np.diff(topology.indptr[start : start + len(missed) + 1])
+                missed *= np.minimum(1.0, fanout / np.maximum(degrees, 1))
+            np.log1p(missed, out=log_missed[rows])
+        np.log1p(sums, out=sums)
     _native.sum_by_source(topology.indptr, topology.indices, log_missed, sums, num_threads)
     return np.negative(np.expm1(sums, out=sums), out=sums)

@@ -18,6 +18,9 @@ class MemoryParts(Spec):
     """What the memory of a rank is made of, and what all ranks of a host share; at most. Null where it is not known."""
 
     data_mib: float | None = Field(description="prepared data, mapped once for all ranks of a host: page cache")
+    shared_mib: float = Field(
+        description="of data_mib, rows of other hosts' parts that ranks hold together: memory, and no page cache"
+    )
     index_mib: float = Field(description="what each rank keeps about all of the data; with roles each sampler")
     batches_mib: float = Field(description="the batches of a rank that are under way")
     model_mib: float | None = Field(description="parameters, gradients, moments, and what the scheme keeps")
@@ -105,6 +108,7 @@ def _memory(plan: Plan, sizes: Sizes, parameters: int | None) -> MemoryParts:
     copies = 2 + num_moments(plan.optimizer) + of_scheme
     return MemoryParts(
         data_mib=None if sizes.data_bytes is None else sizes.data_bytes / _MIB,
+        shared_mib=sizes.shared_bytes / _MIB,
         index_mib=sizes.index_bytes / _MIB,
         batches_mib=sizes.batch_bytes * (plan.prefetch + 1) / _MIB,
         model_mib=None if parameters is None else parameters * 4 * copies / _MIB,

@@ -8,7 +8,7 @@ from graphmill.spec.attention import kept_bytes
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.kinds.kind import Sizes, StepShape
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec
-from graphmill.spec.parted_memory import PartedGraphSizes, evaluation_bytes, held_bytes, mapped_bytes
+from graphmill.spec.parted_memory import PartedGraphSizes, evaluation_bytes, held_bytes, mapped_bytes, shared_bytes
 from graphmill.spec.relational import RelationalSpec
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
         num_features=known.num_features,
         is_sparse=known.has_sparse_features,
         num_parts=plan.dataset.num_parts,
+        num_train=known.num_train,
         nodes_per_batch=sum(hops),
         edges_per_batch=_num_drawn(plan, hops),
         num_edge_columns=len(plan.edge_columns),
@@ -44,6 +45,7 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
         activations,
         nodes_per_batch=sum(hops),
         data_bytes=mapped_bytes(graph, plan.partition, step),
+        shared_bytes=shared_bytes(graph, plan.partition, step),
         index_bytes=held_bytes(graph, plan.partition, step),
         not_counted=not_counted,
     )

@@ -18,6 +18,11 @@ _COPIES_OF_AN_EDGE: Final = 6  # of its features: read, packed, sent, received, 
 HOPS_TOGETHER: Final = 4
 """Batches whose hops are asked for together where the topology is partitioned: a hop waits for the ranks, whatever it
 carries."""
+_OF_A_RANKED: Final = 20  # bytes of a node whose chance of being sampled is computed: two numbers, marks, candidates
+_OF_A_SEED: Final = 24  # of a training node: who owns it
+_OF_A_SORTED: Final = 40  # of a row that is chosen: sorted by what it brings
+_OF_A_MERGED: Final = 52  # of a row that was ranked when the graph was partitioned, of each part
+_OF_A_COUNT: Final = 52  # of a row whose reads are counted
 _MOVED: Final = 2  # copies of a row that stays, while it moves to the table of the next window
 
 
@@ -30,6 +35,7 @@ class PartedGraphSizes:
     num_features: int
     is_sparse: bool  # how many values a row has is then not known: rows are left out, as they are of a batch
     num_parts: int
+    num_train: int
     nodes_per_batch: int
     edges_per_batch: int
     num_edge_columns: int  # of features of edges that a model reads
@@ -57,7 +63,12 @@ def mapped_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape)
     topology = 8 * graph.num_nodes + graph.id_bytes * graph.num_entries
     of_parts = share * (graph.num_nodes * (graph.row_bytes + graph.id_bytes + 16) + topology)
     of_all = graph.id_bytes * graph.num_nodes + (topology if asked.topology == "replicated" else 0)
-    return int(of_parts) + of_all + (_cache_bytes(graph, asked, step)[0] if asked.placement == "per_host" else 0)
+    return int(of_parts) + of_all + shared_bytes(graph, asked, step)
+
+
+def shared_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
+    """Of `mapped_bytes` the rows of other hosts' parts: memory, which the system cannot drop where it is short."""
+    return 0 if graph.is_sparse or asked.placement != "per_host" else _cache_bytes(graph, asked, step)[0]
 
 
 def held_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
@@ -68,7 +79,22 @@ def held_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -
     features, table = _cache_bytes(graph, asked, step)
     own = table + (0 if asked.placement == "per_host" else features)
     is_announced = _remote_share(graph, asked, step) > 0
-    return of_sampler + own + _window_bytes(graph, asked, step, 1) + is_announced * _announced_bytes(graph, step)
+    of_batches = _window_bytes(graph, asked, step, 1) + is_announced * _announced_bytes(graph, step)
+    return of_sampler + max(own + of_batches, _choosing_bytes(graph, asked, step))
+
+
+def _choosing_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
+    """What it takes to find which rows to hold, before the first step of an attempt and before any is held."""
+    remote = int(_remote_share(graph, asked, step) * graph.num_nodes)
+    if isinstance(asked.cache, PresampledCacheSpec):  # counts of all that was read
+        return _OF_A_COUNT * remote
+    if not isinstance(asked.cache, HotCacheSpec) or not remote:
+        return 0
+    if asked.topology == "replicated":  # by one rank of a host
+        whole = int(asked.cache.ratio * graph.num_nodes)
+        return _OF_A_RANKED * graph.num_nodes + _OF_A_SEED * graph.num_train + _OF_A_SORTED * min(whole, remote)
+    parts = -(-graph.num_parts // (step.hosts if asked.placement == "per_host" else step.ranks))
+    return _OF_A_MERGED * parts * min(int(asked.cache.ratio * graph.num_nodes), remote)
 
 
 def evaluation_bytes(graph: PartedGraphSizes, hidden_channels: int) -> int:

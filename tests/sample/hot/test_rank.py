@@ -1,11 +1,14 @@
 """Rankings: whose rows a part should hold, in which order, and how many fit."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from graphs_in_parts import graphs, topology_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphmill.graph.topology import Topology
 from graphmill.sample.hot.rank import STATIC_POLICIES, Draws, HotBudget, rank_all, ranking
 
 DRAWS = Draws(fanouts=(3, 2), batch_size=4, rng_seed=5, epochs=(0, 1))
@@ -34,6 +37,25 @@ def test_a_ranking_descends_and_equals_ascend(benefit, part):
     ids = ranking(benefit, part_of, part)
     wanted = sorted((-benefit[i], i) for i in range(len(benefit)) if part_of[i] != part and benefit[i] > 0)
     assert ids.tolist() == [node for _, node in wanted]
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(0, 45))
+def test_the_first_of_a_ranking_are_those_of_the_whole_one(benefit, most):
+    benefit, part_of = np.array(benefit), np.arange(len(benefit)) % 3
+    assert ranking(benefit, part_of, 0, most).tolist() == ranking(benefit, part_of, 0)[:most].tolist()
+
+
+@pytest.mark.parametrize("policy", ["degree", "hotness", "vip"])
+def test_ranking_takes_no_more_of_a_node_than_a_plan_says(policy):
+    """One rank of each host ranks all nodes at each start; `parted_memory` has 20 bytes of each."""
+    num_nodes = 2**21
+    ring = Topology(np.arange(num_nodes + 1), ((np.arange(num_nodes) + 1) % num_nodes).astype(np.int32))
+    is_remote, seeds = np.arange(num_nodes, dtype=np.int8) % 8, np.arange(0, num_nodes, 50)
+    tracemalloc.start()
+    rank_all(ring, is_remote, [seeds], DRAWS, [policy], most=num_nodes // 100)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= 20 * num_nodes + 2**24
 
 
 @given(graphs())

@@ -1,7 +1,7 @@
 """Which rows of other parts a rank holds, by the policy that a plan names."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from graphmill.sample.distributed.wire import Wire
 from graphmill.sample.hot.rank import Draws, HotBudget, StaticPolicy, rank_all
 
 Ids = NDArray[np.int64]
+_RANKED_AT_A_TIME: Final = 2**18
 
 
 def ranked(
@@ -22,11 +23,12 @@ def ranked(
     draws: Draws,
     policy: StaticPolicy,
     *,
+    most: int | None,
     topology: Literal["replicated", "partitioned"],
     undirected: bool,
     num_threads: int,
 ) -> NDArray[Any]:
-    """Nodes that this rank does not read from its own parts, hottest first.
+    """Nodes that this rank does not read from its own parts, hottest first, `most` of them.
 
     Of ranks that share parts the first finds them for all, and the others nothing. Computed over the whole topology
     where every host has it, else as it was ranked when the graph was partitioned; `UserError` if it was not. `seeds`:
@@ -35,16 +37,16 @@ def ranked(
     if shares.rank != shares.mates.start:
         return np.empty(0, dtype=np.int64)
     if topology == "partitioned":
-        return _ranked_before(shares, draws.fanouts, policy)
+        return _ranked_before(shares, draws.fanouts, policy, most)
     is_remote = np.ones(shares.book.num_nodes, dtype=np.int8)
     for part in shares.parts:
         is_remote[part.node_ids] = 0
     whole = shares.graph.topology(undirected=undirected)
-    found = rank_all(whole, is_remote, [seeds], draws, [policy], num_threads=num_threads)
+    found = rank_all(whole, is_remote, [seeds], draws, [policy], most=most, num_threads=num_threads)
     return found[policy][0]
 
 
-def _ranked_before(shares: Shares, fanouts: tuple[int, ...], policy: StaticPolicy) -> NDArray[Any]:
+def _ranked_before(shares: Shares, fanouts: tuple[int, ...], policy: StaticPolicy, most: int | None) -> NDArray[Any]:
     path, metadata = shares.graph.path, shares.graph.metadata
     names = [f"{part_folder(part.number)}/hot/{policy}" for part in shares.parts]
     if not all(name in metadata.arrays for name in names):
@@ -55,13 +57,26 @@ def _ranked_before(shares: Shares, fanouts: tuple[int, ...], policy: StaticPolic
         )
     rankings = [part.array(f"hot/{policy}") for part in shares.parts]
     if len(rankings) == 1:
-        return rankings[0]
-    nodes = np.concatenate(rankings)
-    place = np.concatenate([np.arange(len(ranking)) for ranking in rankings])
+        return rankings[0][:most]
+    heads = [_remote_head(shares, ranking, most) for ranking in rankings]
+    nodes, place = (np.concatenate(each) for each in zip(*heads, strict=True))
     nodes = nodes[np.lexsort((nodes, place))]  # the best of each part, the second of each, …
-    remote = nodes[shares.locate(NodeIds(nodes.astype(np.int64))).servers != shares.rank]
-    _, first = np.unique(remote, return_index=True)
-    return cast("NDArray[Any]", remote[np.sort(first)])
+    _, first = np.unique(nodes, return_index=True)
+    return nodes[np.sort(first)][:most]
+
+
+def _remote_head(shares: Shares, ranking: NDArray[Any], most: int | None) -> tuple[NDArray[Any], Ids]:
+    """The first `most` nodes of a part's ranking that are in no part of this rank's, and their places in it."""
+    nodes, places, count = [ranking[:0]], [np.empty(0, dtype=np.int64)], 0
+    for start in range(0, len(ranking), _RANKED_AT_A_TIME):
+        if most is not None and count >= most:
+            break
+        block = ranking[start : start + _RANKED_AT_A_TIME]
+        kept = np.flatnonzero(shares.locate(NodeIds(block.astype(np.int64))).servers != shares.rank)
+        nodes.append(block[kept])
+        places.append(start + kept)
+        count += len(kept)
+    return np.concatenate(nodes)[:most], np.concatenate(places)[:most]
 
 
 def read_most(shares: Shares, wire: Wire, batches: Iterable[Sampled]) -> NDArray[Any]:

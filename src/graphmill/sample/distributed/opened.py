@@ -215,18 +215,19 @@ class PartedLoaderGraph:
         return labels if labels.has(input_ids).all() else None
 
     def _hold(self, seeds: NDArray[np.int64], draws: Draws) -> None:
-        shares = self.data.shares
+        shares, budget = self.data.shares, budget_of(self.data.cache_ratio, None)
+        row_bytes = int(row_bytes_of(self._announced.features.features[0]))
         order = ranked(
             shares,
             seeds,
             draws,
             "vip",
+            most=budget.max_rows(self.num_nodes, row_bytes),
             topology=self.data.topology,
             undirected=self.data.undirected,
             num_threads=self.num_threads,
         )
-        row_bytes = int(row_bytes_of(self._announced.features.features[0]))
-        held = budget_of(self.data.cache_ratio, None).cut(order, self.num_nodes, row_bytes)
+        held = budget.cut(order, self.num_nodes, row_bytes)
         hold(self._announced.features, held.astype(np.int64))
 
 

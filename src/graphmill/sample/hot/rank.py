@@ -61,6 +61,7 @@ def rank_all(
     draws: Draws,
     policies: Sequence[StaticPolicy],
     *,
+    most: int | None = None,
     num_threads: int = 1,
 ) -> dict[StaticPolicy, list[NDArray[Any]]]:
     """For each policy a ranking for each part: node ids of other parts, by descending benefit, equals by id.
@@ -68,11 +69,11 @@ def rank_all(
     `part_of` [num_nodes]; `topology` is what is sampled (of both directions, if the experiment says undirected).
     `seeds_by_part`: the training nodes that the ranks of a part may get, ascending. Where seeds are assigned by owner,
     those are the part's own; where they are shared out equally, all (give one array to every part, and what is the same
-    for all is computed once). Nodes that can be of no use are left out.
+    for all is computed once). Nodes that can be of no use are left out, and those after the first `most`.
     """
     return {
         policy: [
-            ranking(benefit, part_of, part)
+            ranking(benefit, part_of, part, most)
             for part, benefit in enumerate(
                 _benefits(policy, topology, part_of, seeds_by_part, draws, num_threads=num_threads)
             )
@@ -81,10 +82,22 @@ def rank_all(
     }
 
 
-def ranking(benefit: NDArray[Any], part_of: NDArray[Any], part: int) -> NDArray[Any]:
-    """Nodes of other parts with a benefit [num_nodes] above 0, the largest first, equals by ascending id."""
-    ids = np.flatnonzero((part_of != part) & (benefit > 0))
-    order = np.argsort(-benefit[ids], kind="stable")
+def ranking(benefit: NDArray[Any], part_of: NDArray[Any], part: int, most: int | None = None) -> NDArray[Any]:
+    """Nodes of other parts with a benefit [num_nodes] above 0, the largest first, equals by ascending id.
+
+    `most`: so many of them. The others are left out before they are sorted, which takes five times the memory.
+    """
+    useful = part_of != part
+    useful &= benefit > 0
+    if most is not None and most < (count := int(np.count_nonzero(useful))):
+        values = benefit[useful]
+        last = min(count - most, count - 1)
+        values.partition(last)
+        least = values[last]
+        del values
+        useful &= benefit >= least
+    ids = np.flatnonzero(useful)
+    order = np.argsort(-benefit[ids], kind="stable")[:most]
     return ids[order].astype(index_dtype(len(part_of)))
 
 

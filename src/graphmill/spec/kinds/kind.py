@@ -103,6 +103,7 @@ class Sizes:
     activation_bytes: int = 0  # what its backward pass needs
     nodes_per_batch: int | None = None  # None: nothing is sampled
     data_bytes: int | None = None  # of the prepared data, mapped once for all ranks of a host; None: not modelled
+    shared_bytes: int = 0  # of `data_bytes`, what is memory and no file: the system cannot drop it
     index_bytes: int = 0  # what each rank keeps in memory about all of the data
     not_counted: str = ""  # what bytes leave out, in words, and why; "": nothing that is known of
 

@@ -188,18 +188,19 @@ class GraphInParts:
         asked, fetcher = self.asked.cache, self.tables.fetcher
         if isinstance(asked, NoCacheSpec | LookaheadSpec) or not self.is_shared:
             return
+        num_nodes, row_bytes = self.shares.book.num_nodes, int(row_bytes_of(fetcher.features[0]))
+        budget = budget_of(asked.ratio, asked.mib)
         if isinstance(asked, PresampledCacheSpec):
             epochs = product(range(asked.epochs), range(num_steps))
             sampled = (sampler.sample(schedule.seeds(epoch, step, self.group.rank)) for epoch, step in epochs)
             order = read_most(self.shares, self.wire, sampled)
         else:
-            order = self._ranked(asked.policy)
-        row_bytes = int(row_bytes_of(fetcher.features[0]))
-        held = budget_of(asked.ratio, asked.mib).cut(order, self.shares.book.num_nodes, row_bytes)
+            order = self._ranked(asked.policy, budget.max_rows(num_nodes, row_bytes))
+        held = budget.cut(order, num_nodes, row_bytes)
         hold(fetcher, held.astype(np.int64))
         return_free_memory()  # messages that filled the cache
 
-    def _ranked(self, policy: StaticPolicy) -> NDArray[Any]:
+    def _ranked(self, policy: StaticPolicy, most: int | None) -> NDArray[Any]:
         own, seeds = self.own, self.nodes_in("train")
         if self.asked.seeds == "owner":
             owners, mates = self.shares.owner_of(NodeIds(seeds)), self.shares.mates
@@ -209,6 +210,7 @@ class GraphInParts:
             np.asarray(seeds),
             Draws(fanouts=own.num_neighbors, batch_size=self.batch_size),
             policy,
+            most=most,
             topology=self.asked.topology,
             undirected=own.undirected,
             num_threads=self.num_threads,
