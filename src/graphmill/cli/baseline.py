@@ -52,7 +52,8 @@ def baseline(
 
     On the splits, masks and measures that runs are evaluated with, and kept in the logs root, where `train`, `compare`
     and `report` find them. Of nodes: the majority class, label propagation, logistic regression on features, own or
-    propagated, a perceptron. Of forecasts: the last value, the same time a day and a week before, the average.
+    propagated, a perceptron. Of graphs: the majority class, logistic regression on mean features and counts. Of
+    forecasts: the last value, the same time a day and a week before, the average.
 
     \b
     Example:

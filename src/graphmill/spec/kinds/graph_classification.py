@@ -244,6 +244,12 @@ DATASETS: Final = (
 )
 
 MAJORITY: Final = Baseline("majority", "majority class", "the most frequent class of the training graphs")
+MEANS: Final = Baseline(
+    "means",
+    "logistic regression",
+    "on the mean features of a graph's nodes and its counts of nodes and edges, L2, C = 1",
+    scored="end",
+)
 
 KIND: Final = Kind(
     name="graph_classification",
@@ -273,7 +279,7 @@ KIND: Final = Kind(
     store="graphmill.tasks.graph_classification.store:GraphSetStore",
     task="graphmill.tasks.graph_classification.task:GraphClassification",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
-    baselines=(MAJORITY,),
+    baselines=(MAJORITY, MEANS),
     repetitions={"fold": "folds"},
     score_baselines="graphmill.tasks.graph_classification.baselines:score",
 )
