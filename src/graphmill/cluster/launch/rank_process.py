@@ -51,7 +51,7 @@ class RankExit:
         if self.code >= 0:
             return f"exit status {self.code}"
         name = signal_name(-self.code)
-        hint = ", as the kernel does when memory runs out" if -self.code == signal.SIGKILL else ""
+        hint = ", could be by the kernel because memory ran out" if -self.code == signal.SIGKILL else ""
         return f"killed by {name}{hint}"
 
 

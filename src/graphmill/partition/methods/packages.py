@@ -79,7 +79,7 @@ def _failed(method: str, code: int, said: str) -> UserError:
     fix = "try --method ldg, which needs no partitioner, or another --seed"
     if code < 0:
         name = signal.Signals(-code).name
-        why = ", as the kernel does to what takes too much memory" if -code == signal.SIGKILL else ""
+        why = ", could be by the kernel because memory ran out" if -code == signal.SIGKILL else ""
         return UserError(f"{method} was ended by {name}{why}{told}", fix=f"{fix}, or a machine with more memory")
     return UserError(f"{method} ended with status {code}{told}", fix=fix)
 
