@@ -55,3 +55,11 @@ def test_where_nothing_answers_one_operation_waits_and_the_others_do_not(waits, 
     write_text(tmp_path / "well", "again")
     assert insist(failing(errno.ESTALE, 1)) == "done"
     assert len(waits) == waited + 1
+
+
+def test_what_is_not_there_is_no_error_of_the_disk(waits, tmp_path):
+    for code in retries._ABSENT:
+        with pytest.raises(OSError, match="no answer") as raised:
+            retried(tmp_path, failing(code, 1))
+        assert not is_io_error(raised.value)
+    assert not waits

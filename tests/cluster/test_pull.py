@@ -6,7 +6,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder
-from graphmill.cluster.pull import Pull, _is_of_runs_in
+from graphmill.cluster.pull import Pull, _is_of_runs_in, _prune
 from graphmill.cluster.remote import Source, ssh_for_rsync
 from graphmill.record.run_folder import RunFolder
 
@@ -76,3 +76,10 @@ def test_every_file_above_the_runs_of_a_pipeline_is_fetched(tmp_path):
     for name in [*paths_of(folder).values(), *(path.name for path in jobs)]:
         assert _is_of_runs_in({PurePosixPath("pipe")}, f"pipe/{name}"), name
     assert not _is_of_runs_in({PurePosixPath("pipe")}, f"pipe/{folder.jobs.stop_path.name}")
+
+
+def test_only_older_checkpoints_that_are_not_there_any_more_are_removed(tmp_path):
+    for steps in (1, 2, 3, 4):
+        (tmp_path / "run" / "checkpoints" / f"step_{steps}").mkdir(parents=True)
+    _prune(tmp_path / "run" / "checkpoints" / "step_3", tmp_path, {"run/checkpoints/step_2"})
+    assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["step_2", "step_3", "step_4"]

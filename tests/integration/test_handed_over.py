@@ -19,7 +19,7 @@ import yaml
 import graphmill as package
 from graphmill.base.errors import UserError
 from graphmill.base.python import python_m
-from graphmill.record.run_folder import RunFolder
+from graphmill.record.run_folder import RunFolder, plan_text
 from graphmill.runtime import trust
 from graphmill.train.__main__ import main as torchruns_entry
 from graphmill.train.detect import detector_of
@@ -224,6 +224,13 @@ def test_no_function_runs_it(copied, home, function, named):
         assert trust.TRUST_VARIABLE in refused.value.fix
     assert {**content_of(there), str(there / ".lock"): b""} == {**before, str(there / ".lock"): b""}
     assert not (home / "imported").exists()
+
+
+def test_no_plan_is_made_of_it(copied, home):
+    """Whoever extends a run would write a plan that is their own, and name what it names."""
+    plan = RunFolder(copied("all")).read_plan()
+    with pytest.raises(UserError, match=r"lures\.Net and lures\.loss and lures\.measure"):
+        plan_text(plan.model_copy(update={"run_id": "mine"}))
 
 
 def test_load_of_ones_own_run_asks_nothing_and_of_a_copy_by_name(copied, home, monkeypatch):

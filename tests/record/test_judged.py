@@ -35,6 +35,8 @@ def test_a_measure_that_baselines_lack_is_not_what_is_compared():
     beside = {"labels": {"macro_f1": 0.5}}
     assert lost_to(NODES, {"micro_f1": 0.1, "macro_f1": 0.6}, beside) is None
     assert lost_to(NODES, {"micro_f1": 0.9, "macro_f1": 0.4}, beside).measure.name == "macro_f1"
+    both = {"labels": {"micro_f1": 0.5, "macro_f1": 0.5}}
+    assert lost_to(NODES, {"micro_f1": 0.6, "macro_f1": 0.4}, both) is None, "the first that both have decides"
     assert lost_to(NODES, {}, beside) is None
     assert lost_to(NODES, {"micro_f1": 0.1}, {}) is None
 

@@ -67,3 +67,13 @@ def test_the_reserve_covers_the_longest_round_the_longest_save_and_one_more_proc
     for seconds in saves:
         reserve.saw_save(seconds)
     assert reserve.needed_s >= max(rounds, default=0) + max(saves, default=0) + start_s
+
+
+def test_an_end_that_may_have_moved_is_asked_for_though_the_variable_says_one(tmp_path, monkeypatch):
+    program = tmp_path / "squeue"
+    program.write_text('#!/bin/sh\necho "2:05|N/A"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    environ = {"SLURM_JOB_ID": "17", "SLURM_JOB_END_TIME": str(int(time.time()) + 9000)}
+    assert job_deadline(environ).remaining_s() > 1000
+    assert job_deadline(environ, moved=True).remaining_s() <= 125

@@ -12,6 +12,7 @@ from graphmill.base.errors import UserError
 from graphmill.record.documents import read_document
 from graphmill.runtime import trust
 from graphmill.runtime.trust import Code, code_in, hand_on, is_named, note_read, refuse_foreign, remember, vouch_for
+from graphmill.spec.dotted import import_named
 
 MODEL, LOSS = {"target": "a.Model", "options": {"width": 3}}, {"target": "b.loss"}
 PLAN = {
@@ -148,3 +149,12 @@ def test_what_one_reader_of_json_takes_and_another_does_not_is_seen_all_the_same
         return  # nobody is given a plan
     with pytest.raises(UserError, match=r"a\.Model"):
         refuse_foreign("a.Model", MODEL["options"])
+
+
+def test_it_is_asked_for_before_the_import(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "lure_of_trust.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    note_read(tmp_path / "plan.json", {"model": {"target": "lure_of_trust.Model"}})
+    with pytest.raises(UserError, match="have not run on this machine"):
+        import_named("model.target", "lure_of_trust.Model", "lure_of_trust", fix="name another")
+    assert not (tmp_path / "ran").exists()

@@ -86,6 +86,8 @@ def test_of_the_token_nothing_is_told():
     assert secret.derived("one") == Secret.of({TOKEN: token}).derived("one")
     with pytest.raises(UserError, match=TOKEN):
         Secret.of({TOKEN: "short"})
+    with pytest.raises(UserError, match="31 characters"):
+        Secret.of({TOKEN: token[:-1]})
 
 
 def free_port() -> int:

@@ -82,6 +82,14 @@ def test_a_limit_that_is_extended_after_it_was_asked_for_is_seen_when_it_counts(
     assert not answers
 
 
+def test_an_answer_that_is_no_later_does_not_move_the_end():
+    """squeue counts in minutes."""
+    end = ends_in(15)
+    time_left = TimeLeft(StopRequest(), end, lambda within_s: Deadline(end.end_time - 10, "squeue"))
+    assert not time_left.is_up()
+    assert time_left.deadline is end
+
+
 def test_a_limit_that_was_shortened_is_found_by_the_warning():
     assert TimeLeft(warned(), ends_in(1000), lambda within_s: ends_in(1)).is_up()
 

@@ -39,6 +39,10 @@ DEATHS = {
         {0: ("error", "step_1 cannot be read (EIO)", 71), 1: ("error", ECHO, 1)}, {0: 71, 1: 1},
         "Exited with exit code 71", ("io_error", "(EIO)"),
     ),
+    "a file server away": (  # its words are like those of ranks that lost each other
+        {0: ("error", "[Errno 110] Connection timed out: 'metrics.csv'", 71), 1: ("error", ECHO, 1)}, {0: 71, 1: 1},
+        "Exited with exit code 71", ("io_error", "timed out"),
+    ),
     "stopped": ({0: ("stop", "", 75), 1: ("stop", "", 75)}, {0: 75, 1: 75},
         "Exited with exit code 75", ("stopped", ""),
     ),

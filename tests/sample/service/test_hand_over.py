@@ -243,6 +243,27 @@ def test_who_does_not_know_the_secret_is_left_outside_and_holds_up_nobody():
         end.close()
 
 
+def test_of_many_strangers_the_oldest_go_and_who_comes_twice_is_sent_away():
+    board = Board()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait_for_trainers, board, 0, [0, 1], ["a", "b"], PREFETCH, "127.0.0.1", forever)
+        offered = board.said.get()
+        port = meeting.json.loads(offered)["port"]
+        strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(meeting._STRANGERS + 10)]
+        strangers[0].settimeout(meeting._GREETED_WITHIN_S / 2)  # it would go by itself after all of that
+        assert was_dismissed(strangers[0])
+        first = find_sampler(offered, SECRET, 0, "sampler 0", PREFETCH)
+        again = socket.create_connection(("127.0.0.1", port))
+        again.sendall(meeting._GREETING.pack(SECRET.encode(), 0))
+        assert was_dismissed(again)
+        second = find_sampler(offered, SECRET, 1, "sampler 0", PREFETCH)
+        samplers = waiting.result(HANG_S)
+    first.tell(Word.SCALE)
+    assert samplers[0].hear().word is Word.SCALE
+    for end in (*samplers, first, second, again, *strangers):
+        end.close()
+
+
 def test_trainers_that_do_not_come_are_not_waited_for_without_end():
     looks = iter([True, True, False])
     assert wait_for_trainers(Board(), 0, [0], ["rank 0"], PREFETCH, "127.0.0.1", lambda: next(looks)) == []

@@ -1,0 +1,20 @@
+"""What baselines scored, by what it depends on."""
+
+from graphmill.record.kept_baselines import KeptBaselines
+
+
+def test_scores_are_those_of_the_data_wherever_they_lie_and_of_no_others(make_plan, tmp_path):
+    own = make_plan().task
+
+    def of(**dataset: object):
+        return KeptBaselines.of(tmp_path, own.model_copy(update={"dataset": own.dataset.model_copy(update=dataset)}))
+
+    here = of()
+    assert of(path="/elsewhere/toy") == here
+    assert of(checksum="1" * 16) != here
+    assert of(num_train=59) != here
+    assert KeptBaselines.of(tmp_path, own.model_copy(update={"num_neighbors": (7,)})) != here
+    here.keep("majority", {"val": {"micro_f1": 0.5}})
+    here.keep("labels", {"val": {"micro_f1": 0.6}})
+    assert here.read().keys() == {"majority", "labels"}
+    assert of(checksum="1" * 16).read() == {}
