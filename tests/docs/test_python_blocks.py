@@ -154,7 +154,7 @@ def test_the_blocks_of_a_page_run_in_order(page, desk):
     for number, code in enumerate(blocks_of(page)):
         if (page, number) not in NOT_RUN:
             printed = run_block(code, names, f"{page}, Python block {number}")
-            for answer in re.findall(r"^print\(.*\)  # (\d.*)$", code, re.MULTILINE):
+            for answer in re.findall(r"^print\(.*\)  # ([\d{].*)$", code, re.MULTILINE):
                 assert answer in printed, f"{page} shows {answer!r}, and the block prints {printed!r}"
 
 
