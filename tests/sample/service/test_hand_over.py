@@ -4,9 +4,10 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import Queue
+from threading import Event
 
 import numpy as np
 import pytest
@@ -244,24 +245,31 @@ def test_who_does_not_know_the_secret_is_left_outside_and_holds_up_nobody():
 
 
 def test_of_many_strangers_the_oldest_go_and_who_comes_twice_is_sent_away():
-    board = Board()
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(wait_for_trainers, board, 0, [0, 1], ["a", "b"], PREFETCH, "127.0.0.1", forever)
+    board, over = Board(), Event()
+    names = ["rank 0", "rank 1"]
+    with ThreadPoolExecutor(1) as pool, ExitStack() as left:
+        left.callback(over.set)  # a failure is no reason to wait for a trainer that does not come
+        waiting = pool.submit(
+            wait_for_trainers, board, 0, [0, 1], names, PREFETCH, "127.0.0.1", lambda: not over.is_set()
+        )
         offered = board.said.get()
-        port = meeting.json.loads(offered)["port"]
-        strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(meeting._STRANGERS + 10)]
+        at = ("127.0.0.1", meeting.json.loads(offered)["port"])
+        strangers = [left.enter_context(socket.create_connection(at)) for _ in range(meeting._STRANGERS + 10)]
         strangers[0].settimeout(meeting._GREETED_WITHIN_S / 2)  # it would go by itself after all of that
         assert was_dismissed(strangers[0])
         first = find_sampler(offered, SECRET, 0, "sampler 0", PREFETCH)
-        again = socket.create_connection(("127.0.0.1", port))
+        left.callback(first.close)
+        again = left.enter_context(socket.create_connection(at))
+        again.settimeout(HANG_S)
         again.sendall(meeting._GREETING.pack(SECRET.encode(), 0))
         assert was_dismissed(again)
         second = find_sampler(offered, SECRET, 1, "sampler 0", PREFETCH)
-        samplers = waiting.result(HANG_S)
-    first.tell(Word.SCALE)
-    assert samplers[0].hear().word is Word.SCALE
-    for end in (*samplers, first, second, again, *strangers):
-        end.close()
+        left.callback(second.close)
+        found = waiting.result(HANG_S)
+        for sampler in found:
+            left.callback(sampler.close)
+        first.tell(Word.SCALE)
+        assert found[0].hear().word is Word.SCALE
 
 
 def test_trainers_that_do_not_come_are_not_waited_for_without_end():
