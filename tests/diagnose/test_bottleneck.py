@@ -80,8 +80,18 @@ def test_what_may_not_be_the_runs_own_is_said():
             measured(clock(), num_ranks=4, ranks_per_host=4, cores_per_host=2, others_cores=1.5, warms_up=True)
         ).caveats
     )
-    for words in ("oversubscribed", "other processes kept 1.5 cores", "only rank 0's clocks", "a single epoch"):
+    for words in ("oversubscribed", "only rank 0's clocks", "a single epoch"):
         assert words in caveats
+    spare = find_bottleneck(measured(clock(), others_cores=1.5)).caveats
+    assert any("other processes kept 1.5 cores" in caveat for caveat in spare)
+
+
+def test_cores_that_others_took_are_the_diagnosis_and_more_ranks_no_advice():
+    verdict = find_bottleneck(measured(clock(), threads=2, cores_per_host=2, ranks_cores=0.1, others_cores=1.9))
+    assert verdict.figure.startswith("other processes kept 1.9 of 2 cores")
+    assert "slurm.exclusive=true" in verdict.suggestions[0]
+    assert "more ranks" not in " ".join(verdict.suggestions)
+    assert not any("other processes" in caveat for caveat in verdict.caveats)
 
 
 seconds = st.floats(0, 100)

@@ -94,7 +94,25 @@ def find_bottleneck(measured: Measured) -> Verdict:
         bound, figure, suggestions = first.bound, first.figure, first.suggestions
     else:
         bound, (figure, suggestions) = "compute", _compute(measured, shares["compute"])
+    if lacks_cores(measured) and bound != "memory":
+        others = f"other processes kept {measured.others_cores:.1f} of {_cores(measured.cores_per_host)} of a host busy"
+        figure = f"{others}, which the ranks' threads lacked, so shares of time say little; {figure}"
+        suggestions = (
+            "free the cores of other processes, or request the host alone (slurm.exclusive=true): run again",
+        )
     return Verdict(bound, figure, suggestions, shares, tuple(findings), tuple(_caveats(measured)))
+
+
+def lacks_cores(measured: Measured) -> bool:
+    """Whether other processes took cores that threads of the ranks would have used: that comes before all advice."""
+    others, have = measured.others_cores or 0.0, measured.cores_per_host
+    wanted = measured.threads * measured.ranks_per_host
+    return (
+        measured.device == "cpu"
+        and have is not None
+        and others > OTHERS_CORES
+        and wanted + others > have + OTHERS_CORES
+    )
 
 
 def _shares(measured: Measured) -> dict[str, float]:
@@ -231,7 +249,7 @@ def _caveats(measured: Measured) -> Sequence[str]:
         caveats.append(
             f"only {measured.total_s:.1f} s of epochs were measured: shares of so short a time say little; run longer"
         )
-    if (measured.others_cores or 0.0) > OTHERS_CORES:
+    if (measured.others_cores or 0.0) > OTHERS_CORES and not lacks_cores(measured):
         caveats.append(f"other processes kept {measured.others_cores:.1f} cores of a host busy meanwhile")
     if len(measured.clocks) < measured.num_ranks:
         caveats.append("only rank 0's clocks were recorded: whether ranks differ is not known")

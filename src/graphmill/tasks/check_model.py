@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
@@ -17,6 +18,9 @@ from graphmill.runtime.snapshot import import_from_snapshot
 from graphmill.spec.plan import Plan
 from graphmill.tasks.build import task_class
 from graphmill.tasks.task import ChecksModel
+
+_CALLED: Final = ("batches", "weights", "loss_sum", "evaluate")
+"""The methods of a task (`tasks.task.Task`)."""
 
 
 def main(paths: Sequence[str]) -> int:
@@ -35,11 +39,22 @@ def _problem(path: str) -> dict[str, str] | None:
     try:
         plan = Plan.model_validate_json(Path(path).read_bytes())
         task = task_class(plan)
+        _refuse_incomplete(task, plan.task.kind)
         if isinstance(task, ChecksModel):
             task.check_model(plan, plan.task)
     except UserError as error:
         return {"message": error.message, "fix": error.fix}
     return None
+
+
+def _refuse_incomplete(task: type, kind: str) -> None:
+    """`UserError` for a class that lacks what training calls; attributes set in __init__ are seen only there."""
+    lacks = [name for name in _CALLED if not callable(getattr(task, name, None))]
+    if lacks:
+        raise UserError(
+            f"task.kind {kind}: its class {task.__name__} has no {' and no '.join(lacks)}, which training calls",
+            fix=f"define {', '.join(lacks)} as graphmill.tasks.task.Task says (docs/howto/own-task.md)",
+        )
 
 
 if __name__ == "__main__":

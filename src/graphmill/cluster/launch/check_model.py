@@ -11,6 +11,7 @@ from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_m
 from graphmill.config.problems import Problem
 from graphmill.record.run_folder import plan_text
+from graphmill.spec.kinds import TASKS
 from graphmill.spec.plan import Plan
 
 
@@ -28,13 +29,18 @@ def unfit_models(plans: Sequence[Plan], environ: Mapping[str, str] | None = None
     if not this one's. Raises `UserError` if it fails.
     """
     texts = [plan_text(plan.model_copy(update={"run_id": "a-trial", "seed": 0})) for plan in plans]
-    can_be = [bool(plan.own_code) and plan.dataset.is_prepared for plan in plans]
+    can_be = [_is_of_the_user(plan) and plan.dataset.is_prepared for plan in plans]
     wanted = list(dict.fromkeys(text for text, each in zip(texts, can_be, strict=True) if each))
     if not wanted:
         return [None] * len(plans)
-    names = ", ".join(dict.fromkeys(target for plan in plans for _, target in plan.own_code))
+    targets = (target for plan in plans for target in (plan.task.kind, *(target for _, target in plan.own_code)))
+    names = ", ".join(dict.fromkeys(target for target in targets if target not in TASKS))
     found = dict(zip(wanted, _tried(wanted, names, environ), strict=True))
     return [found.get(text) for text in texts]
+
+
+def _is_of_the_user(plan: Plan) -> bool:
+    return bool(plan.own_code) or plan.task.kind not in TASKS
 
 
 def unfit_problems(
