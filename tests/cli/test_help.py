@@ -71,3 +71,21 @@ def test_version(graphmill):
     from graphmill import __version__
 
     assert graphmill("--version").out == f"graphmill {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("resume", "train --resume"), ("sweep", "graphmill study"), ("info", "inspect"), ("serve", "predict")],
+)
+def test_what_others_call_otherwise_is_told(graphmill, word, meant):
+    done = graphmill(word, "RUN")
+    assert (done.code, meant in done.err) == (2, True), done.err
+
+
+def test_a_dataset_in_place_of_an_experiment_is_told_where_it_goes(graphmill):
+    done = graphmill("train", "facebook")
+    assert done.code == 2
+    assert "-O dataset.name=facebook" in done.err
+    assert "study-" not in done.err
+    assert "pipeline-" not in done.err
+    assert "dataset.name=facebook" in graphmill("plan", "cora-sage", "-O", "dataset=facebook").err

@@ -170,3 +170,24 @@ def test_a_resumed_run_says_whose_seconds_these_are(attempts, says, capsys):
     folder = SimpleNamespace(path="run", attempts=lambda: [None] * attempts, read_outcome=lambda: outcome)
     finish(folder, 0)
     assert capsys.readouterr().out == f"run: {says}"
+
+
+@pytest.mark.parametrize(
+    ("name", "environ", "fix"),
+    [
+        ("ümlaut".encode(), {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "export PYTHONUTF8=1"),
+        ("ümlaut".encode("latin-1"), {"PYTHONUTF8": "1"}, "another name"),
+    ],
+)
+def test_a_path_that_cannot_be_decoded_is_told(toy, source_environ, tmp_path, name, environ, fix):
+    """Not a traceback of what writes records (third look I, B)."""
+    folder = tmp_path / os.fsdecode(name)
+    folder.mkdir()
+    data = os.environ["GRAPHMILL_DATA_ROOT"]
+    process = start(
+        {**source_environ, **environ, "GRAPHMILL_DATA_ROOT": data},
+        folder, "train", str(toy), "--epochs", "1",
+    )  # fmt: skip
+    _, err = process.communicate(timeout=HANG_S)
+    assert (process.returncode, fix in err, "Traceback" in err) == (2, True, False), err
+    assert list(folder.iterdir()) == []

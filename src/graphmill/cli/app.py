@@ -7,13 +7,15 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Final
 
 import typer
 
 import graphmill
+from graphmill.base.errors import UserError
 from graphmill.cli.tree import INTERRUPTED, Commands, tell_bug
 
 _GROUPS: Final = {
@@ -67,7 +69,30 @@ COMPLETION_VARIABLE: Final = "_GRAPHMILL_COMPLETE"
 """A shell sets it to ask what could stand at the cursor: `completion`."""
 
 
+_MEANT: Final = {
+    **dict.fromkeys(("tune", "sweep", "search", "hpo"), "graphmill study: runs over lists of values"),
+    "resume": "graphmill train --resume RUN, or graphmill submit --resume RUN",
+    **dict.fromkeys(
+        ("info", "show", "describe", "status"), "graphmill inspect RUN, or graphmill watch RUN while it runs"
+    ),
+    "metrics": "graphmill inspect RUN, or graphmill merge: one table of many runs",
+    **dict.fromkeys(("test", "eval", "score"), "graphmill evaluate RUN"),
+    "infer": "graphmill predict RUN",
+    "serve": "graphmill predict RUN, or graphmill.load in Python; nothing serves a model",
+    "notebook": "graphmill.load in Python: docs/howto/use-the-model.md",
+    "cancel": "graphmill stop RUN",
+}
+"""Commands that people look for under other names."""
+
+
 class _AllCommands(Commands):
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  # typer's, old and new
+        """The command that the first word names; what others call by another name is told."""
+        _refuse_undecoded(sys.argv[1:])
+        if args[0] in _MEANT and self.get_command(ctx, args[0]) is None:
+            raise UserError(f"there is no command {args[0]!r}", fix=_MEANT[args[0]])
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
         """Names in the order of COMMANDS; typer has groups after all commands."""
         return sorted(super().list_commands(ctx), key=list(COMMANDS).index)
@@ -80,6 +105,22 @@ class _AllCommands(Commands):
             rows = [(name.ljust(width), known[name].get_short_help_str(200)) for name in names if name in known]
             with formatter.section(heading):
                 formatter.write_dl(rows)
+
+
+def _refuse_undecoded(words: Sequence[str]) -> None:
+    """Records are UTF-8: a path that Python could not decode could be in none."""
+    with suppress(FileNotFoundError):  # a folder that was removed: whoever needs it tells
+        words = (*words, str(Path.cwd()))
+    for text in words:
+        if not any("\ud800" <= character <= "\udfff" for character in text):
+            continue
+        told = ascii(os.fsencode(text))[2:-1]
+        if sys.getfilesystemencoding() != "utf-8":
+            raise UserError(
+                f"{told} cannot be read in the locale of this shell, with Python's UTF-8 mode off",
+                fix="export PYTHONUTF8=1, or LC_ALL=C.UTF-8",
+            )
+        raise UserError(f"{told} is not UTF-8, as records of runs are", fix="give the file or folder another name")
 
 
 def commands(words: Sequence[str] = ()) -> typer.Typer:

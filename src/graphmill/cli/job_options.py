@@ -51,7 +51,8 @@ _OPTIONS: Final = {
         ("--array",),
         "slurm.array",
         "LIST",
-        "Indices of an array of jobs, such as 0-15%4; each adds its own to train.seed.",
+        "For `script`, since `submit` and studies begin one run a job: indices of an array, such as 0-15%4; each adds"
+        " its own to train.seed.",
     ),
     "nice": _Option(("--nice",), "slurm.nice", "N", "Lowers (or raises) the priority.", int),
     "comment": _Option(("--comment",), "slurm.comment", "TEXT", "Kept by Slurm with the job."),

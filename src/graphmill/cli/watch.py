@@ -224,8 +224,6 @@ def _cells(view: "RunView") -> list[str]:
 def plain_line(view: "RunView") -> str:
     """One run in one line."""
     words = [view.run, *([f"job {view.job_id}"] if view.job_id else []), view.state]
-    if view.detail:
-        words.append(f"({'will never start: ' if view.is_hopeless else ''}{view.detail})")
     if view.elapsed_s is not None:
         words.append(clock(view.elapsed_s, view.limit_s))
     if view.hosts:
@@ -238,6 +236,8 @@ def plain_line(view: "RunView") -> str:
         words += [f"{progress.seeds_per_s:,.0f} {progress.seeds_are}/s"] if progress.seeds_per_s is not None else []
         words += [f"{progress.peak_rss_mib:,.0f} MiB"] if progress.peak_rss_mib is not None else []
     words.append(f"[{view.source}]")
+    if view.detail:  # last: it may be long
+        words.append(f"({'will never start: ' if view.is_hopeless else ''}{view.detail})")
     return in_one_line("  ".join(words))
 
 

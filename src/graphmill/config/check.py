@@ -247,6 +247,8 @@ def _wrong_value(detail: ErrorDetails, key: str, field: FieldInfo) -> tuple[str,
             words = [each for member in section_members(field) for each in tags_of(member, str(field.discriminator))]
             near = nearest(str(detail["input"]), words)
             example = f"{key}.{field.discriminator}={near}" if near else example
+        elif isinstance(detail["input"], str) and "name" in section_members(field)[0].model_fields:
+            example = f"{key}.name={shown[1:-1]}"
         return f"{key} is {shown}, but it is a section of keys", f"set its keys, for example {example}"
     if isinstance(detail["loc"][-1], int):
         return (

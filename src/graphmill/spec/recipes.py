@@ -52,12 +52,18 @@ def find_recipe(source: str, *, holds: str, folder: Path | None = None) -> Path:
         return root / f"{source}.yaml"
     if _looks_like_a_path(source) or _is_file(Path(source)):
         return Path(source)
-    names = [path.stem for path in root.glob("*.yaml")]
+    names = [path.stem for path in root.glob("*.yaml") if _holds(path.stem) == holds]
     known = did_you_mean(source, names) if names else f"there are no recipes in {root}"
     raise UserError(
         f"{source!r} is neither a YAML file nor a recipe; {known}",
-        fix=f"name a YAML file that holds {holds}, or a recipe; `graphmill recipes` lists them",
+        fix=f"name a YAML file that holds {holds}, or a recipe; `graphmill recipes` lists them"
+        + (f"; a dataset goes beside it: -O dataset.name={source}" if holds == "an experiment" else ""),
     )
+
+
+def _holds(name: str) -> str:
+    """What a recipe is, by its name."""
+    return {"study": "a study", "pipeline": "a pipeline"}.get(name.partition("-")[0], "an experiment")
 
 
 def is_recipe(source: str, *, folder: Path | None = None) -> bool:
