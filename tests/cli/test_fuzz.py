@@ -26,7 +26,7 @@ EXPERIMENTS = [
     "model: {num_layers: 0}", "model: {hidden_channels: 1e2}", "model: {options: {a: 1}}", "dataset: cora",
     "dataset: {name: 3}", "dataset: {name: [a]}", "dataset: {undirected: maybe}", "dataset: {features: pca}",
     "task: regression", "name: ''", "name: ../x", "name: a b", "name: é", "nmae: a", "zzz: 1",
-    "vary: {train.seed: [1]}", "train: {epochs: 1, max_steps: 0}", "train: {}", "name: a",
+    "vary: {train.seed: [1]}", "train: {epochs: 1, max_steps: 0}",
     "dataset: {name: no-such-dataset}\ntrain: {epochs: 1}", "dataset: {name: ../../etc}\ntrain: {epochs: 1}",
     "dataset: {name: /}\ntrain: {epochs: 1}", "dataset: {name: ''}\ntrain: {epochs: 1}",
     "dataset: {name: synthetic/sbm}\ntrain: {epochs: 1, num_neighbors: [3]}",
