@@ -83,7 +83,7 @@ def _on_the_largest(plan: Plan, device: torch.device) -> int:
 def _train(plan: Plan) -> bool:
     """A run as any other, with its evaluations and checkpoints, in a folder that is thrown away. True: it ran out."""
     with tempfile.TemporaryDirectory(prefix="graphmill-batch-") as root:
-        folder = RunFolder.create(plan.model_copy(update={"run_id": "trial"}), Path(root))
+        folder = RunFolder.create(plan.model_copy(update={"run_id": "trial", "baselines": False}), Path(root))
         if work(folder, ALONE, resume=False) == exits.DONE:
             return False
         outcome = folder.read_outcome()

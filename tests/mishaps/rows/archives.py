@@ -88,7 +88,7 @@ ROWS = [
     npz("pickled labels", graph(y=np.array([0, 1, "a", None, 0, 1], dtype=object)), "y", "objects"),
     npz("pickled features", graph(x=np.array([{"a": 1}] * N, dtype=object)), "x", "objects"),
     npz("no edge_index", graph(edge_index=None), "edge_index"),
-    npz("no y", graph(y=None), "lacks", "y"),
+    npz("no y", graph(y=None), "key y", "is in the train split and has no label"),
     npz("no features", graph(x=None), "x_indptr"),
     npz("no split", graph(train_mask=None, val_mask=None, test_mask=None), "--random-split"),
     npz("no validation mask", graph(val_mask=None), "no node is in the val split", status=0, leaves=MADE),

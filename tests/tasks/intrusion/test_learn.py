@@ -101,6 +101,7 @@ def test_a_windows_score_does_not_depend_on_its_batch(root, score):
     torch.testing.assert_close(one.model.scores(batch), expected)
 
 
+@pytest.mark.slow  # over a minute
 def test_an_id_that_was_never_seen_is_given_back_worse(root):
     """After some training on benign windows alone."""
     one = task_of(root, VGAE, epochs=20)

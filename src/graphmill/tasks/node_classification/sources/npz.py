@@ -49,11 +49,6 @@ def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> L
     arrays = read_npz(path, required=("edge_index",), optional=("y", *_OPTIONAL, *npz_types.KEYS))
     features = _features(arrays, path)
     labels, split, note = _labels_and_split(arrays, features.num_nodes, path, split_seed)
-    if features.num_nodes != len(labels):
-        raise UserError(
-            f"{path}: key y has {len(labels)} labels, and the features have {features.num_nodes} rows",
-            fix="give one of each per node; a label of -1: unlabelled",
-        )
     types, read = npz_types.types_in(arrays, len(labels), place=str(path))
     of_labels = set() if "y" in arrays else {"class_names", "unlabelled"}
     tell_unused(path.name, set(npz_keys(path)) - {"edge_index", "y", *_OPTIONAL, *read} | of_labels & set(arrays))
@@ -134,6 +129,11 @@ def _labels_and_split(
     labels, split, note = no_labels(num_nodes)
     if "y" in arrays:
         labels = _labels(arrays, path)
+    if num_nodes != len(labels):  # before a mask is compared with either
+        raise UserError(
+            f"{path}: key y has {len(labels)} labels, and the features have {num_nodes} rows",
+            fix="give one of each per node; a label of -1: unlabelled",
+        )
     if split_seed is not None:
         return labels, *random_split(labels, split_seed)
     if "y" in arrays or "split" in arrays or set(_MASKS) & set(arrays):
