@@ -47,16 +47,18 @@ def attention(result: dict[str, Any]) -> str:
 
 
 def collate(result: dict[str, Any]) -> str:
-    graphs = result["graphs"]
     lines = [
-        f"**Collation** of {graphs:,} synthetic graphs, {result['mib']:.1f} MiB; the floor: a copy of as many bytes\n",
-        "| | ms | graphs/s | time ÷ graphmill (quartiles) |",
-        "|" + "---|" * 4,
+        "**Collation** of synthetic graphs; the floor: a copy of as many bytes; fresh: graphmill in memory that is not"
+        " used again\n",
+        "| graphs of a batch | | ms | graphs/s | time ÷ graphmill (quartiles) |",
+        "|" + "---|" * 5,
     ]
-    for name, seconds in result["seconds"].items():
-        median = seconds["median"]
-        cells = (f"{1e3 * median:.2f}", f"{graphs / median:,.0f}", ratio(result["ratio_to_graphmill"][name]))
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    for case in result["batches"]:
+        graphs = case["graphs"]
+        for name, seconds in case["seconds"].items():
+            median = seconds["median"]
+            cells = (f"{1e3 * median:.3g}", f"{graphs / median:,.0f}", ratio(case["ratio_to_graphmill"][name]))
+            lines.append(f"| {graphs:,} ({case['mib']:.3g} MiB) | {name} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", source(result, "python benchmarks/collate.py")])
 
 
@@ -210,28 +212,38 @@ def defaults(result: dict[str, Any]) -> str:
 
 
 def attention_headline(result: dict[str, Any]) -> tuple[str, str]:
-    """Of the most edges at which every form of both layers was measured."""
-    by_size: dict[int, dict[str, dict[str, Any]]] = {}
-    for value in entries_of(result).values():
-        if all("seconds" in each for each in value["contenders"].values()):
-            by_size.setdefault(int(value["num_edges"]), {})[value["kind"]] = value["contenders"]
-    num_edges = max(size for size, kinds in by_size.items() if len(kinds) == len(LAYERS))
+    """From the least to the most, over all numbers of edges at which a peer was measured."""
+    cases = list(entries_of(result).values())
+    sizes = [case["num_edges"] for case in cases]
     parts = []
-    for kind, contenders in by_size[num_edges].items():
-        ours, peers = contenders["graphmill"], {name: each for name, each in contenders.items() if name != "graphmill"}
-        times = " and ".join(
-            f"{each['ratio_to_graphmill']['median']:.3g} times as fast as {name}" for name, each in peers.items()
-        )
-        memory = peers["PyG"]["extra_mib"] / ours["extra_mib"]
-        parts.append(f"{LAYERS[kind]} {times}, 1/{memory:.0f} of PyG's extra memory")
-    return f"attention with edge features, {num_edges:,} edges", "; ".join(parts)
+    for kind, layer in LAYERS.items():
+        found = [case["contenders"] for case in cases if case["kind"] == kind]
+        peers = dict.fromkeys(name for contenders in found for name in contenders if name != "graphmill")
+        times = " and ".join(f"{span(ratios_of(found, peer))} times as fast as {peer}" for peer in peers)
+        memory = [
+            each["PyG"]["extra_mib"] / each["graphmill"]["extra_mib"] for each in found if "extra_mib" in each["PyG"]
+        ]
+        parts.append(f"{layer} {times}, 1/{min(memory):.0f} of PyG's extra memory")
+    return f"attention with edge features, {min(sizes):,} to {max(sizes):,} edges", "; ".join(parts)
+
+
+def ratios_of(cases: Sequence[dict[str, Any]], peer: str) -> list[float]:
+    found = [case[peer] for case in cases if "ratio_to_graphmill" in case.get(peer, {})]
+    return [each["ratio_to_graphmill"]["median"] for each in found]
+
+
+def span(values: Sequence[float]) -> str:
+    return f"{min(values):.3g} to {max(values):.3g}"
 
 
 def collate_headline(result: dict[str, Any]) -> tuple[str, str]:
-    peer, floor = (result["ratio_to_graphmill"][name]["median"] for name in ("PyG", "floor"))
+    cases = result["batches"]
+    peers, floors = ([case["ratio_to_graphmill"][name]["median"] for case in cases] for name in ("PyG", "floor"))
+    sizes = " / ".join(f"{case['graphs']:,}" for case in cases)
     return (
-        f"a batch of {result['graphs']:,} graphs",
-        f"{peer:.3g} times as fast as PyG's; {1 / floor:.3g} times a plain copy",
+        f"a batch of {sizes} graphs",
+        f"{' / '.join(f'{each:.3g}' for each in peers)} times as fast as PyG's;"
+        f" {' / '.join(f'{1 / each:.3g}' for each in floors)} times a plain copy",
     )
 
 

@@ -107,7 +107,7 @@ def test_intrusion(bench, tmp_path):
 
 
 def test_collate(bench):
-    found = bench("collate", "--graphs", "60", "--batch", "20", "--rounds", "2")["all"]["result"]
+    found = bench("collate", "--graphs", "60", "--batches", "20", "--rounds", "2")["all"]["result"]["batches"][0]
     assert found["ratio_to_graphmill"]["graphmill"]["median"] == 1
     assert found["ratio_to_graphmill"]["PyG"]["median"] > 0
 
