@@ -214,7 +214,9 @@ def defaults(result: dict[str, Any]) -> str:
 def attention_headline(result: dict[str, Any]) -> tuple[str, str]:
     """From the least to the most, over all numbers of edges at which a peer was measured."""
     cases = list(entries_of(result).values())
-    sizes = [case["num_edges"] for case in cases]
+    sizes = sorted(
+        {case["num_edges"] for case in cases if all("seconds" in each for each in case["contenders"].values())}
+    )
     parts = []
     for kind, layer in LAYERS.items():
         found = [case["contenders"] for case in cases if case["kind"] == kind]
@@ -224,7 +226,8 @@ def attention_headline(result: dict[str, Any]) -> tuple[str, str]:
             each["PyG"]["extra_mib"] / each["graphmill"]["extra_mib"] for each in found if "extra_mib" in each["PyG"]
         ]
         parts.append(f"{layer} {times}, 1/{min(memory):.0f} of PyG's extra memory")
-    return f"attention with edge features, {min(sizes):,} to {max(sizes):,} edges", "; ".join(parts)
+    edges = " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
+    return f"attention with edge features, {edges} edges", "; ".join(parts)
 
 
 def ratios_of(cases: Sequence[dict[str, Any]], peer: str) -> list[float]:
@@ -233,7 +236,7 @@ def ratios_of(cases: Sequence[dict[str, Any]], peer: str) -> list[float]:
 
 
 def span(values: Sequence[float]) -> str:
-    return f"{min(values):.3g} to {max(values):.3g}"
+    return " to ".join(dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values))))
 
 
 def collate_headline(result: dict[str, Any]) -> tuple[str, str]:
