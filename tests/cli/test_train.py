@@ -116,9 +116,11 @@ def test_train_verify_merge(graphmill, toy, source_environ, tmp_path):
 
 
 @pytest.mark.distributed
-def test_a_stop_saves_and_resume_ends_it(graphmill, toy, source_environ, tmp_path):
+@pytest.mark.parametrize("every", [1, 0], ids=["evaluated", "stopped before an evaluation"])
+def test_a_stop_saves_and_resume_ends_it(graphmill, toy, source_environ, tmp_path, every):
     environ = {**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}
-    process = start(environ, tmp_path, "train", "toy.yaml", "--ranks", "2", "--run-id", "mine", "--epochs", "4000")
+    more = ("--epochs", "4000", "-O", f"train.evaluate_every_epochs={every}")
+    process = start(environ, tmp_path, "train", "toy.yaml", "--ranks", "2", "--run-id", "mine", *more)
     events = tmp_path / "logs" / "mine" / "events" / "rank_0.jsonl"
     wait_until(lambda: events.exists() and '"epoch"' in events.read_text(), "the first epoch")
     process.send_signal(signal.SIGINT)

@@ -206,6 +206,9 @@ def _scores(evidence: Evidence) -> Iterator[str]:
 
 def _best(plan: Plan, best: Mapping[str, object], log: EventLog) -> Iterator[str]:
     """The first measure chose the best epoch; the others are the best so far, perhaps of another epoch."""
+    if not best and not any(can_be_best(epoch) for epoch in log.val):
+        yield NotYet(f"rank {log.rank} has no evaluation of the validation split")
+        return
     chosen = log.val.get(best["epoch"]) if isinstance(best.get("epoch"), int) else None  # type: ignore[call-overload]
     if chosen is None:
         yield f"rank {log.rank} has no evaluation in epoch {best.get('epoch')}, which is to be the best"
