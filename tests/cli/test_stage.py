@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.cluster.staging.stage import Dataset, StagingError, refuse_too_large
+from graphmill.cluster.staging.dataset import Dataset
+from graphmill.cluster.staging.stage import StagingError, refuse_too_large
 from graphmill.tasks.node_classification.prepare import prepare
 
 

@@ -68,7 +68,8 @@ def stage(
       graphmill stage debian-packages --via "$SCRATCH/staged" --to "$TMPDIR/graphmill" --verify
       graphmill stage parts/ogbn-papers100M/8-kaminpar --part 0 --part 1 --topology --to /local/graphmill
     """
-    from graphmill.cluster.staging.stage import StagingError, in_words, read_dataset, refuse_too_large, staged_root
+    from graphmill.cluster.staging.dataset import read_dataset
+    from graphmill.cluster.staging.stage import StagingError, in_words, refuse_too_large, staged_root
     from graphmill.cluster.staging.stage import stage as make_copy
 
     share = _share(part or [], datasets, topology=topology)

@@ -14,7 +14,8 @@ from labelled_stores import made_store
 from parts_folder import write_parts
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.staging.stage import read_dataset, stage, stage_for_run
+from graphmill.cluster.staging.dataset import read_dataset
+from graphmill.cluster.staging.stage import stage, stage_for_run
 from graphmill.partition.parts import PartedGraph
 from graphmill.partition.placement import Placement
 from graphmill.partition.shares import share_of_host, share_of_plan

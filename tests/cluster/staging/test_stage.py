@@ -19,8 +19,9 @@ from waiting import HANG_S
 from graphmill.base.errors import UserError
 from graphmill.cluster.staging import copying
 from graphmill.cluster.staging import stage as staging
+from graphmill.cluster.staging.dataset import read_dataset
 from graphmill.cluster.staging.lock import only_copier
-from graphmill.cluster.staging.stage import StagingError, main, read_dataset, stage, stage_for_run
+from graphmill.cluster.staging.stage import StagingError, main, stage, stage_for_run
 from graphmill.graph.header import ArrayRecord, Header, seal, write_metadata
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import MARK_FILE, FileState, read_mark, read_staged, staged_store_path, write_mark
