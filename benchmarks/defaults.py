@@ -59,6 +59,7 @@ def measured(name: str, options: argparse.Namespace) -> tuple[dict[str, Any], di
     return ledger.origin, {
         "test": [float(outcome.test["micro_f1"]) for outcome in outcomes],
         "baselines": baselines,
+        "not_below": [outcome.test["micro_f1"] >= max(baselines.values()) - ROOM for outcome in outcomes],
         "best": max(baselines, key=baselines.__getitem__),
         "said": told,
         "seeds": options.seeds,
@@ -141,10 +142,9 @@ def spread(values: list[float]) -> str:
 
 
 def verdict(found: dict[str, Any]) -> str:
-    best = found["baselines"][found["best"]]
-    beats = [value >= best - ROOM for value in found["test"]]
-    right = sum(one or said for one, said in zip(beats, found["said"], strict=True))
-    return f"{right} of {len(beats)} ({sum(beats)} not below it, {sum(found['said'])} said that they lose)"
+    not_below, said = found["not_below"], found["said"]
+    right = sum(one or other for one, other in zip(not_below, said, strict=True))
+    return f"{right} of {len(said)} ({sum(not_below)} not below it, {sum(said)} said that they lose)"
 
 
 if __name__ == "__main__":
