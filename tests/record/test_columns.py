@@ -164,11 +164,13 @@ def runs_of_both_tasks(root: Path) -> None:
         write_metrics(root / kind.name / "metrics.csv", [row], kind.columns)
 
 
-def test_each_task_has_a_table_of_its_own_and_an_earlier_one_of_all_is_gone(tmp_path):
+def test_each_task_has_a_table_of_its_own_and_an_earlier_one_of_all_is_gone(tmp_path, caplog):
     runs_of_both_tasks(tmp_path)
     output = tmp_path / "results" / "metrics.csv"
     merge(tmp_path / "traffic", output=output)
-    merged = merge(tmp_path, output=output)
+    with caplog.at_level("INFO"):
+        merged = merge(tmp_path, output=output)
+    assert f"removed {output}: of an earlier merge" in caplog.text
     assert [one.task for one in merged] == sorted(TASKS)
     assert sorted(path.name for path in output.parent.glob("*.csv")) == [
         f"metrics_{task}.csv" for task in sorted(TASKS)

@@ -7,6 +7,7 @@ what metrics.csv itself says, are columns of their own (`configurations`).
 """
 
 import io
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from graphmill.spec.columns import Column, Layout
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.measures import with_measures
+
+_log = logging.getLogger(__name__)
 
 KEY_COLUMNS = ("run_id", "sync_scheme", "sync_every", "world_size", "seed", "epoch")
 
@@ -89,8 +92,9 @@ def merge(
     if len(by_task) == 1 or layout is not None:  # a view is of one task, and refused for another's runs
         return [_merged(tables, output, None, key_columns, layout)]
     merged = [_merged(part, of_task(output, task), task, key_columns, None) for task, part in by_task.items()]
-    for former in (output, output.with_suffix(".parquet")):
-        former.unlink(missing_ok=True)  # of an earlier merge, of one task; it would be read in place of these
+    for former in filter(Path.exists, (output, output.with_suffix(".parquet"))):
+        former.unlink()  # it would be read in place of these
+        _log.info(f"removed {former}: of an earlier merge, in place of which each task has a table now")
     return merged
 
 
