@@ -1,5 +1,7 @@
 """Experiment files and overrides: every problem at once, each with file, line, key and the nearest known name."""
 
+import shlex
+import typing
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSgdSpec
 from graphmill.spec.load import inline_experiment, load_experiment
-from graphmill.spec.node_models import GraphSageSpec
+from graphmill.spec.node_models import GraphSageSpec, NodeModelSpec
 
 
 @pytest.fixture
@@ -141,7 +143,8 @@ def test_a_section_is_replaced_as_a_whole(file):
         (
             "model:\n  kind: gcn\n",
             '{f}:2: model.kind is "gcn", but it is one of graphsage, gat, gatv2, rgcn, custom',
-            None,
+            "write model: {kind: custom, target: torch_geometric.nn.models.GCN, "
+            "options: {hidden_channels: 64, num_layers: 2, dropout: 0.5}}",
         ),
         (
             "model:\n  target: a.B\n",
@@ -272,3 +275,24 @@ def test_unknown_recipe_suggests(tmp_path, monkeypatch):
 def test_staging_was_called_stage():
     with pytest.raises(UserError, match="staging"):
         load_experiment(None, ["stage.to=scratch"])
+
+
+def words_of_others() -> list[str]:
+    members = typing.get_args(typing.get_args(NodeModelSpec)[0])
+    return sorted(word for member in members for word in getattr(member, "called_elsewhere", {}))
+
+
+@pytest.mark.parametrize("word", words_of_others())
+def test_a_model_as_others_call_it_is_named_whole_and_that_is_read(file, word):
+    told = refusal(file("train: {epochs: 1}\n"), f"model.kind={word}").fix
+    flag, override = shlex.split(told.removeprefix("give ").partition(", or ")[0])
+    assert flag == "-O"
+    assert load_experiment(file("train: {epochs: 1}\n"), [override]).model.kind != word
+
+    written = refusal(file(f"model:\n  kind: {word.upper()}\n  num_layers: 3\n")).fix.partition(", or ")[0]
+    section = written.removeprefix("write ")
+    model = load_experiment(file(f"train: {{epochs: 1}}\n{section}\n")).model
+    assert "num_layers" not in section or 3 in (
+        getattr(model, "num_layers", 0),
+        *getattr(model, "options", {}).values(),
+    )

@@ -11,8 +11,9 @@ from torch import nn
 from graphmill.base.errors import UserError
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.kinds import find_kind
+from graphmill.spec.node_models import NodeCustomModelSpec
 from graphmill.tasks.custom_code import find_function
-from graphmill.tasks.custom_model import construct
+from graphmill.tasks.custom_model import construct, try_out
 
 ENTRY = {"entrypoint": "/bin/sh", "args": ["-c", "id"], "env": {}, "local_rank_id": 0}
 NEVER = [
@@ -130,3 +131,11 @@ def test_code_in_a_run_folder_is_not_imported(new_run, monkeypatch, tmp_path, ta
     with pytest.raises(UserError, match="inside the run folder"):
         take()
     assert not marker.exists()
+
+
+@pytest.mark.parametrize("word", sorted(NodeCustomModelSpec.called_elsewhere))
+def test_the_model_of_pyg_that_a_message_names_computes_logits(word):
+    spec = NodeCustomModelSpec.model_validate(NodeCustomModelSpec.called_elsewhere[word])
+    model = construct(spec, {"in_channels": 2, "out_channels": 3})
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    try_out(spec.target, model, {"x": torch.ones(3, 2), "edge_index": edges}, [(3, 3)])

@@ -168,7 +168,7 @@ def _sentence(family: _Family, detail: ErrorDetails, place: _Place, draft: Draft
     if kind == "missing":
         return f"{key} is missing; it takes {takes(field)}", f"add {key}: {field.description or '…'}"
     if kind == "union_tag_invalid":
-        return _unknown_tag(detail, key, field, family)
+        return _unknown_tag(detail, key, field, family, draft)
     return _wrong_value(detail, key, field)
 
 
@@ -218,17 +218,43 @@ def _sections_and_keys(model: Model) -> set[str]:
     return {".".join(parts[:length]) for parts in words for length in range(1, len(parts) + 1)}
 
 
-def _unknown_tag(detail: ErrorDetails, key: str, field: FieldInfo, family: _Family) -> tuple[str, str]:
+def _unknown_tag(detail: ErrorDetails, key: str, field: FieldInfo, family: _Family, draft: Draft) -> tuple[str, str]:
     tag = str(field.discriminator)
     known = [each for member in section_members(field) for each in tags_of(member, tag)]
     given = detail["input"].get(tag) if isinstance(detail["input"], Mapping) else None
     section = key.rpartition(".")[0]
+    elsewhere = _called_elsewhere(str(given), section, field, draft)
     owners = [choice for choice, model in family.others().items() if given in _tags(model, section)]
     if owners:
         choices = " or ".join(owners)
         what = f"{key}={given} belongs to {choices}, but {family.chosen}"
-        return what, f"set {key} to one of {', '.join(known)}, or {choices}"
-    return not_one_of(key, given, known)
+        of_these = elsewhere or f"set {key} to one of {', '.join(known)}"
+        return what, f"{of_these}, or {choices}"
+    what, fix = not_one_of(key, given, known)
+    return what, elsewhere or fix
+
+
+def _called_elsewhere(given: str, section: str, field: FieldInfo, draft: Draft) -> str:
+    """The whole section to type where other programs call `given` what one of the members can be; "" elsewhere."""
+    word = given.lower().replace("-", "").replace("_", "")
+    named = [each for member in section_members(field) for each in [getattr(member, "called_elsewhere", {}).get(word)]]
+    ours = next((each for each in named if each is not None), None)
+    if ours is None:
+        return ""
+    path, tag = tuple(section.split(".")), str(field.discriminator)
+    beside = {name: value for name, value in draft.at(path).items() if name != tag}
+    whole = flow_text(_laid_over(ours, beside))
+    if not draft.is_overridden((*path, tag)):
+        return f"write {section}: {whole}"
+    return f"give {draft.flag} {shlex.quote(f'{section}={whole}')}"
+
+
+def _laid_over(section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """`section` with the values that were given for its keys, at whatever depth it has them."""
+    return {
+        key: _laid_over(value, given) if isinstance(value, Mapping) else given.get(key, value)
+        for key, value in section.items()
+    }
 
 
 def _tags(model: Model, section: str) -> list[str]:
