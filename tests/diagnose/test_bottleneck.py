@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.diagnose.bottleneck import Clock, Measured, find_bottleneck
 from graphmill.diagnose.bottleneck_facts import measured_of
-from graphmill.diagnose.thresholds import THRESHOLDS, thresholds_text
+from graphmill.diagnose.thresholds import THRESHOLDS, headline, thresholds_text
 from graphmill.record.events import Epoch, EventWriter
 from graphmill.record.metrics import write_metrics
 from graphmill.spec.kinds.node_classification import KIND as NODES
@@ -88,10 +88,19 @@ def test_what_may_not_be_the_runs_own_is_said():
 
 def test_cores_that_others_took_are_the_diagnosis_and_more_ranks_no_advice():
     verdict = find_bottleneck(measured(clock(), threads=2, cores_per_host=2, ranks_cores=0.1, others_cores=1.9))
+    assert verdict.bound == "others"
+    assert "compute" not in headline(verdict.bound)
     assert verdict.figure.startswith("other processes kept 1.9 of 2 cores")
     assert "slurm.exclusive=true" in verdict.suggestions[0]
     assert "more ranks" not in " ".join(verdict.suggestions)
     assert not any("other processes" in caveat for caveat in verdict.caveats)
+
+
+def test_shares_of_a_time_that_others_took_part_of_are_no_findings():
+    crowded = {"threads": 2, "cores_per_host": 2, "others_cores": 1.9}
+    assert [each.bound for each in find_bottleneck(measured(clock(0, wait=40), **crowded)).findings] == ["others"]
+    full = find_bottleneck(measured(clock(), memory_used_mib=99.0, memory_total_mib=100.0, **crowded))
+    assert [each.bound for each in full.findings] == ["memory", "others"]
 
 
 seconds = st.floats(0, 100)

@@ -79,8 +79,13 @@ def test_idle_cores_are_not_those_that_others_use():
     assert advice(profile_of(rank_of(busy=1.0, host_busy=1.0))).what == "compute"
     assert "train.batch_size=128" in advice(profile_of(rank_of(busy=1.0, host_busy=1.0))).change
     crowded = profile_of(rank_of(busy=1.0, host_busy=2.0))
-    assert advice(crowded).change == ""
-    assert any("other processes kept 1.0 cores busy" in note for note in notes_of(crowded))
+    found = advice(crowded)
+    assert found.what == "cores"
+    assert found.figure.startswith("other processes kept 1.0 of 2 cores")
+    assert "slurm.exclusive=true" in found.change
+    assert not any("other processes" in note for note in notes_of(crowded)), "said once"
+    spare = profile_of(rank_of(busy=1.0, host_busy=2.0), num_cores=4)
+    assert any("other processes kept 1.0 cores busy" in note for note in notes_of(spare))
 
 
 def test_rows_add_up_and_what_is_behind_comes_last():

@@ -11,7 +11,8 @@ from graphmill.report.profile_section import profile_section
 def test_what_it_shows(new_run):
     folder, _ = new_run(1)
     products = [operator("aten::mm", 0.5)]
-    write_profile(folder.profile_dir, profile_of(rank_of(operators=products, host_busy=3.0, wait=0.1)))
+    rank = rank_of(operators=products, wait=0.1).model_copy(update={"notes": ("shapes were cut",)})
+    write_profile(folder.profile_dir, profile_of(rank))
     blocks = profile_section(folder).blocks
     (shares,) = [block for block in blocks if isinstance(block, Shares)]
     assert [name for name, _ in shares.parts] == ["wait", "forward", "backward"]
@@ -22,7 +23,7 @@ def test_what_it_shows(new_run):
     said = [block.text for block in blocks if isinstance(block, Remark)]
     assert said[0].startswith("aten::mm took 50 %")
     assert said[1].startswith("Try: train.precision=bf16")
-    assert said[-1].startswith("Note: other processes kept 1.0 cores busy")
+    assert said[-1].startswith("Note: rank 0: shapes were cut")
 
 
 def test_a_run_without_a_profile_has_no_such_section_and_a_damaged_one_is_said(new_run):

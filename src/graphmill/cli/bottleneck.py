@@ -74,7 +74,9 @@ _NOTHING: Final = 0.005  # a share that would be printed as 0 %
 
 
 def _print_one(path: str, verdict: "Verdict") -> None:
-    print_line(f"{path}: {verdict.bound}-bound")
+    from graphmill.diagnose.thresholds import headline
+
+    print_line(f"{path}: {headline(verdict.bound)}")
     print_line(f"  {verdict.figure}")
     for number, suggestion in enumerate(verdict.suggestions):
         print_line(f"  {'try' if number == 0 else 'then'}: {suggestion}")

@@ -163,7 +163,8 @@ def _gpus(facts: JobUsage, *, starved: bool) -> Advice | None:
 
 def _slow_part(finding: Finding) -> Advice:
     suggestion = "; ".join(finding.suggestions)
-    return Advice(finding.bound, finding.figure, suggestion, used=100 * finding.share, unit="% of the time")
+    unit = "% of the cores of a host" if finding.bound == "others" else "% of the time"
+    return Advice(finding.bound, finding.figure, suggestion, used=100 * finding.share, unit=unit)
 
 
 def _staging(facts: JobUsage) -> Advice | None:

@@ -1,7 +1,8 @@
 """What holds a run back, from the clocks of its ranks and what the monitors saw. Pure; `thresholds.py` has the limits.
 
 All shares are of the time of the epochs after the first, training and evaluation together. A finding is what lies over
-its threshold; the verdict is the largest of them, memory before all others, and computing if there is none.
+its threshold; the verdict is the largest of them, memory before all others, and computing if there is none. Where other
+processes took the cores, that is the verdict, and shares of time are findings no longer: they are not the run's own.
 """
 
 import math
@@ -88,18 +89,14 @@ def find_bottleneck(measured: Measured) -> Verdict:
         if share is not None and share > threshold:
             figure, suggestions = describe[bound](measured, share)
             findings.append(Finding(bound, share, threshold, share > SEVERE * threshold, figure, suggestions))
+    if lacks_cores(measured):
+        findings = [*(finding for finding in findings if finding.bound == "memory"), _others(measured, shares)]
     findings.sort(key=lambda finding: (finding.bound != "memory", -finding.share))
     if findings:
         first = findings[0]
         bound, figure, suggestions = first.bound, first.figure, first.suggestions
     else:
         bound, (figure, suggestions) = "compute", _compute(measured, shares["compute"])
-    if lacks_cores(measured) and bound != "memory":
-        others = f"other processes kept {measured.others_cores:.1f} of {_cores(measured.cores_per_host)} of a host busy"
-        figure = f"{others}, which the ranks' threads lacked, so shares of time say little; {figure}"
-        suggestions = (
-            "free the cores of other processes, or request the host alone (slurm.exclusive=true): run again",
-        )
     return Verdict(bound, figure, suggestions, shares, tuple(findings), tuple(_caveats(measured)))
 
 
@@ -222,6 +219,17 @@ def _memory(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
         f"the ranks of a host took {gib(used)} of {gib(total)} GiB at their peak ({100 * share:.0f} %)",
         (f"smaller batches{smaller}", "fewer ranks on a host", "more memory (slurm.mem)"),
     )
+
+
+def _others(measured: Measured, shares: dict[str, float]) -> Finding:
+    others, have = measured.others_cores or 0.0, measured.cores_per_host or 1
+    computing = _compute(measured, shares["compute"])[0]
+    figure = (
+        f"other processes kept {others:.1f} of {_cores(have)} of a host busy, which the ranks' threads lacked, so"
+        f" shares of time say little; {computing}"
+    )
+    free = "free the cores of other processes, or request the host alone (slurm.exclusive=true): run again"
+    return Finding("others", others / have, OTHERS_CORES / have, is_severe=True, figure=figure, suggestions=(free,))
 
 
 def is_crowded(measured: Measured) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from graphmill.diagnose.bottleneck import Clock, Measured, find_bottleneck, is_crowded
+from graphmill.diagnose.bottleneck import Clock, Measured, find_bottleneck, is_crowded, lacks_cores
 from graphmill.diagnose.thresholds import (
     BUSY,
     COPY_SHARE,
@@ -92,6 +92,8 @@ def advice(profile: Profile) -> Advice:
         smaller = f"smaller batches (train.batch_size={max(1, profile.plan['batch_size'] // 4)})"
         figure = f"{_waited(profile, verdict.shares)}; an epoch is one step, and begins with its batch"
         return Advice("loader", figure, f"{smaller}: of an epoch's later steps they are made ahead")
+    if verdict.bound == "others":
+        return Advice("cores", verdict.figure, verdict.suggestions[0])
     if verdict.bound in ("loader", "sync", "imbalance"):
         first, *then = verdict.suggestions
         figure = {"loader": _waited, "sync": _synced, "imbalance": _differs}[verdict.bound](profile, verdict.shares)
@@ -108,6 +110,7 @@ def advice(profile: Profile) -> Advice:
 def measured_of(profile: Profile) -> Measured:
     """The clocks of the timed steps, as `bottleneck` judges those of whole epochs."""
     plan = profile.plan
+    _, others = cores_busy(profile)
     return Measured(
         clocks=tuple(_clock(rank) for rank in profile.ranks),
         eval_s=0.0,
@@ -120,6 +123,7 @@ def measured_of(profile: Profile) -> Measured:
         device=plan["device"],
         batch_size=plan["batch_size"],
         cores_per_host=profile.num_cores,
+        others_cores=others,
     )
 
 
@@ -157,7 +161,7 @@ def notes_of(profile: Profile) -> list[str]:
             " for a core hides in every figure"
         )
     _, others = cores_busy(profile)
-    if others > OTHERS_CORES:
+    if others > OTHERS_CORES and not lacks_cores(measured):
         notes.append(f"other processes kept {others:.1f} cores busy meanwhile: the figures are not this run's alone")
     if first.step.high_s > _UNEVEN * first.step.low_s:
         low, high = 1e3 * first.step.low_s, 1e3 * first.step.high_s

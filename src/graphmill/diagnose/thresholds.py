@@ -5,7 +5,8 @@ A module of its own, and light: the help of `graphmill bottleneck` shows them.
 
 from typing import Final, Literal
 
-Bound = Literal["compute", "loader", "sync", "memory", "imbalance", "evaluation"]
+Bound = Literal["compute", "loader", "sync", "memory", "imbalance", "evaluation", "others"]
+"""What holds a run back; others: processes that are not the run's, where they took cores that its threads lacked."""
 
 NEARLY_FULL: Final = 0.9
 """Of memory, cores, time: more than this share was used, and the next run may not fit."""
@@ -42,7 +43,17 @@ THRESHOLDS: Final[dict[Bound, tuple[float, str]]] = {
 """Bound → threshold, and what is compared with it."""
 
 
+def headline(bound: Bound) -> str:
+    """The verdict in a word or two.
+
+    >>> headline("sync"), headline("others")
+    ('sync-bound', 'short of cores, which other processes took')
+    """
+    return "short of cores, which other processes took" if bound == "others" else f"{bound}-bound"
+
+
 def thresholds_text() -> str:
     """The thresholds for a help text, a line each."""
     lines = [f"  {bound:<11}> {100 * threshold:.0f} %  {what}" for bound, (threshold, what) in THRESHOLDS.items()]
-    return "\n".join([*lines, "  compute    none of these"])
+    others = "  others     before all but memory: other processes took cores that the ranks' threads lacked"
+    return "\n".join([*lines, others, "  compute    none of these"])

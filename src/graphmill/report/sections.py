@@ -14,6 +14,7 @@ from graphmill.base.amounts import gib
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.diagnose.bottleneck import Clock, Measured, find_bottleneck
 from graphmill.diagnose.bottleneck_facts import measured_of
+from graphmill.diagnose.thresholds import headline
 from graphmill.record.provenance import GitState, Provenance
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import data_read_in_words
@@ -124,7 +125,7 @@ def _time(folder: RunFolder) -> list[Block]:
     verdict = find_bottleneck(measured)
     what = "the first epoch" if measured.warms_up else "the epochs after the first"
     blocks: list[Block] = [
-        Remark(f"{verdict.bound.capitalize()}-bound: {verdict.figure}."),
+        Remark(f"{headline(verdict.bound).capitalize()}: {verdict.figure}."),
         *(Remark(f"{'Try' if not number else 'Then'}: {text}.") for number, text in enumerate(verdict.suggestions)),
         Shares(f"Share of {measured.total_s:.1f} s, {what}, mean over ranks", tuple(_parts(measured))),
     ]
