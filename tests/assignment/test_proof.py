@@ -133,6 +133,24 @@ def test_a_cost_that_stands_for_never_leaves_the_proof_as_good_as_it_is_without(
         assert (costs - found.u[:, None] - found.v).min() >= -found.certificate.tolerance
 
 
+@pytest.mark.parametrize("num_columns", [50, 60], ids=["square", "columns left over"])
+def test_potentials_too_large_for_a_proof_give_way_to_smaller_ones(num_columns):
+    """An auction leaves such where a row's second best pair stands for "never": by themselves they prove nothing."""
+    proven = 0
+    for seed in range(6):
+        rng = np.random.default_rng([seed, 5])
+        costs = np.where(rng.random((50, num_columns)) < 0.1, rng.random((50, num_columns)), 1e15)
+        np.fill_diagonal(costs, rng.random(50))
+        own, u, v = costs_of(costs), np.zeros(50), np.zeros(num_columns)
+        columns, _work = own.solve(0, 16, u, v)
+        proven += not certificate_of(own, columns, u, v).is_optimal
+        smaller_u, smaller_v, certificate = prove(own, columns, u, v)
+        assert certificate.is_optimal
+        assert (costs - smaller_u[:, None] - smaller_v).min() >= -certificate.tolerance
+        assert np.abs(np.delete(smaller_v, columns)).max(initial=0) <= certificate.tolerance, "of what is left over"
+    assert proven, "the potentials of the auction did"
+
+
 HUGE = {"all equal": np.full((4, 4), 1.5e308), "signed": 1.7e308 * np.random.default_rng(0).uniform(-1, 1, (6, 9))}
 
 

@@ -9,7 +9,7 @@ from graphmill.cluster.jobs.srun_step import exits_in
 from graphmill.cluster.launch.judge import LOST_A_PEER, Evidence, Judgement, LostHost, judge, note_outcome
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.record.documents import Outcome
-from graphmill.record.endings import ENDINGS
+from graphmill.record.endings import ENDINGS, ending_of
 from graphmill.record.events import Event, EventWriter, Failure, Finish, Start, Stop
 from graphmill.record.run_folder import plan_text
 from graphmill.spec.roles import RolesSpec
@@ -55,7 +55,7 @@ def attempt(new_run):
     """A run folder in which the ranks have written their last events, rank 0 its outcome; and when they did."""
 
     def make(death: str, launcher: str):
-        events, _, _, (status, _) = DEATHS[death]
+        events = DEATHS[death][0]
         folder, _ = new_run(2, run_id=f"{launcher}-{death}".replace(" ", "-"))
         started = time.time()
         for rank, last in events.items():
@@ -67,9 +67,11 @@ def attempt(new_run):
                 path = folder.events_path(1)
                 ahead = re.sub(r'"time": ([0-9.]+)', lambda m: f'"time": {float(m[1]) + AHEAD_S}', path.read_text())
                 path.write_text(ahead)
-        if status in ("done", "stopped"):
-            code = 0 if status == "done" else 75
-            folder.write_outcome(Outcome(status=status, exit_code=code, epochs=2, steps_per_rank=9, wall_s=1.0))
+        if events[0] is not None:  # of how it ended itself; who was first it does not know
+            kind, message, code = events[0]
+            own = ending_of(code, "stopped" if kind == "stop" else None).name
+            told = {"epochs": 2, "steps_per_rank": 9, "wall_s": 1.0, "message": message}
+            folder.write_outcome(Outcome(status=own, exit_code=code, **told))
         return folder, started
 
     return make
