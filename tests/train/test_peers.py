@@ -90,6 +90,13 @@ def test_of_the_token_nothing_is_told():
         Secret.of({TOKEN: token[:-1]})
 
 
+@pytest.mark.parametrize("name", ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID"])
+def test_without_a_token_each_of_what_names_a_run_tells_it_from_others(name):
+    environ = {"TORCHELASTIC_RUN_ID": "7", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "7"}
+    assert Secret.of(environ).derived("store") != Secret.of({**environ, name: "8"}).derived("store")
+    assert Secret.of(environ).derived("store") == Secret.of({**environ, "HOSTNAME": "host2"}).derived("store")
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return listening.getsockname()[1]
