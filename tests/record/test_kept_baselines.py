@@ -18,3 +18,10 @@ def test_scores_are_those_of_the_data_wherever_they_lie_and_of_no_others(make_pl
     here.keep("labels", {"val": {"micro_f1": 0.6}})
     assert here.read().keys() == {"majority", "labels"}
     assert of(checksum="1" * 16).read() == {}
+
+
+def test_what_other_code_scored_is_scored_again(make_plan, tmp_path, monkeypatch):
+    own = make_plan().task
+    before = KeptBaselines.of(tmp_path, own)
+    monkeypatch.setattr("graphmill.record.kept_baselines.code_checksum", lambda: "of another version")
+    assert KeptBaselines.of(tmp_path, own) != before

@@ -223,17 +223,21 @@ def test_a_process_whose_lock_was_taken_over_ends_before_it_writes(tmp_path, fai
     assert owner_of(tmp_path) == other
 
 
+@pytest.mark.parametrize("is_folder", [False, True], ids=["to a file", "to a folder"])
 @pytest.mark.parametrize("name", [".lock", "metrics.csv", "events", "checkpoints/step_0000000001/rank_0.pt"])
-def test_nothing_is_written_through_a_link_that_leads_out(tmp_path, name):
+def test_nothing_is_written_through_a_link_that_leads_out(tmp_path, name, is_folder):
     """A folder that was copied may hold links to anything that its owner may write."""
     run, outside = tmp_path / "run", tmp_path / "outside"
     (run / name).parent.mkdir(parents=True)
-    outside.write_text("mine")
+    if is_folder:
+        outside.mkdir()
+    mine = outside / "mine" if is_folder else outside
+    mine.write_text("mine")
     (run / name).symlink_to(outside)
     with pytest.raises(UserError, match="a link that leads out of") as refused, hold(run):
         pass
     assert f"rm {run / name}" in refused.value.fix
-    assert outside.read_text() == "mine"
+    assert mine.read_text() == "mine"
 
 
 def test_a_link_within_the_folder_and_a_folder_that_is_reached_by_one_are_well(tmp_path):
