@@ -11,7 +11,7 @@ import pytest
 from graphmill.base.errors import UnreadableError
 from graphmill.cluster.jobs.arguments import StagesHere, parse_arguments
 from graphmill.cluster.jobs.in_job import Driver
-from graphmill.cluster.jobs.job_end import attempt_end, retries_left
+from graphmill.cluster.jobs.job_end import Cause, attempt_end, retries_left
 from graphmill.cluster.jobs.left_by_ranks import last_line
 from graphmill.cluster.jobs.srun_step import Signals
 from graphmill.cluster.launch.judge import Evidence, Judgement, judge
@@ -147,6 +147,19 @@ def test_a_stop_while_the_successor_was_submitted_cancels_it(new_run, stand_ins,
     driver._prepare_at = 0.0
     driver._prepare_successor(folder)
     assert stand_ins.asked("scancel") == (["18"] if asked else [])
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_successor_is_cancelled_only_where_slurm_said_why_it_ended_the_job(new_run, stand_ins, is_known):
+    """Where its controller did not, the successor asks again when it starts: it may have been a preemption."""
+    folder, _ = new_run(2)
+    note_attempts(folder, 0)
+    folder.note_job(SubmittedJob(job_id="18", time=2.0, how="resubmit", dependency="afterany:17"))
+    driver = driver_of(folder, "resubmit")
+    driver.cause = Cause("stopped", is_known=is_known)
+    decision = driver._follow(folder, Judgement(ENDINGS["stopped"], None), tries_left=0)
+    assert (decision.step, "asks Slurm again" in decision.reason) == ("give_up", not is_known)
+    assert stand_ins.asked("scancel") == (["18"] if is_known else [])
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,10 @@ def test_the_last_attempt_gives_up(ending):
 @pytest.mark.parametrize(("before", "saved"), [(None, None), (None, 0), (0, None)])
 @pytest.mark.parametrize("ending", RETRIED)
 def test_progress_that_is_not_known_decides_nothing(ending, before, saved):
-    decision = after(ending, before=before, saved=saved)
-    assert decision.step == "retry"
-    assert "not known" in decision.reason
+    for after_idle in (False, True) if ending != "io_error" else (False,):
+        decision = after(ending, before=before, saved=saved, after_idle=after_idle)
+        assert decision.step == "retry"
+        assert "not known" in decision.reason
 
 
 def test_a_disk_that_answers_two_attempts_in_a_row_nothing_is_given_up():
