@@ -126,7 +126,7 @@ def test_weights_are_those_of_ranks_that_sample_for_themselves(
     assert_same_training(served, alone)
     if samplers == trainers and where != "whole":
         rows = [read_metrics(run.metrics_path) for run in (served, alone)]
-        for name in ("remote_rows", "cache_hit_rate", "fetched_rows", "fetched_mib"):
+        for name in ("remote_rows", "cache_hit_rate", "fetched_rows", "fetched_mib", "eval_mib"):
             assert [row[name] for row in rows[0]] == [row[name] for row in rows[1]], name
 
 

@@ -21,6 +21,7 @@ MEASURED |= {
     "fetched_rows",
     "fetched_mib",
     "loader_mib",
+    "eval_mib",
     "fetch_s",
 }  # by one attempt
 

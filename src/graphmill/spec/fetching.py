@@ -21,6 +21,12 @@ FETCHING: Final[Mapping[str, Column]] = {
     "loader_mib": Column(
         "MiB", "number", "measured: all that loaders received, ids and edges included, over all ranks"
     ),
+    "eval_mib": Column(
+        "MiB",
+        "number",
+        "measured: received from other ranks by the exact evaluation after this epoch, ids, features, hidden rows,"
+        " over all ranks (of samplers, where there are)",
+    ),
     "fetch_s": Column("s", "number", "spent fetching in this epoch (rank 0, or its sampler; may overlap the step)"),
 }
 """What a run on a graph in parts records of an epoch; of the steps of the attempt that ends it. Else empty."""
@@ -29,6 +35,7 @@ EPOCH_COLUMNS: Final = {
     "remote_rows": "rows of other parts",
     "fetched_mib": "features fetched, MiB",
     "loader_mib": "received by loaders, MiB",
+    "eval_mib": "received to evaluate, MiB",
 }
 """Of the report's table of epochs."""
 
@@ -42,6 +49,7 @@ class FetchedByEpoch:
     hit_rate: float | None  # None: no batch read a row of another rank's parts
     fetched_mib: float
     loader_mib: float
+    eval_mib: float | None  # of the epochs that ended with an evaluation; None: none did
     wait_share: float | None  # of the time of training, rank 0; None: it was not recorded
 
     @classmethod
@@ -52,24 +60,28 @@ class FetchedByEpoch:
             return None
         remote, fetched = _sum(known, "remote_rows"), _sum(known, "fetched_rows")
         train_s = _sum(known, "train_s")
+        evaluated = [row for row in known if row.get("eval_mib") not in (None, "")]
         return cls(
             num_epochs=len(known),
             remote_rows=remote / len(known),
             hit_rate=1 - fetched / remote if remote else None,
             fetched_mib=_sum(known, "fetched_mib") / len(known),
             loader_mib=_sum(known, "loader_mib") / len(known),
+            eval_mib=_sum(evaluated, "eval_mib") / len(evaluated) if evaluated else None,
             wait_share=_sum(known, "wait_s") / train_s if train_s else None,
         )
 
     def described(self) -> list[tuple[str, str]]:
         """In words and numbers."""
         hits = "none was needed" if self.hit_rate is None else f"{100 * self.hit_rate:.1f} %"
+        evaluating = "nothing was evaluated" if self.eval_mib is None else f"{self.eval_mib:,.2f} MiB per evaluation"
         wait = "not recorded" if self.wait_share is None else f"{100 * self.wait_share:.1f} % of training (rank 0)"
         return [
             ("rows of other parts", f"{self.remote_rows:,.0f} per epoch"),
             ("of these not fetched: hit rate", hits),
             ("features fetched", f"{self.fetched_mib:,.2f} MiB per epoch"),
             ("received by loaders", f"{self.loader_mib:,.2f} MiB per epoch, ids and edges included"),
+            ("received to evaluate", evaluating),
             ("waiting for batches", wait),
         ]
 

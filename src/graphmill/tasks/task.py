@@ -130,6 +130,14 @@ class CountsEpochs(Protocol):
         """Of the epoch whose batches were made last, by column. All ranks call it together, after its last step."""
 
 
+@runtime_checkable
+class CountsEvaluations(Protocol):
+    """A task that knows more of an evaluation than its measures; its kind names the columns (`own_columns`)."""
+
+    def evaluation_facts(self) -> Mapping[str, Cell]:
+        """Of the evaluation after the epoch that `epoch_facts` spoke of last, by column. All ranks call it together."""
+
+
 class ServesBatches(Protocol):
     """What a sampler asks of a task: batches and logits for the trainers that it serves (`Kind.batch_server`)."""
 
@@ -154,6 +162,9 @@ class ServesBatches(Protocol):
 
     def logits(self, nodes: Tensor, weights: Sequence[Tensor], pause: Pause) -> Tensor:
         """Logits of all `nodes` with these weights; all samplers must call it. `pause` may raise."""
+
+    def evaluation_bytes(self) -> int:
+        """What samplers received from one another for the `logits` made last, all together. All must call it."""
 
 
 @runtime_checkable

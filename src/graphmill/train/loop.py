@@ -21,7 +21,17 @@ from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
 from graphmill.tasks.baselines import BaselineScore
-from graphmill.tasks.task import SPLITS, AnyTask, Batch, CountsEpochs, EvaluatesSets, EvaluationStopped, Measures, Split
+from graphmill.tasks.task import (
+    SPLITS,
+    AnyTask,
+    Batch,
+    CountsEpochs,
+    CountsEvaluations,
+    EvaluatesSets,
+    EvaluationStopped,
+    Measures,
+    Split,
+)
 from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.epoch_stats import EpochStats, evaluation_facts
 from graphmill.train.learner import Learner
@@ -194,6 +204,8 @@ class Training:
                 self.run_log.evaluated(self.epoch + 1, "val", measures)
                 self._evaluate_own_sets()
             facts |= evaluation_facts(measures, self.best.values, span.seconds, self.plan.kind.measures)
+            if isinstance(task, CountsEvaluations):
+                facts |= task.evaluation_facts()
             self.stopped_early = self._agree_to_stop_early(measures) and not is_last
         self.run_log.epoch_ended(facts)
         self.epoch, self.step = self.epoch + 1, 0

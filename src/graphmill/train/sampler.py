@@ -131,9 +131,10 @@ class Sampler:
                 logits = self.server.logits(nodes, weights, self._pause)
         except EvaluationStopped:
             return
+        received = self.server.evaluation_bytes()
         for link, frame in zip(self.links, frames, strict=True):
             mine = logits[torch.searchsorted(nodes, frame.tensors[0])]
-            link.tell(Word.FRAME, frame=Frame((), (mine,)))
+            link.tell(Word.FRAME, frame=Frame((received,), (mine,)))
 
     def _pause(self) -> None:
         """In an evaluation: the trainers agree whether it goes on. All samplers hear the same."""

@@ -17,5 +17,10 @@ def test_logits_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts, bl
         assert sum(cell["mine"] for cell in cells) == first["all"], way
         assert {cell["blocks"] for cell in cells} == {first["blocks"]}, "all ranks ask equally often whether to stop"
         assert (first["blocks"] == 3) == (block_bytes == 16 << 20), way
+    received = told[0]["received"]
+    assert all(of["received"] == received for of in told)
+    assert (received["must"] > 0) == (ranks > 1)
+    repeated = 1.1 if block_bytes == 16 << 20 else 2  # a row that several blocks read comes for each of them
+    assert received["must"] <= received["said"] <= repeated * received["must"], "and ids of features, and counts"
     said = [of["without room"] for of in told]
     assert all("do not fit on the disk" in words for words in said) == (block_bytes < 16 << 20), said

@@ -182,7 +182,7 @@ def test_an_evaluation_goes_on_or_is_given_up(ends, ticks):
             sampler.tell(Word.TICK)
             heard.append(sampler.hear().word.name)
         if ticks < 3:
-            sampler.tell(Word.FRAME, frame=Frame((), (torch.ones(1, 2),)))
+            sampler.tell(Word.FRAME, frame=Frame((7,), (torch.ones(1, 2),)))
         return heard
 
     served = Served(trainer, PREFETCH, True, Spans(), pytest.fail)
@@ -191,6 +191,7 @@ def test_an_evaluation_goes_on_or_is_given_up(ends, ticks):
         heard = pool.submit(evaluate)
         if ticks < 3:
             assert served.logits(*asked).tolist() == [[1.0, 1.0]]
+            assert served.evaluation_bytes == 7
         else:
             with pytest.raises(Stopped):
                 served.logits(*asked)

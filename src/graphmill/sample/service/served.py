@@ -28,6 +28,7 @@ class Served:
     spans: Spans
     on_wish: Callable[[str], None]  # called with the reason if the sampler is asked to stop
     said: list[float] = field(default_factory=list)  # by the sampler, of the batches of the epoch that ended last
+    evaluation_bytes: int = 0  # that samplers received from one another for `logits`
     _has_ended: bool = field(default=True, init=False)  # the epoch that was asked for last
 
     def batches(self, epoch: int, first_step: int, num_batches: int) -> Generator[MiniBatch]:
@@ -71,8 +72,9 @@ class Served:
                 self.link.tell(Word.ABORT)
                 raise
             self.link.tell(Word.GO)
-        (logits,) = self.link.received(message).tensors
-        return logits
+        frame = self.link.received(message)
+        self.evaluation_bytes += sum(frame.numbers)
+        return frame.tensors[0]
 
     def _received(self, num_batches: int) -> Iterator[MiniBatch]:
         for number in range(num_batches):

@@ -233,6 +233,10 @@ class GraphInParts:
             "loader_mib": loader_bytes / MIB,
         }
 
+    def received_bytes(self) -> int:
+        """By this rank, of other ranks, so far: `wire_of_batches` is the same wire, or carries nothing."""
+        return self.wire.received_bytes
+
     def _counted(self) -> list[int]:
         counts = self.tables.fetcher.counts
         return [

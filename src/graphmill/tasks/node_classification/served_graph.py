@@ -19,7 +19,7 @@ from graphmill.sample.service.served import CLOCKS, Served
 from graphmill.spec.columns import Cell
 from graphmill.spec.fetching import FETCHING
 from graphmill.spec.kinds.node_classification import NodeClassificationPlan
-from graphmill.sync.group import Group
+from graphmill.sync.group import MIB, Group
 from graphmill.tasks.node_classification.in_parts import placement_of
 from graphmill.tasks.node_classification.owners import Owners
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_labels
@@ -27,7 +27,7 @@ from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import EvaluationStopped, Pause, Split
 
-FETCHED: Final = tuple(name for name in FETCHING if name != "fetch_s")
+FETCHED: Final = tuple(name for name in FETCHING if name not in ("fetch_s", "eval_mib"))
 """What a sampler says of an epoch, behind its `CLOCKS`, where the graph is in parts."""
 
 
@@ -84,7 +84,12 @@ class ServedGraph:
         for name, number in zip(FETCHED, numbers, strict=True):
             is_whole = FETCHING[name].kind == "integer"
             facts[name] = None if np.isnan(number) else int(number) if is_whole else number
+        self.served.evaluation_bytes = 0
         return facts
+
+    def evaluation_facts(self) -> Mapping[str, Cell]:
+        """What the samplers received from one another to evaluate since `epoch_facts`; nothing of a whole graph."""
+        return {} if self.owners is None else {"eval_mib": self.served.evaluation_bytes / MIB}
 
 
 def owners_among(own: NodeClassificationPlan, path: Path, *, ranks: int, hosts: int) -> Owners | None:

@@ -38,6 +38,7 @@ class BatchServer:
     task: NodeClassification = field(init=False)
     schedule: SeedSchedule = field(init=False)
     _before: Mapping[Name, float] = field(default_factory=dict, init=False)
+    _received: int = field(default=0, init=False)  # bytes, for the logits made last
 
     def __post_init__(self) -> None:
         own = self.plan.task
@@ -107,5 +108,15 @@ class BatchServer:
         for own, given in zip(model.state_dict().values(), weights, strict=True):
             own.copy_(given)
         model.eval()
+        before = self._received_so_far()
         mine, logits = self.task.exact_logits(np.array(nodes), pause)
+        self._received = self._received_so_far() - before
         return in_order_of_nodes(self.group, mine, logits)
+
+    def evaluation_bytes(self) -> int:
+        """What samplers received from one another for the `logits` made last, all together. All must call it."""
+        return int(self.group.sum_numbers(torch.tensor([self._received]))[0])
+
+    def _received_so_far(self) -> int:
+        source = self.task.source
+        return source.received_bytes() if isinstance(source, SharedSource) else 0

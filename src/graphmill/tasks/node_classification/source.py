@@ -41,6 +41,9 @@ class SharedSource(Protocol):
     def facts(self) -> Mapping[str, Cell]:
         """What was fetched since, of all ranks together, by column. All ranks must call it."""
 
+    def received_bytes(self) -> int:
+        """By this rank, of other ranks, so far: for batches, evaluations and whatever else."""
+
 
 class GraphSource(Protocol):
     """One rank's access to a prepared graph."""

@@ -36,7 +36,7 @@ from graphmill.spec.kinds.node_classification import (
 )
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
-from graphmill.sync.group import Group
+from graphmill.sync.group import MIB, Group
 from graphmill.tasks.attended import Attention, heads_of
 from graphmill.tasks.classification import ClassifierLoss, check_judgement, measures, tally
 from graphmill.tasks.custom_measures import CustomMeasures
@@ -72,6 +72,7 @@ class NodeClassification:
     sampler: NeighbourSource = field(init=False)
     collector: Collector = field(init=False)
     _fetch_began: float = field(default=0.0, init=False)
+    _received_before: int = field(default=0, init=False)  # bytes, before the evaluation of an epoch
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
@@ -127,7 +128,17 @@ class NodeClassification:
             return self.graph.epoch_facts()
         if not isinstance(self.source, SharedSource):
             return {}
+        self._received_before = self.source.received_bytes()
         return {**self.source.facts(), "fetch_s": self.group.spans.seconds["fetch"] - self._fetch_began}
+
+    def evaluation_facts(self) -> Mapping[str, Cell]:
+        """What ranks received from one another to evaluate; nothing of a graph that is stored whole."""
+        if isinstance(self.graph, ServedGraph):
+            return self.graph.evaluation_facts()
+        if not isinstance(self.source, SharedSource):
+            return {}
+        received = torch.tensor([self.source.received_bytes() - self._received_before], dtype=torch.float64)
+        return {"eval_mib": float(self.group.sum_numbers(received)[0]) / MIB}
 
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
         """Sums of the class weights of every rank's seeds; their number if each counts 1."""

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from graphmill.base.errors import UserError
+from graphmill.graph.sampled import NodeIds
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo
 from graphmill.sync.group import Group
@@ -30,12 +31,12 @@ OUT, ROOT, NUM_PARTS, BLOCK_BYTES = Path(sys.argv[2]), Path(sys.argv[3]), sys.ar
 CPU = torch.device("cpu")
 
 
-def task_of(dataset: str, group: Group, *, placement: str = "per_rank", features: str | None = None) -> Any:
+def task_of(dataset: str, group: Group, *, placement: str = "per_rank", held: float = 0.05) -> Any:
     train = {"ranks": group.world_size, "batch_size": 13, "epochs": 1, "device": "cpu", "threads": 1}
     model = {"kind": "graphsage", "hidden_channels": 24, "num_layers": 3}
     raw = {"dataset": {"name": dataset}, "model": model, "train": {**train, "num_neighbors": [4, 3, 2]}}
     if dataset.startswith("parts/"):
-        raw["partition"] = {"placement": placement, "cache": {"policy": "vip", "ratio": 0.05}}
+        raw["partition"] = {"placement": placement, "cache": {"policy": "vip", "ratio": held}}
     machine = MachineInfo(num_cores=4, num_gpus=0)
     plan = plan_experiment(inline_experiment(raw, "exact.py"), dataset_root=ROOT, run_id="run", machine=machine)
     task = build_task(plan, group)
@@ -55,6 +56,25 @@ def same(dataset: str, placement: str) -> dict[str, int]:
     assert np.array_equal(order, nodes)
     equal = (found == expected[torch.from_numpy(np.searchsorted(nodes, mine))]).all(dim=1)
     return {"equal": int(equal.sum()), "mine": len(mine), "all": len(nodes), "blocks": len(asked)}
+
+
+def received() -> dict[str, float]:
+    """What an evaluation says that all ranks received, and what rows and ids must cross for it; of all ranks, bytes."""
+    parted = task_of(f"parts/synthetic/sbm/{NUM_PARTS}-ldg", Group(RANK, RANKS, CPU), held=0)
+    whole = task_of("synthetic/sbm", Group(0, 1, CPU))
+    parted.epoch_facts()
+    parted.evaluate("test")
+    said = parted.evaluation_facts()["eval_mib"] * (1 << 20)
+    topology = whole.source.store.topology(undirected=True)
+    owner, width = parted.source.shares.owner_of(NodeIds(np.arange(len(topology.indptr) - 1))), 24
+    rows, must = np.asarray(whole.graph.nodes_in("test")), 0
+    for bytes_of_neighbour in (4 * width + 16, 4 * width + 16, 4 * parted.own.dataset.num_features):
+        targets = np.repeat(rows, topology.indptr[rows + 1] - topology.indptr[rows])
+        sources = np.concatenate([topology.indices[topology.indptr[r] : topology.indptr[r + 1]] for r in rows])
+        is_remote = owner[targets] != owner[sources]
+        must += bytes_of_neighbour * len(np.unique(np.stack([owner[targets], sources])[:, is_remote], axis=1).T)
+        rows = np.union1d(rows, sources)
+    return {"said": said, "must": must}
 
 
 def without_room() -> str:
@@ -79,7 +99,8 @@ def main() -> None:
     ways = itertools.product(("synthetic/sbm", "edgy"), ("per_rank", "per_host"))
     found: dict[str, Any] = {f"{dataset}, {placement}": same(dataset, placement) for dataset, placement in ways}
     found["sparse features"] = same("debian-packages", "per_rank")
-    (OUT / f"{RANK}.json").write_text(json.dumps({"same": found, "without room": without_room()}))
+    told = {"same": found, "without room": without_room(), "received": received()}
+    (OUT / f"{RANK}.json").write_text(json.dumps(told))
     dist.barrier()  # whoever leaves first takes its connections along
     dist.destroy_process_group()
     leave(0)  # as ranks do: torch's threads need not have gone when python ends, and then it aborts
