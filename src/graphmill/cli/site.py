@@ -2,7 +2,9 @@
 
 import datetime
 import logging
+import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +16,9 @@ from graphmill.cli.show import print_json, print_line, print_table
 from graphmill.cli.tree import Commands
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from graphmill.cluster.jobs.left_open import Open
     from graphmill.cluster.jobs.probe import Folder, Tried
 
 _log = logging.getLogger(__name__)
@@ -90,7 +95,9 @@ def probe(
 ) -> None:
     """Write a site profile from what the cluster says of itself, and ask Slurm about a job by it on every kind of host.
 
-    Reads `scontrol show config|partition|node` and sacctmgr. Nothing is submitted unless --with-job is given: scripts
+    Reads `scontrol show config|partition|node` and sacctmgr. What Slurm does not know (account, modules, scratch) is
+    asked for on a terminal, with what sacctmgr and the environment know of it; else the lines to fill in are shown.
+    Nothing is submitted unless --with-job is given: scripts
     are only shown to `sbatch --test-only`. Exit status 1: Slurm would refuse one of them.
 
     \b
@@ -99,6 +106,7 @@ def probe(
       graphmill site probe --name ours --with-job
       graphmill submit my.yaml --site ours --dry-run
     """
+    from graphmill.cluster.jobs.left_open import filled_in, left_open, with_lines
     from graphmill.cluster.jobs.probe import probe_job, profile_of, try_profile
     from graphmill.cluster.jobs.sites import site_folders
     from graphmill.slurm.configuration import read_cluster
@@ -117,23 +125,55 @@ def probe(
         folders = probe_job(profile.get("defaults", {}).get("slurm_partition"))
         _tell_folders(folders)
         profile = profile_of(cluster, name, date=date, folders=folders)
+    open_keys = left_open(cluster, profile, os.environ)
+    asks = sys.stdin.isatty() and sys.stderr.isatty() and not (dry_run or json)
+    answers = ask(open_keys) if asks else {}
+    profile = filled_in(profile, answers)
     tried = list(try_profile(Site.model_validate(profile)))
     written = None if dry_run else path
+    text = with_lines(text_of(profile), [each for each in open_keys if each.key not in answers])
     if written is not None:
-        _write(written, profile)
+        _write(written, text)
     if json:
         print_json({"path": written and str(written), "profile": profile, "tried": [_fields(each) for each in tried]})
     else:
-        _tell(profile, tried, written)
+        _tell(profile, tried, written, text)
+        _tell_open([] if asks else open_keys, written)
     if not all(each.is_accepted for each in tried):
         raise typer.Exit(1)
 
 
-def _write(path: Path, profile: dict[str, Any]) -> None:
+def ask(open_keys: "Sequence[Open]") -> dict[str, Any]:
+    """Answers by dotted key; an empty one leaves the key to what is known, or out."""
+    answers = {}
+    for each in open_keys:
+
+        def value(text: str, each: "Open" = each) -> Any:  # noqa: ANN401  # of a YAML key
+            try:
+                return each.value_of(text) if text.strip() else None
+            except ValueError as error:
+                raise typer.BadParameter(str(error)) from error
+
+        said = typer.prompt(f"{each.about}\n  {each.key}", default=each.known, value_proc=value, err=True)
+        if said:
+            answers[each.key] = said
+    return answers
+
+
+def _tell_open(open_keys: "Sequence[Open]", written: Path | None) -> None:
+    if not open_keys:
+        return
+    where = written or "the profile"
+    _log.info(f"Slurm does not know these: fill in what holds, in {where}, and take off the #")
+    for each in open_keys:
+        _log.info(f"  {'under defaults, ' if each.key.startswith('defaults.') else ''}{each.line()}")
+
+
+def _write(path: Path, text: str) -> None:
     from graphmill.base.files import write_text
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, text_of(profile))
+    write_text(path, text)
 
 
 def text_of(profile: dict[str, Any]) -> str:
@@ -146,9 +186,7 @@ def text_of(profile: dict[str, Any]) -> str:
             return self.represent_scalar("tag:yaml.org,2002:str", text, style="'" if _is_number(text) else None)
 
     Dumper.add_representer(str, Dumper.represent_str)
-    head = (
-        "# Written by `graphmill site probe`. Add what Slurm does not know: modules, setup_lines, interface, account.\n"
-    )
+    head = "# Written by `graphmill site probe`. Modules, setup_lines, interface and account are not known to Slurm.\n"
     return head + yaml.dump(profile, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
@@ -167,11 +205,14 @@ def _tell_folders(folders: "list[Folder]") -> None:
         _log.info("in a job no variable names a scratch folder or a local disk: give scratch: and host_local: by hand")
 
 
-def _tell(profile: dict[str, Any], tried: "list[Tried]", written: Path | None) -> None:
+def _tell(profile: dict[str, Any], tried: "list[Tried]", written: Path | None, text: str) -> None:
     if written is None:
-        typer.echo(text_of(profile), nl=False)
+        typer.echo(text, nl=False)
     rows = [[each.slurm_partition, each.kind, "yes" if each.is_accepted else "no", each.answer] for each in tried]
     print_table(("partition", "one whole host", "accepted", "sbatch --test-only"), rows)
+    gpus = profile.get("defaults", {}).get("gpus_per_host")
+    if gpus:
+        _log.info(f"by default, a job asks for {gpus} GPUs of each host; with train.device=cpu for none")
     if not tried:
         _log.warning("no host is in a partition that you may use: nothing was tried")
     if written is not None:

@@ -68,7 +68,7 @@ class Cluster:
     hosts: tuple[Host, ...]
     qos: tuple[Qos, ...]  # empty: no accounting, or it enforces none
     accounts: frozenset[str] | None  # of the user; None: no accounting
-    has_default_account: bool
+    default_account: str | None  # of the user
 
     @property
     def enforces(self) -> frozenset[str]:
@@ -105,7 +105,9 @@ def read_cluster() -> Cluster:
         hosts=tuple(host_of(entry) for entry in _entries("node") if entry.get("Partitions")),
         qos=tuple(_qos(row) for row in limits or () if row["Name"] in allowed),
         accounts=None if associations is None else frozenset(row["Account"] for row in associations),
-        has_default_account=any(row.get("Def Acct") or row.get("DefaultAccount") for row in default or ()),
+        default_account=next(
+            filter(None, (row.get("Def Acct") or row.get("DefaultAccount") for row in default or ())), None
+        ),
     )
 
 

@@ -25,7 +25,7 @@ CLUSTER = Cluster(
     hosts=(CPU, replace(CPU, name="n2"), GPU),
     qos=(),
     accounts=None,
-    has_default_account=False,
+    default_account=None,
 )
 
 
@@ -81,7 +81,7 @@ def test_qualities_of_service_count_only_where_they_are_enforced():
                                                                   ("associations", True, False)])  # fmt: skip
 def test_an_account_is_required_where_one_is_enforced_and_none_is_the_default(enforce, has_default, required):
     settings = {**CLUSTER.settings, "AccountingStorageEnforce": enforce}
-    site = profile(replace(CLUSTER, settings=settings, has_default_account=has_default))
+    site = profile(replace(CLUSTER, settings=settings, default_account="mine" if has_default else None))
     assert site.limits.account_required is required
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from graphmill.base.amounts import clock_of, slurm_memory
 from graphmill.base.errors import UserError
+from graphmill.cluster.jobs.left_open import SCRATCH
 from graphmill.cluster.jobs.sbatch import sbatch_environment
 from graphmill.cluster.jobs.script import render_script
 from graphmill.runtime.scratch import HOST_LOCAL
@@ -19,7 +20,6 @@ from graphmill.spec.job.resolve import resolve_job
 from graphmill.spec.job.site import HostKind, Site
 from graphmill.spec.load import DEFAULT_RECIPE, load_experiment
 
-_SCRATCH: Final = ("SCRATCH", "WORK", "PSCRATCH", "CSCRATCH")
 _START_S: Final = 60  # that an idle host may take to start a job
 _DEFAULT_S: Final = 1800
 
@@ -46,7 +46,7 @@ def probe_job(slurm_partition: str | None) -> list[Folder]:
     """
     where = [] if slurm_partition is None else [f"--partition={slurm_partition}"]
     options = ["--nodes=1", "--ntasks=1", "--time=1", f"--immediate={_START_S}", "--job-name=graphmill-site-probe"]
-    script = ["sh", "-c", _FOLDERS, "sh", *_SCRATCH, *HOST_LOCAL]
+    script = ["sh", "-c", _FOLDERS, "sh", *SCRATCH, *HOST_LOCAL]
     out, _ = call("srun", ["--quiet", *options, *where, *script], timeout_s=2 * _START_S)
     rows = [line.split("\t", 2) for line in out.splitlines() if line.count("\t") >= 2]
     return [Folder(name, int(free) / 1024 if free.isdecimal() else 0.0, path) for name, free, path in rows]
@@ -68,7 +68,7 @@ def profile_of(cluster: Cluster, name: str, *, date: str, folders: Sequence[Fold
         "description": f"{cluster.setting('ClusterName') or name}, as Slurm describes it",
         "checked": f"{date}: graphmill site probe, Slurm {version or 'of unknown version'}",
         "defaults": _defaults(default, kinds),
-        "scratch": _first(folders, _SCRATCH),
+        "scratch": _first(folders, SCRATCH),
         "host_local": _first(folders, HOST_LOCAL),
         "hosts": {kind_name: _kind(*kind) for kind_name, kind in kinds.items()},
         "qos": {each.name: _queue(each) for each in qos},
@@ -188,7 +188,7 @@ def _limits(cluster: Cluster, kinds: Mapping[str, _Kind]) -> dict[str, Any]:
     """MaxMemPerCPU does not refuse a job that asks for more memory: Slurm gives it more CPUs."""
     is_limited = any(each.max_memory_per_cpu_mib for _, partitions in kinds.values() for each in partitions.values())
     needs_account = (
-        bool(cluster.enforces & {"associations", "limits", "qos", "all"}) and not cluster.has_default_account
+        bool(cluster.enforces & {"associations", "limits", "qos", "all"}) and cluster.default_account is None
     )
     return {"more_memory_takes_more_cpus": is_limited or None, "account_required": needs_account or None}
 
