@@ -42,7 +42,7 @@ def test_there_and_back(graph, fanouts, resample, with_edge_ids, share, position
     sampled = sampler.sample(Seeds(*position, ids))
     data, counts = packed(sampled, form)
     assert len(counts) == form.num_counts
-    assert len(data) == num_bytes_of(counts, form)
+    assert len(data) == num_bytes_of(counts, form, len(data))
     back = unpacked(np.frombuffer(bytearray(data), np.uint8), counts, form, *position)
     assert same(sampled, back)
     assert not same(sampled, unpacked(np.frombuffer(bytearray(data), np.uint8), counts, form, 2**41, 0))

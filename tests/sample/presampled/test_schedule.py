@@ -1,11 +1,16 @@
 """Folders of presampled epochs: the same batches, another run's refused by name, files whole or absent."""
 
+import struct
+
 import numpy as np
 import pytest
+import xxhash
 from presampled_epochs import epoch_source
 
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
+from graphmill.sample.presampled.epoch_file import MAGIC
+from graphmill.sample.presampled.packing import Form
 from graphmill.sample.presampled.schedule import (
     FILE_NAME,
     KEY_OF,
@@ -16,6 +21,7 @@ from graphmill.sample.presampled.schedule import (
     read_identity,
     refuse_missing,
     refuse_other,
+    verify_epochs,
 )
 
 FANOUTS = (5, 3)
@@ -144,6 +150,80 @@ def test_a_flipped_byte_is_found(tmp_path, where):
 
     with pytest.raises(UserError, match="is damaged"):
         read_all()
+
+
+def piece(line, number: int) -> tuple[int, int]:
+    """Where node ids (0), sources (1) or degrees (2) of a batch begin and end in the file, by its line of the index."""
+    seeds, nodes, edges, rows = line[2], line[3::3].sum(), line[4::3].sum(), line[5::3].sum()
+    ends = int(line[0]) + np.cumsum([0, 4 * (seeds + nodes), 4 * edges, rows])
+    return ends[number], ends[number + 1]
+
+
+def put(number: int, value: int, dtype: str = "<i4"):
+    """A forger who overwrites the last of a piece."""
+
+    def forge(content: bytearray, line) -> None:
+        end = int(piece(line, number)[1])
+        last = np.array([value], dtype).tobytes()
+        content[end - len(last) : end] = last
+
+    return forge
+
+
+def count(column: int, value: int):
+    """A forger who changes a line of the index."""
+
+    def forge(content: bytearray, line) -> None:
+        line[column] = value
+
+    return forge
+
+
+FORGERS = {
+    "nodes beyond the graph": put(0, 2**30),
+    "a node below 0": put(0, -7),
+    "sources beyond the nodes": put(1, 2**30),
+    "a source below 0": put(1, -7),
+    "more edges than sources": put(2, 200, "u1"),
+    "room for 2**60 nodes": count(3, 2**60),
+    "a sum that overflows": count(slice(2, None), 2**62),
+    "less than nothing": count(3, -5),
+    "before the file": count(0, -8),
+    "behind the file": count(0, 2**50),
+    "rows of another hop": lambda content, line: line.__setitem__([5, 8], line[[8, 5]]),
+}
+
+
+@pytest.mark.parametrize("forger", FORGERS)
+def test_what_leads_out_of_the_graph_is_refused_though_its_checksums_are_right(tmp_path, forger):
+    """They are no secret: whoever hands a folder on can renew them. Native code follows what it is given."""
+    made = source(ranks=1)
+    folder, _ = written(made, tmp_path / "sampled", num_epochs=1)
+    content = bytearray(folder.file(0).read_bytes())
+    (begin,) = struct.unpack_from("<Q", content, len(content) - 24)
+    index = np.frombuffer(bytes(content[begin:-24]), "<i8").reshape(made.num_steps, -1).copy()
+    del content[begin:]
+    FORGERS[forger](content, index[0])
+    with np.errstate(over="ignore"):
+        at, end = int(index[0][0]), int(piece(index[0], 2)[1])
+    index[0][1] = np.uint64(xxhash.xxh3_64_intdigest(bytes(content[max(0, at) : max(0, end)]))).astype(np.int64)
+    renewed = index.astype("<i8").tobytes()
+    tail = struct.pack("<QQ8s", begin, xxhash.xxh3_64_intdigest(renewed), MAGIC)
+    folder.file(0).write_bytes(content + renewed + tail)
+    with pytest.raises(UserError, match="is damaged: the batch of step 0, rank 0 leads out of"):
+        PresampledSampler(folder, 0).sample(made.schedule.seeds(0, 0, 0))
+    with pytest.raises(UserError, match="leads out of"):
+        verify_epochs(folder.path)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [{"node_ids": "|O"}, {"degrees": "<f8"}, {"edge_ids": "S1000000000"}, {"num_hops": "x"}, {"num_nodes": -1}],
+    ids=str,
+)
+def test_a_header_that_nobody_writes_is_refused(known):
+    with pytest.raises((ValueError, TypeError)):
+        Form.from_text({**source().form.as_text(), **known})
 
 
 @pytest.mark.parametrize("kept", [0, 7, 100, 5000])

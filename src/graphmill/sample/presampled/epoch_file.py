@@ -23,7 +23,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing
 from graphmill.base.json_text import parse_json
 from graphmill.graph.sampled import Sampled
-from graphmill.sample.presampled.packing import Form, num_bytes_of, packed, unpacked
+from graphmill.sample.presampled.packing import Form, is_count, num_bytes_of, packed, unpacked
 
 MAGIC: Final = b"GMSCHED1"
 _LENGTH: Final = struct.Struct("<Q")
@@ -67,9 +67,12 @@ class EpochHeader:
             with path.open("rb") as file:
                 opening = file.read(len(MAGIC) + _LENGTH.size)
                 known = parse_json(file.read(min(_LENGTH.unpack(opening[len(MAGIC) :])[0], _MOST_HEADER_BYTES)))
-            return cls(**{**known, "form": Form.from_text(known["form"])})
+            header = cls(**{**known, "form": Form.from_text(known["form"])})
         except (struct.error, ValueError, TypeError, KeyError):
             raise damaged(path, "its header cannot be read") from None
+        if not all(map(is_count, (header.epoch, header.num_steps, header.num_ranks))):
+            raise damaged(path, "its header counts what cannot be counted")
+        return header
 
 
 @dataclass(slots=True)
@@ -134,13 +137,18 @@ class EpochReader:
     def read(self, step: int, rank: int) -> Sampled:
         """The neighbourhood of a rank at a step. `UserError` if it is damaged."""
         line = self.index[step * self.header.num_ranks + rank]
-        counts = line[_COUNTS:]
-        buffer = np.empty(num_bytes_of(counts, self.header.form), dtype=np.uint8)
-        self._file.seek(int(line[_OFFSET]))
-        num_read = self._file.readinto(buffer.data)
-        if num_read != len(buffer) or xxhash.xxh3_64_intdigest(buffer.data) != int(line[_CHECKSUM].astype(np.uint64)):
-            raise damaged(self.path, f"the batch of step {step}, rank {rank} has another checksum")
-        return unpacked(buffer, counts, self.header.form, self.header.epoch, step)
+        begin, counts, which = int(line[_OFFSET]), line[_COUNTS:], f"the batch of step {step}, rank {rank}"
+        room = os.fstat(self._file.fileno()).st_size - begin if begin >= 0 else -1
+        try:
+            buffer = np.empty(num_bytes_of(counts, self.header.form, room), dtype=np.uint8)
+            self._file.seek(begin)
+            num_read = self._file.readinto(buffer.data)
+            digest = xxhash.xxh3_64_intdigest(buffer.data)
+            if num_read != len(buffer) or digest != int(line[_CHECKSUM].astype(np.uint64)):
+                raise damaged(self.path, f"{which} has another checksum")
+            return unpacked(buffer, counts, self.header.form, self.header.epoch, step)
+        except ValueError as error:
+            raise damaged(self.path, f"{which} leads out of the file, or of the graph: {error}") from None
 
     def verify(self) -> None:
         """Read every neighbourhood; `UserError` if one is damaged."""

@@ -2,10 +2,14 @@
 
 In a row: node ids, local ids of the edges' sources, edge ids, and of each row how many edges it has, which is one byte
 where no fan-out is above 255. How many there are of each stands in the index of the file.
+
+Checksums tell damage, not who wrote the file: what leads out of the arrays that it is of is refused before native code
+or torch, which follow it without a look, get to see it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +20,8 @@ from graphmill.graph.topology import index_dtype
 from graphmill.sample.neighbor import cut_into_blocks
 
 _PER_HOP: Final = 3  # nodes that it adds, its edges, its rows
+_OF_IDS: Final = (np.dtype("<i4"), np.dtype("<i8"))
+_OF_DEGREES: Final = tuple(np.dtype(f"<u{size}") for size in (1, 2, 4, 8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,8 @@ class Form:
     degrees: np.dtype[Any]
     num_hops: int
     resample: bool  # see NeighborSampler
+    num_nodes: int  # of the topology
+    num_entries: int
 
     @classmethod
     def of(
@@ -35,7 +43,7 @@ class Form:
         """The narrowest that holds whatever can be sampled of a topology of so many nodes and entries."""
         edges = index_dtype(num_entries) if with_edge_ids else None
         degrees = np.min_scalar_type(num_entries if -1 in fanouts else max(fanouts))
-        return cls(index_dtype(num_nodes), edges, degrees, len(fanouts), resample)
+        return cls(index_dtype(num_nodes), edges, degrees, len(fanouts), resample, num_nodes, num_entries)
 
     @property
     def num_counts(self) -> int:
@@ -50,15 +58,25 @@ class Form:
             "degrees": self.degrees.str,
             "num_hops": self.num_hops,
             "resample": self.resample,
+            "num_nodes": self.num_nodes,
+            "num_entries": self.num_entries,
         }
 
     @classmethod
     def from_text(cls, known: Mapping[str, Any]) -> "Form":
-        """The inverse of `as_text`."""
+        """The inverse of `as_text`. ValueError, TypeError or KeyError for what that cannot have written."""
+        numbers = [known[name] for name in ("num_hops", "num_nodes", "num_entries")]
+        node_ids, degrees = np.dtype(known["node_ids"]), np.dtype(known["degrees"])
         edge_ids = None if known["edge_ids"] is None else np.dtype(known["edge_ids"])
-        return cls(
-            np.dtype(known["node_ids"]), edge_ids, np.dtype(known["degrees"]), known["num_hops"], known["resample"]
-        )
+        are_ids = node_ids in _OF_IDS and edge_ids in (None, *_OF_IDS)
+        if not (are_ids and degrees in _OF_DEGREES and all(is_count(number) for number in numbers)):
+            raise ValueError(f"no form of a neighbourhood: {known}")
+        return cls(node_ids, edge_ids, degrees, numbers[0], bool(known["resample"]), *numbers[1:])
+
+
+def is_count(number: object) -> bool:
+    """Whether it is a whole number of things, as JSON has it."""
+    return type(number) is int and number >= 0
 
 
 def packed(sampled: Sampled, form: Form) -> tuple[bytes, NDArray[np.int64]]:
@@ -79,13 +97,15 @@ def packed(sampled: Sampled, form: Form) -> tuple[bytes, NDArray[np.int64]]:
     return b"".join(piece.tobytes() for piece in pieces), counts
 
 
-def num_bytes_of(counts: NDArray[np.int64], form: Form) -> int:
-    """Of a neighbourhood with these counts."""
+def num_bytes_of(counts: NDArray[np.int64], form: Form, most: int) -> int:
+    """Of a neighbourhood with these counts. ValueError if one of them is negative, or more than `most`."""
+    if counts.min() < 0 or counts.max() > most:  # each: their sum could overflow
+        raise ValueError(f"counts from {counts.min()} to {counts.max()}")
     return sum(count * dtype.itemsize for count, dtype in _pieces(counts, form))
 
 
 def unpacked(buffer: NDArray[np.uint8], counts: NDArray[np.int64], form: Form, epoch: int, step: int) -> Sampled:
-    """The neighbourhood of `buffer` [num_bytes_of(counts)], which it goes on to use."""
+    """The neighbourhood of `buffer` [num_bytes_of(counts)], which it goes on to use. ValueError if it is none."""
     arrays, begin = [], 0
     for count, dtype in _pieces(counts, form):
         end = begin + count * dtype.itemsize
@@ -97,7 +117,7 @@ def unpacked(buffer: NDArray[np.uint8], counts: NDArray[np.int64], form: Form, e
     np.cumsum(degrees, out=indptr[1:])
     nodes, edges, rows = counts[1:].reshape(form.num_hops, _PER_HOP).T.tolist()
     ids, num_seeds = NodeIds(node_ids.astype(np.int64, copy=False)), int(counts[0])
-    return Sampled(
+    found = Sampled(
         seeds=Seeds(epoch, step, SeedIds(ids[:num_seeds])),
         node_ids=ids,
         blocks=cut_into_blocks(indptr, indices, rows, resample=form.resample),
@@ -105,6 +125,25 @@ def unpacked(buffer: NDArray[np.uint8], counts: NDArray[np.int64], form: Form, e
         num_nodes_per_hop=(num_seeds, *nodes),
         num_edges_per_hop=tuple(edges),
     )
+    _refuse_impossible(found, form)
+    return found
+
+
+def _refuse_impossible(sampled: Sampled, form: Form) -> None:
+    """ValueError if rows, sources, nodes or edges are not those of a neighbourhood in such a graph."""
+    known, edges = list(accumulate(sampled.num_nodes_per_hop)), list(accumulate(sampled.num_edges_per_hop))
+    for hop, block in enumerate(reversed(sampled.blocks)):  # whose rows were known before it, and sources after it
+        begin, end = block.indptr[[0, -1]].tolist()
+        if block.num_rows != known[hop] or end != edges[hop]:
+            raise ValueError(f"hop {hop + 1} has {block.num_rows} rows and {end} edges up to its own")
+        _refuse_beyond(block.indices[begin:end], known[hop + 1], "source")
+    _refuse_beyond(sampled.node_ids, form.num_nodes, "node")
+    _refuse_beyond(sampled.edge_ids, form.num_entries, "edge")
+
+
+def _refuse_beyond(ids: NDArray[Any], end: int, what: str) -> None:
+    if ids.size and int(ids.view(f"u{ids.itemsize}").max()) >= end:  # what is negative is large, too
+        raise ValueError(f"a {what} that is not one of {end}")
 
 
 def _pieces(counts: NDArray[np.int64], form: Form) -> list[tuple[int, np.dtype[Any]]]:

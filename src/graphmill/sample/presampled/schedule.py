@@ -7,6 +7,7 @@ epoch_00001.schedule
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from graphmill.sample.schedule import SeedSchedule
 
 FILE_NAME: Final = "schedule.json"
 _FORMAT: Final = 1
+_EPOCH_FILE: Final = re.compile(r"epoch_([0-9]{5,9})\.schedule", re.ASCII)
 
 
 class ScheduleIdentity(Spec):
@@ -132,7 +134,8 @@ class PresampledFolder:
 
 def epochs_in(folder: Path) -> dict[int, Path]:
     """The files of a folder by epoch, counted from 0. Whether they are damaged is not looked at."""
-    return {int(file.stem.removeprefix("epoch_")): file for file in sorted(folder.glob("epoch_*.schedule"))}
+    found = {file: _EPOCH_FILE.fullmatch(file.name) for file in sorted(folder.iterdir())}
+    return {int(name[1]): file for file, name in found.items() if name is not None}
 
 
 def verify_epochs(folder: Path) -> None:
