@@ -1,13 +1,15 @@
 """Fetching runs: what is named, what is wanted, and a real rsync over a real sshd (in tests/cluster/launch/ssh)."""
 
+import sys
 from pathlib import PurePosixPath
 
 import pytest
 
 from graphmill.base.errors import UserError
+from graphmill.cluster import remote
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder
-from graphmill.cluster.pull import Pull, _is_of_runs_in, _prune
-from graphmill.cluster.remote import Source, ssh_for_rsync
+from graphmill.cluster.pull import Pull, _entry, _is_of_runs_in, _prune
+from graphmill.cluster.remote import Source, answer_of, ssh_for_rsync
 from graphmill.record.run_folder import RunFolder
 
 
@@ -83,3 +85,30 @@ def test_only_older_checkpoints_that_are_not_there_any_more_are_removed(tmp_path
         (tmp_path / "run" / "checkpoints" / f"step_{steps}").mkdir(parents=True)
     _prune(tmp_path / "run" / "checkpoints" / "step_3", tmp_path, {"run/checkpoints/step_2"})
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == ["step_2", "step_3", "step_4"]
+
+
+@pytest.mark.parametrize("name", ["../plan.json", "/etc/plan.json", "a/../../plan.json", r"a/\#056./plan.json", ".."])
+def test_a_name_that_leads_out_is_refused(name):
+    """rsync refuses it among files, and prints it in a message of the other machine's."""
+    with pytest.raises(UserError, match="leads out of the folder that is fetched"):
+        _entry(f">f+++++++++ {name}")
+
+
+@pytest.mark.parametrize("name", ["a..b/plan.json", "..a/plan.json", "a/...", "a b/ c"])
+def test_a_name_that_only_looks_so_is_a_name(name):
+    assert _entry(f">f+++++++++ {name}").path == name
+
+
+def test_what_another_machine_says_may_be_any_bytes():
+    echo = "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read()); sys.stderr.buffer.write(b'\\xff')"
+    found = answer_of([sys.executable, "-c", echo], told=b"\xfe\x1b" * 200_000)
+    assert (found.returncode, found.out, found.complaint) == (0, b"\xfe\x1b" * 200_000, "\ufffd")
+    assert answer_of([sys.executable, "-c", "exit(3)"], told=b"x" * 200_000).returncode == 3
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_an_answer_without_end_is_cut_off(stream, monkeypatch):
+    monkeypatch.setattr(remote, "_MOST_ANSWER", 1 << 20)
+    flood = f"import sys\nwhile True: sys.{stream}.write('x' * 4096)"
+    with pytest.raises(UserError, match="sent more than 1 MiB"):
+        answer_of([sys.executable, "-c", flood])

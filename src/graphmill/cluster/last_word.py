@@ -6,11 +6,11 @@ there, over the same ssh, and writes sacct_ended.json, which `verify` goes by wh
 
 import logging
 import shlex
-import subprocess
 from collections.abc import Sequence
 from typing import Final
 
 from graphmill.base.files import write_json
+from graphmill.cluster.remote import answer_of
 from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.accounting import Row, has_ended, of_job, rows_in, sacct_options
 from graphmill.slurm.commands import is_job_id
@@ -40,12 +40,14 @@ def fetch_last_word(folders: Sequence[RunFolder], ssh: Sequence[str]) -> int:
     for begin in range(0, len(everything), _AT_ONCE):
         command = ["sacct", *sacct_options(everything[begin : begin + _AT_ONCE])]
         shell = shlex.join(["bash", "-lc", shlex.join(command)])  # a login shell: many sites put Slurm on PATH there
-        done = subprocess.run([*ssh, shell], capture_output=True, text=True, check=False)
+        done = answer_of([*ssh, shell])
         if done.returncode:
-            why = "there is no sacct there" if done.returncode == _NOT_FOUND else (done.stderr.strip() or "no answer")
+            why = (
+                "there is no sacct there" if done.returncode == _NOT_FOUND else (done.complaint.strip() or "no answer")
+            )
             _log.info(f"how the jobs ended is not known here: {why.splitlines()[-1]}")
             return 0
-        rows += rows_in(done.stdout)
+        rows += rows_in(done.text)
     ended = 0
     for path, ids in asked.items():
         own = {job_id: of_job(rows, job_id) for job_id in ids}

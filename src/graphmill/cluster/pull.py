@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -20,7 +19,7 @@ from typing import Final, Literal
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import put_folder, write_json
 from graphmill.cluster.last_word import fetch_last_word, has_last_word
-from graphmill.cluster.remote import Source, failure, need_rsync, ssh_command, ssh_for_rsync
+from graphmill.cluster.remote import Source, answer_of, failure, need_rsync, ssh_command, ssh_for_rsync
 from graphmill.record.documents import Pulled
 from graphmill.record.manifest import MANIFEST, Manifest
 from graphmill.record.run_folder import PIPELINE_FILE, RunFolder
@@ -201,22 +200,28 @@ class Pull:
         ]
         listed = "".join(f"{name}\0" for name in names).encode("utf-8", errors="surrogateescape")
         environ = {**os.environ, "LC_ALL": "C"}  # its messages are parsed below
-        done = subprocess.run(command, input=listed, capture_output=True, env=environ, check=False)
-        is_left_out = may_vanish and done.returncode == _PARTIAL_TRANSFER and _has_only_vanished(done.stderr)
+        done = answer_of(command, told=listed, environ=environ)
+        is_left_out = may_vanish and done.returncode == _PARTIAL_TRANSFER and _has_only_vanished(done.complaint)
         if done.returncode not in (0, _VANISHED) and not is_left_out:
-            raise failure(self.source, done.returncode, done.stderr.decode(errors="replace"), self.ssh_config)
-        return done.stdout.decode("utf-8", errors="surrogateescape")
+            raise failure(self.source, done.returncode, done.complaint, self.ssh_config)
+        return done.out.decode("utf-8", errors="surrogateescape")
 
 
 def _entry(line: str) -> _Entry | None:
     """A line of `--out-format='%i %n'`: `>f+++++++++ events/rank_0.jsonl`; eleven marks, a space, a name.
 
-    Marks are blanks if nothing differs.
+    Marks are blanks if nothing differs. Whoever answers there can have rsync print any line, as a message of theirs, so
+    a name that rsync itself would refuse may stand in one.
     """
     marks, name = line[:11], line[12:]
     if not name or marks[1] != "f":
         return None
     name = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), name)
+    if name.startswith("/") or ".." in name.split("/") or "\0" in name:
+        raise UserError(
+            f"the other machine names {name!r}, which leads out of the folder that is fetched",
+            fix="fetch nothing from there before its owner knows why",
+        )
     return _Entry(name, is_new="+" in marks, is_changed=marks[0] != ".")
 
 
@@ -252,9 +257,9 @@ def _is_of_checkpoint(path: str) -> bool:
     return len(parts) >= 3 and parts[-3] == _CHECKPOINTS and parts[-2].startswith("step_")
 
 
-def _has_only_vanished(said: bytes) -> bool:
+def _has_only_vanished(said: str) -> bool:
     """Whether rsync's errors are only of files that are gone, and its summary of them."""
-    codes = {int(code) for code in _ERRNO.findall(said.decode(errors="replace"))}
+    codes = {int(code) for code in _ERRNO.findall(said)}
     return errno.ENOENT in codes and codes <= {errno.ENOENT, errno.EPIPE}
 
 

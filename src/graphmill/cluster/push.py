@@ -23,7 +23,7 @@ import yaml
 from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
 from graphmill.cluster.jobs.own_code import find_modules
-from graphmill.cluster.remote import Source, failure, need_rsync, ssh_command, ssh_for_rsync
+from graphmill.cluster.remote import Answer, Source, answer_of, failure, need_rsync, ssh_command, ssh_for_rsync
 
 _log = logging.getLogger(__name__)
 
@@ -122,8 +122,8 @@ class There:
                 fix="name it: --remote-graphmill /path/to/venv/bin/graphmill",
             )
         if done.returncode:
-            raise failure(self.folder, done.returncode, done.stderr, self.ssh_config)
-        return (done.stdout.splitlines() or [""])[-1].strip()  # the host may greet first
+            raise failure(self.folder, done.returncode, done.complaint, self.ssh_config)
+        return (done.text.splitlines() or [""])[-1].strip()  # the host may greet first
 
     def compare(self, files: Mapping[str, bytes]) -> dict[str, State]:
         """What of the files is there already, and whether anyone has changed it since it was sent."""
@@ -131,8 +131,8 @@ class There:
         look = f"cat -- {SENT_FILE} 2>/dev/null; echo; echo {SENT_FILE}; sha256sum -b -- {names} 2>/dev/null; true"
         done = self._call(f"cd -- {shlex.quote(self.folder.path)} 2>/dev/null || exit 0; {look}")
         if done.returncode:
-            raise failure(self.folder, done.returncode, done.stderr, self.ssh_config)
-        recorded, _, listed = done.stdout.partition(f"\n{SENT_FILE}\n")
+            raise failure(self.folder, done.returncode, done.complaint, self.ssh_config)
+        recorded, _, listed = done.text.partition(f"\n{SENT_FILE}\n")
         sent, here = _record(recorded), _sums(listed)
         return {name: _state(content, here.get(name), sent.get(name)) for name, content in files.items()}
 
@@ -141,18 +141,16 @@ class There:
         need_rsync()
         made = self._call(f"mkdir -p -- {shlex.quote(self.folder.path)}")
         if made.returncode:
-            raise failure(self.folder, made.returncode, made.stderr, self.ssh_config)
+            raise failure(self.folder, made.returncode, made.complaint, self.ssh_config)
         with tempfile.TemporaryDirectory(prefix="graphmill-send-") as folder:
             for name, content in {**files, SENT_FILE: self._record_of(files)}.items():
                 path = Path(folder) / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
             command = ["rsync", "-r", "--checksum", "--protect-args", "-e", ssh_for_rsync(self.ssh_config)]
-            done = subprocess.run(
-                [*command, "--", f"{folder}/", self.folder.rsync_name], capture_output=True, text=True, check=False
-            )
+            done = answer_of([*command, "--", f"{folder}/", self.folder.rsync_name])
         if done.returncode:
-            raise failure(self.folder, done.returncode, done.stderr, self.ssh_config)
+            raise failure(self.folder, done.returncode, done.complaint, self.ssh_config)
 
     def run(self, words: Sequence[str]) -> int:
         """Call graphmill in the folder there, with these words; what it prints is printed. Returns its exit status."""
@@ -174,10 +172,9 @@ class There:
     def _record_of(self, files: Mapping[str, bytes]) -> bytes:
         return (json.dumps({name: _sha256(content) for name, content in files.items()}, indent=1) + "\n").encode()
 
-    def _call(self, command: str) -> "subprocess.CompletedProcess[str]":
+    def _call(self, command: str) -> Answer:
         need_rsync()
-        words = [*ssh_command(self.folder, self.ssh_config), command]
-        return subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        return answer_of([*ssh_command(self.folder, self.ssh_config), command])
 
 
 def refuse_changed_there(states: Mapping[str, State], there: Source) -> None:

@@ -1,12 +1,17 @@
 """Another machine, as `pull` and `submit --on` reach it: ssh that checks host keys and asks for nothing, and rsync."""
 
+import os
 import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from subprocess import PIPE
+from typing import IO, Final
 
 from graphmill.base.errors import UserError
 
@@ -15,6 +20,8 @@ _SOURCE: Final = re.compile(
     r"(?:(?P<user>[^@:/\s-][^@:/\s]*)@)?(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.%]+\]):(?P<path>.*)", re.S
 )
 _SSH_FAILED: Final = 255
+_MOST_ANSWER: Final = 256 << 20  # bytes; a list of a million files has less
+_PIECE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,58 @@ def ssh_for_rsync(config: Path | None) -> str:
     """For rsync, which splits it into words at spaces and knows quotes; no shell reads it."""
     quoted = [] if config is None else ["-F", "'" + str(config).replace("'", "''") + "'"]
     return " ".join([*_SSH, *quoted])
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a command ended, and what it said: bytes, for a host may send any."""
+
+    returncode: int
+    out: bytes
+    err: bytes
+
+    @property
+    def text(self) -> str:
+        """What it printed."""
+        return self.out.decode(errors="replace")
+
+    @property
+    def complaint(self) -> str:
+        """What it printed as errors."""
+        return self.err.decode(errors="replace")
+
+
+def answer_of(command: Sequence[str], *, told: bytes = b"", environ: Mapping[str, str] | None = None) -> Answer:
+    """Run a command that speaks with another machine, `told` at its standard input.
+
+    `UserError` if it answers without end: what another machine sends is not to fill this one's memory.
+    """
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environ) as process:
+        with ThreadPoolExecutor(2) as readers:
+            said = [readers.submit(_heard, pipe, process) for pipe in (process.stdout, process.stderr)]
+            _tell(process.stdin, told)
+        out, err = (each.result() for each in said)
+    if max(len(out), len(err)) > _MOST_ANSWER:
+        raise UserError(
+            f"{command[0]} was sent more than {_MOST_ANSWER >> 20} MiB that are no file", fix="see what answers there"
+        )
+    return Answer(process.returncode, bytes(out), bytes(err))
+
+
+def _tell(pipe: IO[bytes] | None, told: bytes) -> None:
+    if pipe is not None:
+        with suppress(BrokenPipeError), pipe:  # it ended before it had heard all: its status says why
+            pipe.write(told)
+
+
+def _heard(pipe: IO[bytes] | None, process: "subprocess.Popen[bytes]") -> bytearray:
+    found = bytearray()
+    while pipe is not None and (piece := os.read(pipe.fileno(), _PIECE)):
+        found += piece
+        if len(found) > _MOST_ANSWER:
+            process.kill()
+            break
+    return found
 
 
 def need_rsync() -> None:
@@ -96,7 +155,7 @@ def failure(source: Source, code: int, said: str, config: Path | None) -> UserEr
 def _accepting(source: Source, config: Path | None) -> tuple[str, str]:
     """The command that prints the host's key, and the file that it belongs in, as ssh itself resolves them."""
     command = ["ssh", "-G", *(["-F", str(config)] if config else []), "--", source.login]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     told = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
     host, port = told.get("hostname", source.login.rpartition("@")[2]), told.get("port", "22")
     scan = f"ssh-keyscan {'' if port == '22' else f'-p {port} '}{shlex.quote(host)}"
