@@ -54,6 +54,9 @@ def python(made: Snapshot, code: str, *first: str) -> subprocess.CompletedProces
 def test_the_copy_is_imported_and_not_what_lies_there_now(made):
     done = python(made, "from models import net; print(*net.WHENCE, net.WIDTH)")
     assert done.stdout.split() == [f"{made.folder}/0/models/net.py", f"{made.folder}/1/helper.py", "5"], done.stderr
+    started = "import subprocess; subprocess.run([sys.executable, '-c', 'import helper'], cwd=sys.path[1], check=True)"
+    assert not python(made, f"import models.net; {started}").stderr
+    assert damage(Path(made.folder)) is None, "no bytecode was written, by it or by what it starts"
 
 
 def test_what_was_not_copied_is_missing_and_not_taken_from_where_it_lies(made):
@@ -112,6 +115,10 @@ def test_it_is_for_reading_and_written_once(made):
         (lambda folder: _write(folder / "0/models/net.py", "1"), "0/models/net.py was changed"),
         (lambda folder: (folder / "1/helper.py").unlink(), "1/helper.py is missing"),
         (lambda folder: _write(folder / "0/torch.py", "1"), "0/torch.py was added"),
+        (lambda folder: _write(folder / "0/helper.so", ""), "0/helper.so was added"),
+        (lambda folder: _write(folder / "0/late.pyc", ""), "0/late.pyc was added"),
+        (lambda folder: (folder / "0/helper").symlink_to("/"), "0/helper was added"),
+        (lambda folder: _write(folder / "1/__pycache__/helper.pyc", ""), "1/__pycache__/helper.pyc was added"),
         (lambda folder: _write(folder / "files.json", "{}"), "files.json was changed"),
         (lambda folder: (folder / "files.json").unlink(), "files.json is missing"),
         (lambda folder: folder.rename(folder.with_name("other")), "it is gone"),
@@ -127,13 +134,6 @@ def test_a_damaged_copy_is_refused_and_restored_by_the_same_code(made, harm, wha
     assert "the code of now" not in done.stderr
     write_snapshot(FILES, folder)
     assert damage(folder) is None
-
-
-def test_what_python_compiles_is_no_damage(made):
-    folder = Path(made.folder) / "0" / "__pycache__"
-    folder.mkdir()
-    (folder / "net.cpython-311.pyc").touch()
-    assert damage(Path(made.folder)) is None
 
 
 names = st.from_regex(r"[0-3]/[a-z]{1,5}\.py", fullmatch=True)
@@ -156,6 +156,7 @@ def test_the_environment_says_which(made):
 def _write(path: Path, text: str) -> None:
     if path.exists():
         path.chmod(0o644)
+    path.parent.mkdir(exist_ok=True)
     path.write_text(text)
 
 

@@ -27,6 +27,7 @@ from graphmill.base.retries import retried
 FOLDER: Final = ".code"  # in the logs root
 VARIABLE: Final = "GRAPHMILL_CODE"  # of the environment of a job's processes: which copy they import
 _LIST: Final = "files.json"
+_NO_BYTECODE: Final = "PYTHONDONTWRITEBYTECODE"
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,11 @@ def own_code(environ: Mapping[str, str]) -> str:
 
 def put_into(environ: MutableMapping[str, str], snapshot: Snapshot | None) -> None:
     """Let the processes with this environment import it; None: nothing, whatever stood there."""
-    environ.pop(VARIABLE, None)
+    if environ.pop(VARIABLE, None) is not None:
+        environ.pop(_NO_BYTECODE, None)
     if snapshot is not None:
         environ[VARIABLE] = snapshot.in_environment()
+        environ[_NO_BYTECODE] = "1"  # what a process of the user's own starts is not to write there either
 
 
 def digest_of(files: Mapping[str, bytes]) -> str:
@@ -93,8 +96,9 @@ def _make_shared(copies: Path) -> None:
 
 
 def damage(folder: Path) -> str | None:
-    """What is wrong with a copy, in words; None: it holds what its name says, and no other code.
+    """What is wrong with a copy, in words; None: it holds what its name says, and nothing else that Python would find.
 
+    Bytecode and compiled modules come before the source that they are called like. What is hidden has no module's name.
     Raises `UnreadableError` where that is unknown.
     """
     try:
@@ -111,20 +115,23 @@ def damage(folder: Path) -> str | None:
             return f"{name} is missing"
         if hashlib.sha256(content).hexdigest() != checksum:
             return f"{name} was changed"
-    here = {path.relative_to(folder).as_posix() for path in folder.rglob("*.py")}
-    return next((f"{name} was added" for name in sorted(here - known.keys())), None)
+    files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    here = {path.as_posix() for path in files if not any(part.startswith(".") for part in path.parts)}
+    return next((f"{name} was added" for name in sorted(here - known.keys() - {_LIST})), None)
 
 
 def import_from_snapshot(environ: Mapping[str, str]) -> None:
     """From here on, code of the user's is imported from the copy that the environment names, if it names one.
 
-    Its folders come first in `sys.path`, and those that it was copied from are taken out: what was not copied is
+    No bytecode is written beside it, so that what else is found there was added by someone. Its folders come first in
+    `sys.path`, and those that it was copied from are taken out: what was not copied is
     missing then, and never imported as it lies there now. Raises `UserError` if the copy is damaged or gone, or if
     something else would be imported in its place.
     """
     snapshot = snapshot_in(environ)
     if snapshot is None:
         return
+    sys.dont_write_bytecode = True
     folder = Path(snapshot.folder)
     problem = damage(folder)
     if problem is not None:
