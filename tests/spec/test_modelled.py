@@ -3,12 +3,16 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from graphmill.partition.placement import Placement
 from graphmill.spec.kinds.kind import StepShape
 from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.modelled import modelled
-from graphmill.spec.parted_memory import PartedGraphSizes, evaluation_bytes, held_bytes
+from graphmill.spec.parted_memory import PartedGraphSizes, evaluation_bytes, held_bytes, largest_batch
 from graphmill.spec.partition import HotCacheSpec, NoCacheSpec, PartitionSpec
 from graphmill.spec.plan import MachineInfo, resolve
 
@@ -131,6 +135,27 @@ def test_the_host_with_most_parts_is_counted():
     assert three.data_mib == two.data_mib
 
 
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 3), st.sampled_from(["per_host", "per_rank"]))
+def test_the_rank_with_most_seeds_is_counted(num_parts, hosts, each, placement):
+    """Of equal parts the share that `Placement` gives the ranks, and 5 % for the fullest."""
+    ranks, of_part = hosts * each, 2520 * 36
+    places = (hosts, each) if placement == "per_host" else (ranks, 1)
+    step = StepShape(1000, "cpu", "fp32", learners=ranks, learner_hosts=hosts)
+    lies = Placement(num_parts, *places)
+    owned = [lies.own_range(rank, np.arange(num_parts + 1) * of_part) for rank in range(ranks)]
+    share = max(last - first for first, last in owned) / (num_parts * of_part)
+    found = largest_batch(PartitionSpec(placement=placement), num_parts, step)
+    assert found == pytest.approx(min(1000 * ranks, 1000 * ranks * share * 1.05), abs=1)
+    assert largest_batch(PartitionSpec(placement=placement, seeds="equal"), num_parts, step) == 1000
+
+
+def test_a_step_is_as_large_as_the_batch_of_the_rank_with_most_seeds():
+    """4 parts on 3 hosts: one rank has half of the seeds, and not a third."""
+    found, equal = (parted(ranks=3, hosts=3, seeds=seeds, cache=NO_CACHE) for seeds in ("owner", "equal"))
+    for name in ("batches_mib", "index_mib"):
+        assert getattr(found.memory, name) > getattr(equal.memory, name), name
+
+
 def test_rows_that_are_not_counted_are_said():
     found = parted(is_sparse=True).memory
     assert (found.data_mib, "sparse features" in found.not_counted) == (None, True)
@@ -177,8 +202,9 @@ def test_an_evaluation_over_parts_takes_blocks_of_bounded_size_whatever_the_grap
 
 
 def test_a_window_holds_the_rows_of_its_batches():
-    one, eight = (parted(cache={"policy": "lookahead", "window": n}).memory.index_mib for n in (1, 8))
-    nodes, seeds = parted().nodes_per_batch, 1024
+    cache = {"policy": "lookahead"}
+    one, eight = (parted(seeds="equal", cache={**cache, "window": n}).memory.index_mib for n in (1, 8))
+    nodes, seeds = parted(seeds="equal").nodes_per_batch, 1024
     drawn = 8 * (nodes + seeds * 26) + 4 * (seeds * 25 + seeds * 25 * 10)
     assert eight - one == pytest.approx(7 * (nodes * (3 * ROW + ASKED) + drawn) / 2**20, rel=1e-3)
 
@@ -186,10 +212,13 @@ def test_a_window_holds_the_rows_of_its_batches():
 def test_a_batch_is_asked_for_one_ahead():
     """Its neighbourhood waits, where its rows are, and the question. Ranks of one host ask nobody."""
     alone, of_host, of_two = (
-        [parted(ranks=n, hosts=h, cache=c).memory.index_mib for c in (NO_CACHE, {"policy": "lookahead", "window": 1})]
+        [
+            parted(ranks=n, hosts=h, seeds="equal", cache=cache).memory.index_mib
+            for cache in (NO_CACHE, {"policy": "lookahead", "window": 1})
+        ]
         for n, h in ((1, 1), (2, 1), (2, 2))
     )
-    nodes, seeds = parted().nodes_per_batch, 1024
+    nodes, seeds = parted(seeds="equal").nodes_per_batch, 1024
     edges, rows = seeds * 25 + seeds * 25 * 10, seeds * 26
     assert len({*alone, *of_host}) == 1
     assert of_two[0] - of_two[1] == pytest.approx((ASKED * nodes + 8 * (nodes + rows) + 4 * edges) / 2**20, rel=1e-3)

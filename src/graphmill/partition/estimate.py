@@ -21,7 +21,11 @@ _FILE_BLOCK: Final = 2**20  # entries on their way into a partitioner's file tog
 _FILE_BLOCK_ENTRY_BYTES: Final = 35
 _CUT_BLOCK: Final = 2**22  # and those whose cut is counted together
 _CUT_BLOCK_ENTRY_BYTES: Final = 17
-_INCLUSION_BYTES: Final = 48  # of a node: what the probability of being in a batch is computed with
+_INCLUSION_BYTES: Final = 17  # of a node: its probability of being in a batch, a logarithm, a mark
+_INCLUSION_BLOCK: Final = 2**18  # nodes whose logarithms are computed together
+_INCLUSION_BLOCK_BYTES: Final = 40
+_RANKED_BYTES: Final = 30  # of a node, while a part's nodes are sorted
+_POLICIES: Final = 4  # that nodes of other parts are ranked by
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,8 @@ class Sizes:
 def estimate(sizes: Sizes, method: Method, *, ranked: bool) -> Estimate:
     """Of each step, in order. With candidates of balance counted as if all nodes were in parts that are overfull."""
     n = sizes.num_nodes
-    inclusion = _INCLUSION_BYTES * n
+    inclusion, others = _inclusion(n), index_dtype(n).itemsize * n * (sizes.num_parts - 1)
+    rank = 8 * n * sizes.num_parts + max(inclusion, _RANKED_BYTES * n) + _POLICIES * others
     balance = sizes.problem + 4 * n + max(16 * sizes.num_isolated, 32 * n)
     write = sizes.base_bytes + 36 * n + _CHUNKS_AT_ONCE * min(CHUNK_BYTES, sizes.largest_bytes)
     cut_block = _cut_block(sizes)
@@ -97,10 +102,14 @@ def estimate(sizes: Sizes, method: Method, *, ranked: bool) -> Estimate:
             _assign(sizes, method),
             *([Step("balance", balance)] if method in ("kaminpar", "metis", "ldg") else ()),
             Step("measure", sizes.measured + max(inclusion, cut_block)),
-            *([Step("rank", sizes.measured + inclusion + 8 * n * sizes.num_parts)] if ranked else ()),
+            *([Step("rank", sizes.measured + rank)] if ranked else ()),
             Step("write", write),
         )
     )
+
+
+def _inclusion(num_nodes: int) -> int:
+    return _INCLUSION_BYTES * num_nodes + _INCLUSION_BLOCK_BYTES * min(_INCLUSION_BLOCK, num_nodes)
 
 
 def _cut_block(sizes: Sizes) -> int:
@@ -122,4 +131,4 @@ def _assign(sizes: Sizes, method: Method) -> Step:
             return Step("random", sizes.problem + 12 * n)
         case "hotness":
             scores = 4 * sizes.num_parts * n
-            return Step("hotness", sizes.problem + scores + max(_INCLUSION_BYTES * n, 2 * scores))
+            return Step("hotness", sizes.problem + scores + max(_inclusion(n), 2 * scores + 4 * n))

@@ -87,6 +87,7 @@ def _remote_rows(known: Measured) -> tuple[int, ...]:
     found = []
     owner = known.parts[known.train]
     for part in range(known.num_parts):
-        inclusion = vertex_inclusion(known.graph, known.train[owner == part], known.fanouts, BATCH_SIZE)
-        found.append(round(float(inclusion.sum(where=known.parts != part))))
+        seeds = known.train[owner == part]  # of what follows nothing is held while the next part's is computed
+        remote = vertex_inclusion(known.graph, seeds, known.fanouts, BATCH_SIZE).sum(where=known.parts != part)
+        found.append(round(float(remote)))
     return tuple(found)

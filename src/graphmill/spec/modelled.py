@@ -53,7 +53,7 @@ class Modelled(Spec):
 
 def modelled(plan: Plan) -> Modelled:
     """All figures of `plan`."""
-    holders = _holders(plan)
+    holders, learner = _holders(plan), plan.world.seat(0)
     step = StepShape(
         plan.batch_size,
         plan.device,
@@ -62,6 +62,8 @@ def modelled(plan: Plan) -> Modelled:
         ranks=holders.num_ranks,
         hosts=holders.num_hosts,
         batches_together=1 if plan.roles is None else len(plan.roles.trainers_of(0)),
+        learners=learner.num_ranks,
+        learner_hosts=learner.num_hosts,
     )
     sizes = plan.kind.sizes(plan.task, step)
     # Which parameters a pattern freezes is known only once the model is built.

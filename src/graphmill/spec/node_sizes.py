@@ -8,7 +8,14 @@ from graphmill.spec.attention import kept_bytes
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.kinds.kind import Sizes, StepShape
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec
-from graphmill.spec.parted_memory import PartedGraphSizes, evaluation_bytes, held_bytes, mapped_bytes, shared_bytes
+from graphmill.spec.parted_memory import (
+    PartedGraphSizes,
+    evaluation_bytes,
+    held_bytes,
+    largest_batch,
+    mapped_bytes,
+    shared_bytes,
+)
 from graphmill.spec.relational import RelationalSpec
 
 if TYPE_CHECKING:
@@ -19,7 +26,7 @@ _SPARSE_ROWS: Final = "rows of sparse features: a plan does not know how many va
 
 def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
     """Parameters of GraphSAGE; nodes and bytes of a sampled neighbourhood, at most."""
-    hops = _nodes_per_hop(plan, step.batch_size)
+    hops = _nodes_per_hop(plan, _most_seeds(plan, step))
     batch, activations = _sampled_bytes(plan, hops)
     not_counted = _not_counted(plan)
     if plan.partition is None or plan.dataset.num_parts is None:
@@ -49,6 +56,13 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
         index_bytes=held_bytes(graph, plan.partition, step),
         not_counted=not_counted,
     )
+
+
+def _most_seeds(plan: "NodeClassificationPlan", step: StepShape) -> int:
+    """Of a batch of a rank."""
+    if plan.partition is None or plan.dataset.num_parts is None:
+        return step.batch_size
+    return largest_batch(plan.partition, plan.dataset.num_parts, step)
 
 
 def _not_counted(plan: "NodeClassificationPlan") -> str:

@@ -1,5 +1,6 @@
 """What a rank on a graph in parts holds, by formula. At most, if the fullest part exceeds the mean by 5 %."""
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,6 +51,17 @@ class PartedGraphSizes:
     def id_bytes(self) -> int:
         """Of a node's id on disk and on the wire."""
         return 4 if self.num_nodes <= 2**31 - 1 else 8
+
+
+def largest_batch(asked: PartitionSpec, num_parts: int, step: StepShape) -> int:
+    """Seeds of the rank that has most of a global batch, at most: of parts that do not divide, some ranks own more."""
+    at_once, each = step.batch_size * step.learners, step.learners // step.learner_hosts
+    if asked.seeds == "equal":
+        return step.batch_size
+    places, on_place = (step.learner_hosts, each) if asked.placement == "per_host" else (step.learners, 1)
+    parts = -(-num_parts // places)  # of the place with most
+    sharing = max(1, places // num_parts)  # places that have a part, at least
+    return min(at_once, math.ceil(at_once * parts * _IMBALANCE / (num_parts * sharing * on_place)))
 
 
 def mapped_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int | None:

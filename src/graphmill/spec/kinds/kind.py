@@ -92,6 +92,8 @@ class StepShape:
     ranks: int = 1
     hosts: int = 1
     batches_together: int = 1  # of a step, that one process makes: of the trainers that it serves
+    learners: int = 1  # ranks that have a share of a global batch: with roles the trainers, and `ranks` are samplers
+    learner_hosts: int = 1
 
 
 @dataclass(frozen=True, slots=True)

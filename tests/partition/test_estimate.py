@@ -1,0 +1,86 @@
+"""What the estimate of memory counts beside the mapped graph is what is allocated, at most, and not far above it."""
+
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from graphs_in_parts import topology_of
+
+from graphmill.partition.estimate import Sizes, estimate
+from graphmill.partition.methods.hotness import hotness_parts
+from graphmill.partition.problem import Problem
+from graphmill.partition.quality import Measured, measure
+from graphmill.sample.hot.rank import STATIC_POLICIES, Draws, rank_all
+
+NODES, PARTS, FANOUTS = 60_000, 3, (5, 3)
+
+
+def peak(work: Callable[[], object]) -> int:
+    """Bytes that `work` has allocated at most."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture(scope="module")
+def known() -> Measured:
+    rng = np.random.default_rng(5)
+    ends = rng.integers(0, NODES, (5 * NODES, 2))
+    graph = topology_of(NODES, map(tuple, ends.tolist()), symmetric=True)
+    parts = rng.integers(0, PARTS, NODES).astype(np.int32)
+    edges, train = np.diff(graph.indptr), np.arange(0, NODES, 4)
+    return Measured(graph=graph, edges=edges, train=train, parts=parts, num_parts=PARTS, fanouts=FANOUTS)
+
+
+@pytest.fixture(scope="module")
+def sizes(known: Measured) -> Sizes:
+    return Sizes(
+        num_nodes=NODES,
+        num_isolated=0,
+        num_train=len(known.train),
+        num_entries=known.graph.num_edges,
+        is_symmetric=True,
+        num_parts=PARTS,
+        num_amounts=3,
+        largest_bytes=8 * NODES,
+        base_bytes=0,
+    )
+
+
+def counted(sizes: Sizes, name: str, apart: int) -> int:
+    """Of a step, without its input."""
+    method = "hotness" if name == "hotness" else "random"
+    (found,) = [step for step in estimate(sizes, method, ranked=True).steps if step.name == name]
+    return found.own_bytes - apart
+
+
+def test_measuring(known: Measured, sizes: Sizes):
+    expected = counted(sizes, "measure", sizes.measured)
+    assert expected / 2 <= peak(lambda: measure(known)) <= expected
+
+
+def test_ranking_by_every_policy(known: Measured, sizes: Sizes):
+    owner = known.parts[known.train]
+    seeds, draws = [known.train[owner == part] for part in range(PARTS)], Draws(fanouts=FANOUTS, batch_size=1024)
+    expected = counted(sizes, "rank", sizes.measured)
+    found = peak(lambda: rank_all(known.graph, known.parts, seeds, draws, STATIC_POLICIES))
+    assert expected / 2 <= found <= expected
+
+
+def test_assigning_by_hotness(known: Measured, sizes: Sizes):
+    problem = Problem(
+        graph=known.graph,
+        amounts=np.ones((NODES, 1), np.uint32),
+        limits=np.array([NODES]),
+        weights=known.edges,
+        train=known.train,
+        num_parts=PARTS,
+        rng_seed=0,
+        fanouts=FANOUTS,
+    )
+    expected = counted(sizes, "hotness", sizes.problem)
+    assert expected / 2 <= peak(lambda: hotness_parts(problem)) <= expected
