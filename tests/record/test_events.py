@@ -113,6 +113,28 @@ def test_a_line_that_is_taken_in_part_is_an_error(tmp_path):
     assert (tmp_path / "e.jsonl").stat().st_size == 10
 
 
+@pytest.mark.parametrize("share", [0, 0.5, 1], ids=["nothing", "a part", "all"])
+def test_an_event_stands_once_whatever_was_written_of_it_before_the_error(tmp_path, monkeypatch, share):
+    write, failed = os.write, []
+
+    def fails_once(fd: int, data: memoryview) -> int:
+        if failed:
+            return write(fd, data)
+        failed.append(fd)
+        write(fd, data[: int(share * len(data))])
+        raise OSError(errno.EIO, "no answer")
+
+    monkeypatch.setattr("graphmill.base.retries._WRITE_AGAIN_AFTER_S", (0.0,))
+    with EventWriter(tmp_path / "e.jsonl", rank=0) as events:
+        events.write(START)
+        with monkeypatch.context() as failing:
+            failing.setattr(os, "write", fails_once)
+            events.write(SYNC)
+        events.write(EVENTS[-1])
+    assert failed
+    assert [bare(event) for event in events_in(tmp_path / "e.jsonl")] == [START, SYNC, EVENTS[-1]]
+
+
 def test_a_torn_last_line_is_not_counted_and_is_cut_off_later(tmp_path):
     path = tmp_path / "e.jsonl"
     path.write_text('{"kind": "stop", "steps_done": 1, "status": "stopped"}\n{"kind": "sy')
