@@ -70,6 +70,18 @@ def test_a_potential_that_is_off_by_two_tolerances_proves_nothing(kind, by):
         assert not found.is_optimal, (side, number, found)
 
 
+@pytest.mark.parametrize("to", [1, -1])
+@pytest.mark.parametrize("kind", ["rectangular", "transposed", "transposed integers", "sparse, rectangular"])
+def test_what_is_left_over_has_no_price(kind, to):
+    """Below 0 no pair is violated by it, and none that is assigned has slack."""
+    own, columns, u, v = solved(kind)
+    left = np.setdiff1d(np.arange(own.num_columns), columns)
+    for number in (left[0], left[-1]):
+        moved = v.copy()
+        moved[number] = to
+        assert not certificate_of(own, columns, u, moved).is_optimal
+
+
 @pytest.mark.parametrize("kind", GIVEN)
 def test_the_tolerance_is_some_roundings_of_the_costs(kind):
     own, columns, u, v = solved(kind)

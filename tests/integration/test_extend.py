@@ -220,6 +220,10 @@ def test_a_run_that_stopped_early_and_one_without_its_checkpoint(planned, zygote
     assert folder.read_outcome().stopped_early
     with pytest.raises(UserError, match="stopped early"):
         plan_extension(folder, epochs=9, run_id="longer")
-    shutil.rmtree(folder.checkpoints_dir)
+    earlier, last = sorted(folder.checkpoints_dir.iterdir())
+    shutil.rmtree(last)
+    with pytest.raises(UserError, match="whole checkpoint of its end"):
+        plan_extension(folder, epochs=9, run_id="longer")
+    shutil.rmtree(earlier)
     with pytest.raises(UserError, match="whole checkpoint"):
         plan_extension(folder, epochs=9, run_id="longer")

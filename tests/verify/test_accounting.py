@@ -104,6 +104,12 @@ def test_states_that_the_recorded_jobs_do_not_have(run, job_of, state):
 
 
 @pytest.mark.usefixtures("no_slurm")
+def test_a_job_that_completed_with_an_exit_status_of_its_own(run, job_of):
+    job_of("good", hosts=1, ExitCode="3:0")
+    assert run.failures()["job/state"].startswith("COMPLETED, exit status 3: ")
+
+
+@pytest.mark.usefixtures("no_slurm")
 def test_a_job_that_was_preempted_is_wrong_only_where_its_run_is_not_done(run, job_of):
     job_of("good", hosts=1, State="PREEMPTED")
     state = next(check for check in run.checks() if check.name == "state")

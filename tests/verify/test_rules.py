@@ -2,8 +2,10 @@
 
 from types import SimpleNamespace
 
+import pytest
+
 from graphmill.record.documents import Outcome
-from graphmill.record.events import Evaluation, EventWriter, Start, Sync
+from graphmill.record.events import Evaluation, EventWriter, Finish, Start, Sync
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.kinds.traffic import KIND as TRAFFIC
@@ -31,6 +33,15 @@ def test_a_resume_forgets_the_syncs_after_the_step_that_it_began_with_and_no_oth
     log = read_event_log(folder, 1)
     assert log.problem == ""
     assert list(log.syncs) == [2, 4, 8]
+
+
+@pytest.mark.parametrize("then", [None, start(4), sync(8)], ids=["nothing", "another start", "another sync"])
+def test_a_rank_has_finished_only_where_that_is_the_last_it_said(tmp_path, then):
+    with EventWriter(RunFolder(tmp_path).events_path(0), rank=0) as events:
+        for event in (start(0), sync(4), Finish(steps_done=4, status="done"), then):
+            if event is not None:
+                events.write(event)
+    assert (read_event_log(RunFolder(tmp_path), 0).finish is None) == (then is not None)
 
 
 def test_the_best_epoch_of_errors_is_the_one_with_the_lowest():

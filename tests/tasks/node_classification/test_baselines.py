@@ -8,12 +8,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 from graphmill.graph.features import SparseFeatures, dense, sparse
-from graphmill.spec.kinds.node_classification import KIND, NodeClassificationExperiment
+from graphmill.spec.kinds.node_classification import KIND, LOGISTIC, NodeClassificationExperiment
 from graphmill.tasks import perceptron
 from graphmill.tasks.baselines import score_baselines, score_beside_runs
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
 from graphmill.tasks.regression import Csr
+from graphmill.train.baselines_after import costly_scores
 
 
 def plan_of(store: LabelledGraphStore, **dataset):
@@ -126,3 +127,13 @@ def test_what_would_take_too_much_is_left_out_of_a_run_and_not_of_the_command(st
     assert "graphmill baseline" in beside["logistic"].why_not
     asked = {score.baseline: score for score in score_baselines(plan_of(store), names, ["test"])}
     assert asked["logistic"].values
+
+
+def test_a_run_that_left_one_out_says_so_each_time_and_keeps_no_score(store, tmp_path, monkeypatch):
+    own, said = plan_of(store), []
+    monkeypatch.setattr("graphmill.tasks.node_classification.baselines.MOST_OPERATIONS", 1.0)
+    for times in (1, 2):
+        assert costly_scores(tmp_path, own, LOGISTIC, said.append) == {}
+        assert len([line for line in said if "is not scored" in line]) == times
+    monkeypatch.undo()
+    assert costly_scores(tmp_path, own, LOGISTIC, said.append)["test"]
