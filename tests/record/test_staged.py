@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.record import staged
-from graphmill.record.staged import FileState, StagedMark, staged_name, staged_problem, write_mark
+from graphmill.record.staged import FileState, Share, StagedMark, staged_name, staged_path, staged_problem, write_mark
 
 
 @pytest.fixture
@@ -62,6 +62,20 @@ def test_the_copy_of_another_dataset_is_refused(copy: Path):
 @given(st.text(max_size=30), st.text("0123456789abcdef", min_size=12, max_size=32))
 def test_no_name_leaves_the_staged_root(name: str, checksum: str):
     assert re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", staged_name(name, checksum))
+
+
+@pytest.mark.parametrize("has_parts", [(0, 1), (1, 2), (0, 1, 2)])
+@pytest.mark.parametrize("parts", [(0,), (1, 2)])
+@pytest.mark.parametrize("has_topology", [False, True])
+@pytest.mark.parametrize("topology", [False, True])
+def test_a_copy_is_taken_where_it_has_the_parts_and_the_topology(
+    tmp_path: Path, has_parts, parts, has_topology: bool, topology: bool
+):
+    share, has = Share(parts, whole_topology=topology), Share(has_parts, whole_topology=has_topology)
+    (tmp_path / staged_name("graph", "c0ffee", has)).mkdir()
+    suffices = set(parts) <= set(has_parts) and (has_topology or not topology)
+    found = staged_path(tmp_path, "graph", "c0ffee", share)
+    assert found.exists() == has.holds(share) == suffices
 
 
 def test_examples():
