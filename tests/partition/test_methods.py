@@ -211,6 +211,22 @@ def test_ldg_cuts_little_more_than_a_plain_one_that_balances_nodes_only(seed, nu
     assert cut <= 1.3 * of_plain
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_ldg_takes_the_order_of_nodes_that_cuts_less(seed):
+    """A path is cut by 6 to 8 entries in the order of ids, and by 70 and more in that of shuffled blocks. Two paths
+    whose nodes are tied to each other, far apart, are cut by 2,000 to 5,000 and by 150 to 550.
+    """
+    numbers = np.arange(6400)
+    path = np.stack([numbers[:-1], numbers[1:]]).T
+    tied = np.concatenate([path[:3199], np.stack([numbers[:3200], numbers[3200:]]).T])
+    for pairs, most in ((path, 20), (tied, 1000)):
+        graph = undirected(pairs, len(numbers))
+        ones = np.ones((len(numbers), 1), np.uint32)
+        known = {"amounts": ones, "limits": limits_of(ones, 4), "train": np.arange(3)}
+        parts = ldg(problem(graph, 4, rng_seed=seed, weights=np.diff(graph.indptr) + 1, **known))
+        assert crossing(graph, np.maximum(parts, 0), 4)[0] <= most
+
+
 @pytest.mark.parametrize("method", ["auto", "ldg"])
 def test_parts_are_not_cut_to_even_out_a_few_edges(tmp_path, caplog, method):
     """50 of 3,000 nodes have edges. All three were balanced, which cut more than half of them."""

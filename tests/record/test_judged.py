@@ -28,6 +28,8 @@ def test_lower_errors_are_better():
     name = FORECASTS.primary.name
     beside = {"last_value": {name: 4.0}, "week_before": {name: 3.0}}
     assert lost_to(FORECASTS, {name: 3.5}, beside).best == 3.0
+    worst = lost_to(FORECASTS, {name: 4.5}, beside)
+    assert (worst.best, worst.num_better) == (3.0, 2)
     assert lost_to(FORECASTS, {name: 2.9}, beside) is None
 
 
