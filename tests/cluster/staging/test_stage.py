@@ -116,6 +116,15 @@ def test_a_damaged_copy_is_never_trained_on_and_is_made_anew(run: RunFolder, dat
     assert content(copy) == content(dataset)
 
 
+def test_a_copy_that_lacks_what_the_dataset_has_now_is_made_anew(run: RunFolder, dataset: Path, tmp_path: Path):
+    root = tmp_path / "fast"
+    copy = Path(stage_for_run(run, root).to)
+    (dataset / "notes.txt").write_text("beside the arrays, which metadata.json names")
+    assert stage_for_run(run, root).outcome == "copied"
+    assert content(copy) == content(dataset)
+    assert stage_for_run(run, root).outcome == "reused"
+
+
 def rot(copy: Path) -> None:
     """A bit that the disk lost: nothing the system says of the file has changed."""
     flip(copy / "x.npy")
