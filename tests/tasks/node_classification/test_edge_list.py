@@ -101,21 +101,6 @@ def test_parquet_with_float_labels(tmp_path):
     assert prepare("p", root=tmp_path, from_path=folder, save_as="q").labels.tolist() == [1, 0, -1]
 
 
-def test_ends_of_edges_that_are_no_whole_numbers_are_refused(tmp_path):
-    folder = tmp_path / "p"
-    folder.mkdir()
-    nodes = {"id": [0, 1, 2], "label": [1, 0, None], "split": ["train", "val", None], "x": [1, 2, 3]}
-    pl.DataFrame(nodes).write_parquet(folder / "nodes.parquet")
-    pl.DataFrame({"src": [0.0, 1.5], "dst": [1.0, 0.0]}).write_parquet(folder / "edges.parquet")
-    with pytest.raises(UserError, match=r"row 1, column src: 1\.5 is not an integer"):
-        prepare("p", root=tmp_path, from_path=folder, save_as="q")
-    pl.DataFrame({"src": [0.0, 1.0], "dst": [1.0, 0.0]}).write_parquet(folder / "edges.parquet")
-    assert prepare("p", root=tmp_path, from_path=folder, save_as="q").topology(undirected=False).indices.tolist() == [
-        1,
-        0,
-    ]
-
-
 def test_a_random_split_needs_no_column(tmp_path):
     store = load(tmp_path, nodes="id,label,f\n10,0,1\n20,1,1\n30,0,2\n", random_split=True)
     assert sum(store.metadata.splits.values()) == 3
