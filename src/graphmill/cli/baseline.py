@@ -44,6 +44,9 @@ def baseline(
         str | None,
         typer.Option(metavar="TASK", show_default=False, help="package.module:KIND, where the task is not built in."),
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Score also what takes long or much memory; how much is said first.")
+    ] = False,
     root: DatasetRoot = None,
     logs_root: LogsRoot = Path("logs"),
     json: Json = False,
@@ -53,7 +56,8 @@ def baseline(
     On the splits, masks and measures that runs are evaluated with, and kept in the logs root, where `train`, `compare`
     and `report` find them. Of nodes: the majority class, label propagation, logistic regression on features, own or
     propagated, a perceptron. Of graphs: the majority class, logistic regression on mean features and counts. Of
-    forecasts: the last value, the same time a day and a week before, the average.
+    forecasts: the last value, the same time a day and a week before, the average. What takes more than half a minute
+    of two cores, or gigabytes, is left out, with what it would take; --all scores it.
 
     \b
     Example:
@@ -63,7 +67,7 @@ def baseline(
     kind, own = _planned(dataset, task, resolved_dataset_root(root), overrides or [])
     if not kind.baselines:
         raise UserError(f"the task {kind.name} has no baselines", fix="name some on its page: docs/howto/own-task.md")
-    found = dict(_scored(kind, own))
+    found = dict(_scored(kind, own, everything=everything))
     _keep(logs_root, kind, own, found)
     if json:
         print_json({"dataset": own.dataset.name, "task": kind.name, "baselines": found})
@@ -96,14 +100,14 @@ def _planned(dataset: str, task: str | None, root: Path, overrides: list[str]) -
     return kind, kind.resolve(experiment, store.info(experiment.dataset))
 
 
-def _scored(kind: "AnyKind", own: "TaskPlan") -> Iterator[tuple[str, dict[str, Any]]]:
+def _scored(kind: "AnyKind", own: "TaskPlan", *, everything: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each baseline by name, with `scores` by split and measure, or `why_not`; torch is loaded in another process."""
     words = {each.name: each.words for each in kind.baselines}
     environ = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
     with tempfile.TemporaryDirectory() as folder:
         section = Path(folder) / "section.json"
         section.write_text(own.model_dump_json(), encoding="utf-8")
-        command = python_m("graphmill.train.baseline", str(section))
+        command = python_m("graphmill.train.baseline", str(section), *(["--all"] if everything else []))
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
             assert process.stdout is not None
             for line in process.stdout:

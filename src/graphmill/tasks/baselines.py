@@ -32,14 +32,25 @@ class ScoresBaselines(Protocol):
     ) -> Iterator[BaselineScore]:
         """Scores of the baselines called `names` on each of `splits`, over the data of a task's plan section.
 
-        Exact, the same on every rank, without communication. `bounded`: beside a run, so what would take more than
-        `MOST_OPERATIONS` or `MOST_BYTES` is not scored, with why.
+        Exact, the same on every rank, without communication. `bounded`: what would take more than `MOST_OPERATIONS` or
+        `MOST_BYTES` is not scored, with why; so it is but with `graphmill baseline --all`.
         """
 
 
 MOST_OPERATIONS: Final = 3e11
-"""Of a baseline that is scored with a run: half a minute of two cores."""
+"""Of a baseline that is scored without being asked for: half a minute of two cores."""
 MOST_BYTES: Final = 2e9
+
+
+def work_in_words(operations: float, num_bytes: float) -> str:
+    """What a baseline takes, for people; a core of 2026 does some 5e9 of these operations a second.
+
+    >>> work_in_words(6e12, 2**31)
+    '6,000 GFLOP (some 10 minutes of two cores) and 2,048 MiB'
+    """
+    minutes = max(1, round(operations / (2 * MOST_OPERATIONS)))
+    span = f"{minutes:,} minute{'s' if minutes > 1 else ''}" if minutes < 120 else f"{minutes / 60:,.0f} hours"
+    return f"{operations / 1e9:,.0f} GFLOP (some {span} of two cores) and {num_bytes / 2**20:,.0f} MiB"
 
 
 def score_baselines(

@@ -1,5 +1,8 @@
 """Baselines of node classification: the majority class by hand, regressions against scikit-learn's."""
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -14,6 +17,7 @@ from graphmill.tasks.baselines import score_baselines, score_beside_runs
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
 from graphmill.tasks.regression import Csr
+from graphmill.train.baseline import main as score_alone
 from graphmill.train.baselines_after import costly_scores
 
 
@@ -124,7 +128,7 @@ def test_what_would_take_too_much_is_left_out_of_a_run_and_not_of_the_command(st
     beside = {score.baseline: score for score in score_baselines(plan_of(store), names, ["test"], bounded=True)}
     assert beside["majority"].values
     assert beside["logistic"].values is None
-    assert "graphmill baseline" in beside["logistic"].why_not
+    assert "--all" in beside["logistic"].why_not
     asked = {score.baseline: score for score in score_baselines(plan_of(store), names, ["test"])}
     assert asked["logistic"].values
 
@@ -137,3 +141,22 @@ def test_a_run_that_left_one_out_says_so_each_time_and_keeps_no_score(store, tmp
         assert len([line for line in said if "is not scored" in line]) == times
     monkeypatch.undo()
     assert costly_scores(tmp_path, own, LOGISTIC, said.append)["test"]
+
+
+def test_the_command_leaves_out_what_takes_too_much_and_all_scores_it(store, tmp_path, monkeypatch, capsys, caplog):
+    monkeypatch.setattr("graphmill.tasks.node_classification.baselines.MOST_OPERATIONS", 1.0)
+    section = tmp_path / "section.json"
+    section.write_text(plan_of(store).model_dump_json())
+
+    def found(*options: str) -> dict[str, dict[str, Any]]:
+        assert score_alone([str(section), *options]) == 0
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return {name["baseline"]: answer for name, answer in zip(lines[::2], lines[1::2], strict=True)}
+
+    left_out = found()
+    assert left_out["majority"]["scores"].keys() == {"val", "test"}
+    assert not left_out["logistic"]["scores"]
+    assert "GFLOP" in left_out["logistic"]["why_not"]
+    with caplog.at_level("INFO"):
+        assert found("--all")["logistic"]["scores"].keys() == {"val", "test"}
+    assert "logistic takes" in caplog.text

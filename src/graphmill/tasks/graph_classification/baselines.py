@@ -26,7 +26,9 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
     train, num_classes = ids_in(codes, "train"), own.dataset.num_classes
     for name in names:
         if name == MEANS.name and bounded and 8 * own.dataset.num_nodes * own.dataset.num_features > MOST_BYTES:
-            why = f"its means read {own.dataset.num_nodes:,} nodes: graphmill baseline {own.dataset.name} scores it"
+            why = (
+                f"its means read {own.dataset.num_nodes:,} nodes: graphmill baseline {own.dataset.name} --all scores it"
+            )
             yield from (BaselineScore(name, split, None, why) for split in splits)
             continue
         if name == MEANS.name:

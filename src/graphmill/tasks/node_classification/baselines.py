@@ -1,5 +1,6 @@
 """What learns little, or nothing of the graph: the majority class, and the methods of `simple.py`."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -9,12 +10,13 @@ from numpy.typing import NDArray
 
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.spec.kinds.node_classification import MAJORITY, NodeClassificationPlan
-from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore
+from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_in_words
 from graphmill.tasks.classification import measures_of_guesses
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.task import Split
 
+_log = logging.getLogger(__name__)
 _LABELS_AT_A_TIME: Final = 1 << 16  # each rank scores beside its parts, and has no array of all nodes
 
 
@@ -49,9 +51,9 @@ def _guesses(
     from graphmill.tasks.node_classification import simple
 
     cost = simple.cost_of(own, store, name)
-    if bounded and (cost.operations > MOST_OPERATIONS or cost.bytes > MOST_BYTES):
-        return (
-            f"it would take about {cost.operations / 1e9:,.0f} GFLOP and {cost.bytes / 2**20:,.0f} MiB, which is more"
-            f" than is done beside a run: graphmill baseline {own.dataset.name} scores it"
-        )
+    if cost.operations > MOST_OPERATIONS or cost.bytes > MOST_BYTES:
+        work = work_in_words(cost.operations, cost.bytes)
+        if bounded:
+            return f"it would take {work}: graphmill baseline {own.dataset.name} --all scores it"
+        _log.info(f"{name} takes {work}")
     return simple.guesses(own, store, name)
