@@ -24,6 +24,7 @@ class GraphPrepareOptions(Spec):
     reverse_relations: bool = Field(
         False, description="of a typed graph: add every edge in the other direction, as relation rev_NAME"
     )
+    self_loops: bool = Field(True, description="keep edges from a node to itself; false: they are left out")
     num_nodes: int | None = Field(None, description="of the graph; null: the generator's default, here and below")
     num_edges: int | None = Field(None, description="entries: each undirected edge counts twice")
     features: int | None = Field(None, description="per node")
@@ -36,7 +37,7 @@ class GraphPrepareOptions(Spec):
     @property
     def of_generator(self) -> dict[str, int | float]:
         """Those that a generator was given."""
-        own = {"feature_dtype", "random_split", "split_seed", "typed", "reverse_relations"}
+        own = {"feature_dtype", "random_split", "split_seed", "typed", "reverse_relations", "self_loops"}
         return {name: value for name, value in self.model_dump(exclude=own).items() if value is not None}
 
 

@@ -223,3 +223,44 @@ def test_open_after_prepare_is_the_same(tmp_path):
     store = prepare("synthetic/sbm", root=tmp_path, options=SBM)
     assert LabelledGraphStore.open(tmp_path / "synthetic" / "sbm") == store
     assert np.array_equal(store.nodes_in("train"), LabelledGraphStore.open(store.path).nodes_in("train"))
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_many_self_loops_are_remarked_upon_and_left_out_as_the_remark_says(tmp_path, caplog, typed):
+    rng = np.random.default_rng(0)
+    pairs = np.array([(a, b) for a in range(20) for b in range(20) if a < b and (a + b) % 3])
+    ends = np.concatenate([pairs, np.repeat(np.arange(20), 2).reshape(-1, 2)]).T
+    features = np.arange(ends.shape[1], dtype=np.float32)[:, None]
+    types = {"edge_type": np.arange(ends.shape[1]) % 2, "edge_type_names": ["a", "b"]} if typed else {}
+    np.savez(tmp_path / "g.npz", edge_index=ends, x=rng.normal(size=(20, 3)), y=np.arange(20) % 2, edge_attr=features,
+             split=np.arange(20) % 3, **types)  # fmt: skip
+    with caplog.at_level("INFO"):
+        store = prepare("g", root=tmp_path, from_path=tmp_path / "g.npz")
+    assert store.metadata.num_self_loops == 20
+    (remark,) = [text for text in caplog.messages if text.startswith("self-loops: 20 of")]
+    assert "-o self_loops=false" in remark
+    without = prepare("g", root=tmp_path, from_path=tmp_path / "g.npz", self_loops=False, save_as="without")
+    without.verify()
+    assert (without.metadata.num_self_loops, without.metadata.num_edges) == (0, len(pairs))
+    assert without.metadata.edge_features == store.metadata.edge_features
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        (["raw/amazon_electronics_photo.npz"], "amazon/photo"),
+        (["ms_academic_cs.npz"], "coauthor/cs"),
+        ([f"Cora/raw/{file}" for file in planetoid.file_names("cora")], "planetoid/cora"),
+        (list(raw_npz.REDDIT_FILES), "reddit"),
+    ],
+)
+def test_the_files_of_a_published_set_under_a_name_of_ones_own_say_whose_they_are(tmp_path, files, name):
+    for file in files:
+        (tmp_path / "raw data" / file).parent.mkdir(parents=True, exist_ok=True)
+        np.savez(tmp_path / "raw data" / "empty.npz")
+        (tmp_path / "raw data" / "empty.npz").rename(tmp_path / "raw data" / file)
+    places = [tmp_path / "raw data", *([tmp_path / "raw data" / files[0]] if len(files) == 1 else [])]
+    for place in places:
+        with pytest.raises(UserError, match=name) as refused:
+            prepare("mine", root=tmp_path, from_path=place)
+        assert refused.value.fix == f"graphmill prepare {name} --from '{place}' --as mine"

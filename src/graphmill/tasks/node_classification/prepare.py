@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphmill.base.errors import UserError
 from graphmill.graph.features import FeatureDtype, SparseFeatures, stored_as
 from graphmill.graph.typed import with_reverse
@@ -19,6 +21,7 @@ from graphmill.tasks.stores import Preparation, store_path
 
 _log = logging.getLogger(__name__)
 
+_MANY_LOOPS = 0.05  # of the edges: more are remarked upon
 _NAMED = 5  # edge types that a remark names
 _DOWNLOADS = ".downloads"  # under the dataset root; kept, so that --force does not download again
 
@@ -38,6 +41,7 @@ def prepare_asked(asked: Preparation) -> LabelledGraphStore:
         split_seed=options.split_seed,
         typed=options.typed,
         reverse_relations=options.reverse_relations,
+        self_loops=options.self_loops,
         force=asked.force,
     )
 
@@ -54,6 +58,7 @@ def prepare(
     split_seed: int = 0,
     typed: bool = True,
     reverse_relations: bool = False,
+    self_loops: bool = True,
     force: bool = False,
 ) -> LabelledGraphStore:
     """Build the store `root/name` (or `root/save_as`), whole or not at all.
@@ -61,14 +66,15 @@ def prepare(
     `options` are the generator's (`synthetic/sbm`, `synthetic/rmat`). `feature_dtype` rounds dense features to a
     smaller format. `random_split` draws 60/20/20 with `split_seed` in place of the dataset's own split; if a dataset
     has none (`amazon/*`, `coauthor/*`) that is what it gets anyway. Types of edges and nodes are kept where the source
-    has them, unless not `typed`; `reverse_relations` adds the other direction of each relation. A store that is there
-    is kept if nothing but its name was asked for, and rebuilt with `force`.
+    has them, unless not `typed`; `reverse_relations` adds the other direction of each relation; without `self_loops`
+    no edge joins a node to itself. A store that is there is kept if nothing but its name was asked for, and rebuilt
+    with `force`.
     """
     path = store_path(save_as or name, root)
     _check_place(path, root)
     if not force and (existing := _existing(path)) is not None:
         is_asked = from_path is not None or options or feature_dtype is not None or random_split
-        if is_asked or not typed or reverse_relations:
+        if is_asked or not typed or reverse_relations or not self_loops:
             raise UserError(
                 f"{path} holds a prepared dataset", fix="rebuild it with --force, or keep both with --as NAME"
             )
@@ -93,7 +99,7 @@ def prepare(
     if feature_dtype is not None:
         raw = replace(raw, features=_converted(raw, feature_dtype))
     raw = _with_types_as_asked(raw, typed=typed, reverse_relations=reverse_relations)
-    store = write_store(raw, path)
+    store = write_store(raw if self_loops else _without_self_loops(raw), path)
     if store.metadata.scales_differ:
         _log.info(
             "features: their columns are of unlike scale, so runs standardise them unless dataset.features=as_stored"
@@ -119,8 +125,27 @@ def _with_types_as_asked(raw: LabelledGraph, *, typed: bool, reverse_relations: 
     return with_reverse(raw) if reverse_relations else raw
 
 
+def _without_self_loops(raw: LabelledGraph) -> LabelledGraph:
+    kept = np.flatnonzero(raw.edge_index[0] != raw.edge_index[1])
+    _log.info(
+        f"not used: {raw.edge_index.shape[1] - len(kept):,} self-loops of {raw.name}, as asked (self_loops=false)"
+    )
+    return replace(
+        raw,
+        edge_index=raw.edge_index[:, kept],
+        edge_features=None if raw.edge_features is None else raw.edge_features[kept],
+        types=None if raw.types is None else replace(raw.types, edge_type=raw.types.edge_type[kept]),
+    )
+
+
 def _remarks_on_edges(known: StoreMetadata) -> Iterator[str]:
     """What edges carry, and what became of those that were given again."""
+    loops = known.num_self_loops / known.num_edges
+    if loops > _MANY_LOOPS:
+        yield (
+            f"self-loops: {known.num_self_loops:,} of {known.num_edges:,} edges ({100 * loops:.1f} %) join a node to"
+            " itself, and are drawn as neighbours like any other. Without them: -o self_loops=false"
+        )
     merged, features = known.num_duplicate_edges, plain_features(known.edge_features, known.relation_names)
     if known.edge_types:
         names = ", ".join(known.relation_names[:_NAMED])

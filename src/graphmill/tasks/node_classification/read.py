@@ -1,5 +1,6 @@
 """Which reader reads which dataset."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -197,6 +198,22 @@ def _read_pyg(request: Request) -> LabelledGraph:
     return read_pyg_dataset(request.name, request.stored_name, split_seed=_forced_seed(request))
 
 
+def _published_in(path: Path) -> str | None:
+    """The dataset of the catalogue whose own files lie in `path`, or one or two folders below it."""
+    files = {
+        **{name: (file,) for name, file in _SHCHUR_FILES.items()},
+        **{f"planetoid/{name}": planetoid.file_names(name) for name in _PYG_FOLDERS},
+        "reddit": raw_npz.REDDIT_FILES,
+    }
+    for name, needed in files.items():
+        if path.name in needed and len(needed) == 1:
+            return name
+        folders = [each.parent for depth in ("", "*/", "*/*/") for each in path.glob(f"{depth}{needed[0]}")]
+        if any(all((folder / file).is_file() for file in needed) for folder in folders):
+            return name
+    return None
+
+
 def _read_own(request: Request) -> LabelledGraph:
     """Any other name: the user's own graph."""
     path = request.from_path
@@ -207,6 +224,12 @@ def _read_own(request: Request) -> LabelledGraph:
         return read_edge_list(path, request.stored_name, split_seed=_forced_seed(request))
     if ogb_hetero.is_ogb_hetero(path):
         return ogb_hetero.read_ogb_hetero(path, path.name, request.stored_name)
+    published = _published_in(path)
+    if published is not None:
+        raise UserError(
+            f"{path} holds the files of {published}, and {request.name!r} names a graph of your own",
+            fix=f"graphmill prepare {published} --from {shlex.quote(str(path))} --as {request.stored_name}",
+        )
     if path.suffix == ".npz":  # it lacks edge_index: let the reader report it
         return read_npz_graph(path, request.stored_name)
     raise UserError(
