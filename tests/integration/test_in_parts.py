@@ -1,7 +1,9 @@
 """Runs on a graph in parts: weights of the run on the whole graph, whatever happens to them on the way."""
 
 import json
+import os
 import random
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from killing import Tally, assert_same, run_with_kills
 from waiting import HANG_S
 
+from graphmill.base.exits import BAD_REQUEST
 from graphmill.graph.sampled import StorageIds
 from graphmill.partition.parts import PartedGraph
 from graphmill.record.events import Failure, Sync, events_in
@@ -221,6 +224,24 @@ def test_another_number_of_ranks_continues(zygote, plan_in_parts, tmp_path, way,
     losses = [[float(row["loss"]) for row in read_metrics(run.metrics_path)] for run in (reference, folder)]
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
     assert [int(row["num_seeds"]) for row in read_metrics(folder.metrics_path)] == [plan.dataset.num_train] * 30
+
+
+def test_a_byte_that_changed_under_an_old_time_ends_the_run(zygote, plan_in_parts, data_root, parts, tmp_path):
+    """It is found while the run trains, or at its end; the other ranks do not say that they are done."""
+    copy = tmp_path / "data" / parts
+    shutil.copytree(data_root / parts, copy)
+    changed = max((copy / "part_00001").glob("x*.npy"), key=lambda path: path.stat().st_size)
+    times = changed.stat()
+    changed.write_bytes(changed.read_bytes()[:-1] + b"!")
+    os.utime(changed, ns=(times.st_atime_ns, times.st_mtime_ns))
+    plan = plan_in_parts("rows held", over={"dataset": {"name": str(copy)}})
+    folder = RunFolder.create(plan, tmp_path / "logs")
+    codes = zygote.wait(zygote.start(folder, resume=False))
+    assert codes[0] == BAD_REQUEST, zygote.said(folder)
+    assert 0 not in codes
+    assert (outcome := folder.read_outcome()).status == "bad_request"
+    assert changed.name in outcome.message
+    assert "graphmill partition" in outcome.message
 
 
 @pytest.mark.parametrize("way", ["rows fetched batch by batch", "topology in parts"])

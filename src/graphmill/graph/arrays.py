@@ -38,7 +38,7 @@ UNREADABLE = (
     zlib.error,
 )
 
-_CHUNK_BYTES = 2**24
+_CHUNK_BYTES = 2**20  # read at once: by a thread of a process that trains, too
 
 
 class NpyHeader(NamedTuple):
@@ -181,10 +181,10 @@ def check_checksums(folder: Path, records: Mapping[str, ArrayRecord]) -> None:
 
 
 def _checksum_of(path: Path) -> str:
-    digest = xxhash.xxh3_128()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
+    digest, chunk = xxhash.xxh3_128(), memoryview(bytearray(_CHUNK_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while num_bytes := file.readinto(chunk):
+            digest.update(chunk[:num_bytes])
     return digest.hexdigest()
 
 

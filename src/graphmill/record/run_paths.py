@@ -99,6 +99,10 @@ class RunPaths:
         """Holds <hostname>.json: what was copied to a host, and what that took."""
         return self.path / "staged"
 
+    def checked_path(self, hostname: str) -> Path:
+        """Which data one host has read to compare their checksums."""
+        return self.path / "checked" / f"{hostname}.json"
+
     @property
     def sacct_path(self) -> Path:
         """What the batch system accounted for the run's jobs."""

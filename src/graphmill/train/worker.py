@@ -55,6 +55,7 @@ from graphmill.tasks.task import EvaluationStopped, Measures
 from graphmill.train.assemble import RankContext, build
 from graphmill.train.baselines_after import score_after
 from graphmill.train.company import together
+from graphmill.train.data_check import DataCheck, checked_data
 from graphmill.train.device import device_of
 from graphmill.train.loop import Training
 from graphmill.train.patience import NotMetError
@@ -178,13 +179,18 @@ def _run(context: RankContext, *, resume: bool) -> int:
         if is_sampler:  # before anything looks for GPUs: they are the trainers', and a process that looks takes memory
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         device = torch.device("cpu") if is_sampler else device_of(context.plan, context.seat.local_rank)
-        with together(context, lost) as company:
+        with together(context, lost) as company, checked_data(context) as check:
             context.stop.install()  # not before: one that waits for a rank that was ended would not hear of it
             _heed_the_file(context)
+
+            def alive() -> None:
+                company.alive()
+                check.refuse_damaged()
+
             if is_sampler:
-                return serve(context, company.links, company.alive, resumed=resume)
-            training = build(context, device, company.alive, *company.links)
-            return _train(training, company.links, resume=resume, began=began)
+                return serve(context, company.links, alive, resumed=resume)
+            training = build(context, device, alive, *company.links)
+            return _train(training, company.links, resume=resume, began=began, check=check)
     except KeyboardInterrupt:
         return fail("interrupted", "a second interrupt ended the run at once")
     except (PortBusyError, NotMetError) as error:
@@ -225,7 +231,9 @@ def _never_met(context: RankContext, error: PortBusyError | NotMetError, began: 
     return _failed(context, None, "port_busy" if isinstance(error, PortBusyError) else "lost", f"{error}", began)
 
 
-def _train(training: Training, links: Sequence[Link] = (), *, resume: bool, began: float) -> int:
+def _train(
+    training: Training, links: Sequence[Link] = (), *, resume: bool, began: float, check: DataCheck | None = None
+) -> int:
     run_log, progress = training.run_log, training.run_log.progress
     try:
         resumed = resume and training.restore()
@@ -236,6 +244,9 @@ def _train(training: Training, links: Sequence[Link] = (), *, resume: bool, bega
         progress.resume(training.steps_done)
         progress.say(_opening(training, resumed=resumed))
         status, test = _run_and_test(training)
+        if status == "done" and check is not None:
+            check.finish()
+            training.group.barrier()  # no rank says that it is done where another has found damage
     finally:
         progress.close()
         if training.profile is not None:

@@ -41,6 +41,7 @@ from graphmill.tasks.attended import Attention, heads_of
 from graphmill.tasks.classification import ClassifierLoss, check_judgement, measures, tally
 from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.node_classification.attended import LayerwiseAttention
+from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
 from graphmill.tasks.node_classification.in_parts import GraphInParts
 from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
@@ -80,12 +81,14 @@ class NodeClassification:
             self.source = self.graph = _source(plan, own, self.group)
         else:
             self.graph = ServedGraph(own, self.group, self.served)
+        path, num_classes = Path(own.dataset.path), own.dataset.num_classes
+        refuse_unknown_classes(path, self.graph.labels, self.graph.nodes_in, num_classes)
         scale = self.graph.standardise()
         self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
         train_ids = drawn(self.graph.nodes_in("train"), own.dataset.num_train, plan.seed)
         assign = self.graph.assign or partial(contiguous_shares, world_size=self.group.world_size)
         self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed, assign)
-        num_classes, labels = own.dataset.num_classes, self._labels_of(train_ids)
+        labels = self._labels_of(train_ids)
         self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)
         if isinstance(self.graph, ServedGraph):

@@ -1,0 +1,72 @@
+"""Bytes that changed under an old time are found while a run trains; a host's files are read once in a run."""
+
+import os
+from pathlib import Path
+
+import pytest
+from labelled_stores import made_store, split_made
+
+from graphmill.base.errors import UserError
+from graphmill.partition.parts import PartedGraph
+from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
+from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.train.data_check import DataCheck
+
+
+def change(path: Path, place: int) -> None:
+    """A byte, and not the file's time."""
+    times, content = path.stat(), bytearray(path.read_bytes())
+    content[place] ^= 0x10
+    path.write_bytes(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def checked(graph: LabelledGraphStore | PartedGraph, note: Path) -> DataCheck:
+    check = DataCheck(graph.path, graph.metadata.arrays, note, f"{graph.path}\n")
+    check.begin()
+    return check
+
+
+@pytest.fixture(params=["whole", "in parts"])
+def graph(request, tmp_path) -> LabelledGraphStore | PartedGraph:
+    store = made_store(tmp_path / "s")
+    return store if request.param == "whole" else split_made(store, tmp_path / "p")
+
+
+def test_whole_data_are_noted_and_not_read_again(graph, tmp_path):
+    checked(graph, tmp_path / "run" / "host.json").finish()
+    (graph.path / f"{next(iter(graph.metadata.arrays))}.npy").unlink()
+    checked(graph, tmp_path / "run" / "host.json").finish()
+    with pytest.raises(UserError, match="cannot be read"):
+        checked(graph, tmp_path / "run" / "another.json").finish()
+
+
+def test_a_changed_byte_ends_the_run_with_the_file_and_what_to_type(graph, tmp_path):
+    name = "indices" if isinstance(graph, LabelledGraphStore) else "part_00001/x"
+    change(graph.path / f"{name}.npy", -1)
+    check = checked(graph, tmp_path / "host.json")
+    with pytest.raises(UserError, match=rf"(?s){name}\.npy.*its checksum is") as caught:
+        check.finish()
+    command = "prepare NAME --force" if isinstance(graph, LabelledGraphStore) else "graphmill partition"
+    assert command in caught.value.fix
+    with pytest.raises(UserError):
+        check.refuse_damaged()
+    assert not (tmp_path / "host.json").exists()
+
+
+def test_labels_that_are_no_class_are_refused_before_anything_counts_them(graph):
+    num_classes = made_classes(graph)
+    refuse_unknown_classes(graph.path, graph.labels, graph.nodes_in, num_classes)
+    whole = isinstance(graph, LabelledGraphStore)
+    node = int(graph.nodes_in("test")[-1])
+    path = graph.path / ("y.npy" if whole else "splits/test_y.npy")
+    change(path, 128 + 8 * node + 3 if whole else -5)
+    with pytest.raises(
+        UserError, match=rf"{path.name}: node {node} of the test split has label [0-9]+ of {num_classes}"
+    ):
+        refuse_unknown_classes(graph.path, graph.labels, graph.nodes_in, num_classes)
+
+
+def made_classes(graph: LabelledGraphStore | PartedGraph) -> int:
+    known = graph.metadata
+    return known.num_classes if isinstance(graph, LabelledGraphStore) else int(known.store["num_classes"])
