@@ -30,6 +30,7 @@ from graphmill.sample.windows import in_windows
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import world_of
+from graphmill.tasks.node_classification.presample import epoch_source
 from graphmill.tasks.planning import plan_experiment
 
 pytestmark = pytest.mark.distributed
@@ -92,6 +93,15 @@ def trained(zygote, plan: Plan, root: Path) -> RunFolder:
     return folder
 
 
+def presampled(plan: Plan, path: Path) -> Plan:
+    """The same, over epochs that are sampled into a folder."""
+    source = epoch_source(plan)
+    (folder := source.folder(path)).begin()
+    for epoch in range(plan.calendar.num_epochs):
+        folder.write(epoch, source.schedule, source.sampler(), lambda steps, num_bytes: None)
+    return plan.model_copy(update={"task": plan.task.model_copy(update={"presampled": str(path)})})
+
+
 def hashes(folder: RunFolder) -> list[str]:
     """Of the parameters after every sync."""
     return [event.parameter_hash for event in events_in(folder.events_path(0), Sync)]
@@ -122,6 +132,8 @@ def test_three_ranks_share_parts_unevenly(zygote, plan_in_parts, data_root, cut_
     owned = trained(zygote, plan_in_parts("seeds to owners", **asked, over=cut), tmp_path / "owned")
     rows = read_metrics(owned.metrics_path)
     assert [int(row["num_seeds"]) for row in rows] == [owned.read_plan().dataset.num_train] * 2, "each seed once"
+    sampled = presampled(owned.read_plan(), tmp_path / "epochs")
+    assert hashes(trained(zygote, sampled, tmp_path / "read")) == hashes(owned)
 
 
 def test_what_was_fetched_is_shown(zygote, plan_in_parts, data_root, tmp_path, graphmill):
@@ -207,11 +219,14 @@ def test_asked_to_stop_while_rows_are_fetched_ahead(zygote, plan_in_parts, tmp_p
     assert_same(folder, reference)
 
 
-@pytest.mark.parametrize("ranks", [1, 3])
-@pytest.mark.parametrize("way", ["rows held", "topology in parts"])
-def test_another_number_of_ranks_continues(zygote, plan_in_parts, tmp_path, way, ranks):
-    """Two ranks with a part each, then one that has both, or three: the same global batches, losses to rounding."""
-    plan = plan_in_parts(way, epochs=30, sync={"scheme": "deferred_allreduce", "every": 1})
+@pytest.mark.parametrize(
+    ("way", "first", "ranks"),
+    [*((way, 2, ranks) for way in ("rows held", "topology in parts") for ranks in (1, 3)), ("seeds to owners", 4, 3)],
+)
+def test_another_number_of_ranks_continues(zygote, plan_in_parts, cut_into, tmp_path, way, first, ranks):
+    """Ranks with a part each, then one that has both, or three with uneven shares: the same global batches."""
+    asked = {"ranks": first, "batch_size": 20 // first, "sync": {"scheme": "deferred_allreduce", "every": 1}}
+    plan = plan_in_parts(way, epochs=30, over={"dataset": {"name": cut_into("cora", first)}}, **asked)
     reference = trained(zygote, plan, tmp_path / "reference")
     folder = RunFolder.create(plan, tmp_path / "fewer")
     pids = zygote.start(folder, resume=False)
@@ -219,7 +234,7 @@ def test_another_number_of_ranks_continues(zygote, plan_in_parts, tmp_path, way,
     while len(hashes(folder) if folder.events_path(0).exists() else ()) < 6 and time.monotonic() < give_up:
         time.sleep(0.002)
     zygote.kill(pids[1:], signal.SIGTERM)
-    assert zygote.wait(pids) == [75, 75], zygote.said(folder)
+    assert zygote.wait(pids) == [75] * first, zygote.said(folder)
     assert zygote.wait(zygote.start(folder, resume=True, world=world_of(plan, ranks=ranks, hosts=1))) == [0] * ranks
     losses = [[float(row["loss"]) for row in read_metrics(run.metrics_path)] for run in (reference, folder)]
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)

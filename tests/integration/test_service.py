@@ -58,6 +58,7 @@ def planned_service(data_root: Path, cut_into):
         seeds: str = "equal",
         *,
         run_id: str = "run",
+        num_parts: int | None = None,
         dataset: str = "cora",
         model: dict[str, Any] | None = None,
         of_dataset: dict[str, Any] | None = None,
@@ -84,7 +85,7 @@ def planned_service(data_root: Path, cut_into):
         else:
             raw["roles"] = {"samplers": roles[0], "trainers": roles[1]}
         if (partition := PARTS[where]) is not None:
-            raw["dataset"]["name"] = cut_into(dataset, trainers)
+            raw["dataset"]["name"] = cut_into(dataset, num_parts or trainers)
             raw["partition"] = {"placement": "per_rank", "seeds": seeds, **partition}
         return plan_experiment(NodeClassificationExperiment.model_validate(raw), dataset_root=data_root, run_id=run_id)
 
@@ -128,6 +129,16 @@ def test_weights_are_those_of_ranks_that_sample_for_themselves(
         rows = [read_metrics(run.metrics_path) for run in (served, alone)]
         for name in ("remote_rows", "cache_hit_rate", "fetched_rows", "fetched_mib", "eval_mib"):
             assert [row[name] for row in rows[0]] == [row[name] for row in rows[1]], name
+
+
+@pytest.mark.parametrize("num_parts", [4, pytest.param(2, marks=pytest.mark.slow)])
+def test_samplers_share_parts_unevenly(zygote, planned_service, tmp_path, num_parts):
+    """Three samplers for three trainers, on four parts or on two."""
+    alone, served = (
+        trained(zygote, planned_service(roles, "partitioned", "owner", num_parts=num_parts), tmp_path / str(roles))
+        for roles in (3, (3, 3))
+    )
+    assert_same_training(served, alone)
 
 
 @pytest.fixture(scope="session")
