@@ -243,3 +243,12 @@ def test_runs_of_one_rank_are_in_no_figure_of_communication(tmp_path: Path, plau
     assert any("one rank" in note for note in drawn.notes)
     with pytest.raises(UserError, match="one rank"):
         figures(tmp_path / "alone.csv", only=["sync_ablation"])
+
+
+def test_one_runs_epochs_are_drawn_as_a_frontier_only_where_it_is_asked_for(tmp_path: Path, plausible, without_latex):
+    write_metrics(tmp_path / "one.csv", plausible.run_rows(), NODES.columns)
+    drawn = figures(tmp_path / "one.csv")
+    assert not [path for path in drawn.tex if "pareto" in path.name]
+    assert any("no Pareto frontier" in note for note in drawn.notes)
+    (asked,) = figures(tmp_path / "one.csv", only=["pareto_frontier"]).tex
+    assert asked.name.startswith("pareto_frontier")

@@ -10,12 +10,13 @@ from graphmill.record.documents import Outcome
 from graphmill.record.metrics import write_metrics
 from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder
+from graphmill.report.compare import Beside, Comparison, Configuration
 from graphmill.report.html import html
 from graphmill.report.markdown import markdown
 from graphmill.report.page import Facts, Figures, Page, Remark, Section, Shares, Shown, Table
 from graphmill.report.pipeline_page import Crossed, Predicted, StageOfReport, pipeline_page
 from graphmill.report.run_page import run_page
-from graphmill.report.study_page import study_page
+from graphmill.report.study_page import comparison_blocks, study_page
 from graphmill.spec.kinds.node_classification import KIND, NodeClassificationExperiment
 from graphmill.spec.packing import Interval
 
@@ -228,3 +229,19 @@ def test_every_kind_of_block_is_written():
     assert text.count("25.0 %") == 1
     assert "onerror=" not in re.sub(r"&#?\w+;", "", re.sub(r">[^<]*<", "><", text))
     assert "| a | 25.0 % |" in markdown(page_of(*blocks))
+
+
+def test_a_comparison_shows_the_baselines_and_what_loses_to_one():
+    row = Configuration(
+        {"model.kind": "gat"}, ("a", "b"), (1, 2), ((1,), (2,)), "", ("loses to a baseline: .5, X .7",), None, None
+    )
+    baselines = {"x": Beside("method X", (0.6, 0.6), (0.7, 0.8)), "y": Beside("method Y", None, None)}
+    found = Comparison(
+        "node_classification", "d", False, "micro-F1", True, ("model.kind",), (row,), (), baselines
+    )  # fmt: skip
+    table, beside, remark = comparison_blocks(found)
+    assert table.columns[0] == "model.kind", "a kind of what, is said"
+    assert [[cell if isinstance(cell, str | None) else cell.text for cell in each] for each in beside.rows] == [
+        ["method X", "0.6000", "0.7000 to 0.8000"], ["method Y", None, None],
+    ]  # fmt: skip
+    assert (remark.tone, "1 of 2 runs of model.kind gat" in remark.text) == ("bad", True)

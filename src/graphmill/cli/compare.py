@@ -64,6 +64,7 @@ def compare(
 
 def show_comparison(table: "Comparison") -> None:
     """Print a table, and what it leaves out."""
+    from graphmill.report.compare import span_in_words
     from graphmill.report.configurations import short_names
     from graphmill.spec.kinds import find_kind
 
@@ -91,7 +92,7 @@ def show_comparison(table: "Comparison") -> None:
         print_line("*: best on the validation split")
     if rows and table.baselines:
         cells: list[list[Cell]] = [
-            [beside.words, _range(beside.val), _range(beside.test)] for beside in table.baselines.values()
+            [beside.words, span_in_words(beside.val), span_in_words(beside.test)] for beside in table.baselines.values()
         ]
         print_table(("baseline", f"val {table.measure}", f"test {table.measure}"), cells)
     for row in table.rows:
@@ -117,12 +118,6 @@ def _score(score: "Spread | None") -> str | None:
     if score is None:
         return None
     return f"{score.mean:.4f}" + ("" if score.sd is None else f" ± {score.sd:.4f}")
-
-
-def _range(values: tuple[float, float] | None) -> str | None:
-    if values is None:
-        return None
-    return " to ".join(dict.fromkeys(f"{value:.4f}" for value in values))
 
 
 def _fields(table: "Comparison") -> dict[str, Any]:

@@ -117,6 +117,11 @@ def compare(runs: Sequence[RunFolder], *, sort: str = "val") -> list[Comparison]
     return [replace(table, rows=tuple(_sorted(table, sort))) for table in tables]
 
 
+def span_in_words(values: tuple[float, float] | None) -> str | None:
+    """What a baseline scores: one number, or from the lowest to the highest."""
+    return None if values is None else " to ".join(dict.fromkeys(f"{value:.4f}" for value in values))
+
+
 def _comparison(runs: Sequence[_Run]) -> Comparison:
     plans, done = [run.plan for run in runs], [run for run in runs if run.is_done]
     kind = judged_kind(plans[0].task.kind, plans)

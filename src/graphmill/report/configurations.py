@@ -19,6 +19,7 @@ from graphmill.spec.differences import configuration, varied_keys
 from graphmill.spec.plan import Plan
 
 PREFIX: Final = "plan."
+_SAY_LITTLE: Final = (".kind", ".name")
 CONFIGURATION: Final = "configuration"
 """The column of a table in memory that names the configuration; empty where nothing varies."""
 
@@ -59,12 +60,12 @@ def varied_columns(frame: pl.DataFrame) -> list[str]:
 
 
 def short_names(keys: Sequence[str]) -> list[str]:
-    """Each dotted key by its last part, where that names no other.
+    """Each dotted key by its last part, where that names no other; a kind by what it is the kind of.
 
-    >>> short_names(["model.hidden_channels", "optimizer.kind", "model.kind"])
-    ['hidden_channels', 'optimizer.kind', 'model.kind']
+    >>> short_names(["model.hidden_channels", "optimizer.schedule.kind", "optimizer.lr", "lr"])
+    ['hidden_channels', 'schedule.kind', 'optimizer.lr', 'lr']
     """
-    last = [key.rpartition(".")[2] for key in keys]
+    last = [".".join(key.split(".")[-2 if key.endswith(_SAY_LITTLE) else -1 :]) for key in keys]
     return [name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)]
 
 

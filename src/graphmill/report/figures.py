@@ -21,7 +21,7 @@ from graphmill.report.forecast_chart import forecast_vs_truth
 from graphmill.report.frontier_chart import pareto_frontier
 from graphmill.report.latex import INSTALL, build_tex, find_latex
 from graphmill.report.learning import learning_curves
-from graphmill.report.pareto import chosen_columns, final_points, same_seed_notes, usable_points
+from graphmill.report.pareto import chosen_columns, final_points, is_of_one_run, same_seed_notes, usable_points
 from graphmill.report.pgf import MARKER_LINE, render_tex
 from graphmill.report.predictions import Predictions, open_predictions
 from graphmill.report.table import MERGED_METRICS, OfDataset, datasets_of, load_tables, named
@@ -203,7 +203,9 @@ def _charts(part: OfDataset, metrics: Path, only: Sequence[str], comm: str, acc:
         notes += same_seed_notes(final_points(points))
         if "accuracy_vs_communication" in only:
             charts.append(accuracy_vs_communication(part, comm, acc))
-        if "pareto_frontier" in only:
+        if tuple(only) == FIGURES and is_of_one_run(part):  # whoever names the figure wants its epochs
+            notes.append(f"{part.name or metrics}: one run, so there is no Pareto frontier: it compares runs")
+        elif "pareto_frontier" in only:
             charts.append(pareto_frontier(part, points, comm, acc))
     if "learning_curves" in only:
         charts += learning_curves(part)

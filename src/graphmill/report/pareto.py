@@ -76,6 +76,11 @@ def pareto(
     return [replace(found[0], notes=(*found[0].notes, *left_out)), *found[1:]]
 
 
+def is_of_one_run(part: OfDataset) -> bool:
+    """Whether there is nothing to compare."""
+    return part.frame.select(RUN).n_unique() == 1
+
+
 def chosen_columns(table: Metrics | OfDataset, comm: str | None, acc: str | None) -> tuple[str, str]:
     """Cost and measure as asked for, by former names too; else modelled communication, and the best of the measure.
 
@@ -177,7 +182,7 @@ def _write_dataset(part: OfDataset, metrics: Path, folder: Path, comm: str, acc:
         summary=folder / f"pareto_summary{of_tag}{part.suffix}.csv",
         num_points=all_points.height,
         num_frontier=best.height,
-        notes=(*same_seed_notes(finals), *_of_older_versions(folder, tag, part)),
+        notes=(*_of_one_run(part, metrics), *same_seed_notes(finals), *_of_older_versions(folder, tag, part)),
     )
     varied = varied_columns(part.frame)
     _write_csv(files.all_points, all_points.select("sync_every", "epoch", comm, acc, *varied))
@@ -186,6 +191,13 @@ def _write_dataset(part: OfDataset, metrics: Path, folder: Path, comm: str, acc:
     name = pl.lit(part.name, dtype=pl.String).alias("dataset")
     _write_csv(files.summary, summary(finals, comm, acc).select(name, pl.all().exclude(CONFIGURATION)))
     return files
+
+
+def _of_one_run(part: OfDataset, metrics: Path) -> tuple[str, ...]:
+    if not is_of_one_run(part):
+        return ()
+    where = part.name or metrics
+    return (f"{where}: one run, so this is a frontier of its epochs: train another train.sync.every or scheme",)
 
 
 def _of_older_versions(folder: Path, tag: str, part: OfDataset) -> tuple[str, ...]:

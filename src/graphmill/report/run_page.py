@@ -121,9 +121,7 @@ def _measures(record: RunRecord) -> list[Block]:
     """The measures of all sets: of val the best epoch, of others the last evaluation; then those of the baselines."""
     evaluated = read_evaluations(record.folder, is_growing=True)
     last = {(row.set, row.measure): row.value for row in evaluated}
-    beside = {
-        f"{split}/{each.name}": f"{each.words}, {split}" for split in _SPLITS for each in record.plan.kind.baselines
-    }
+    beside = {f"{split}/{each.name}" for split in _SPLITS for each in record.plan.kind.baselines}
     others = [name for name in dict.fromkeys(row.set for row in evaluated) if name not in {*_SPLITS, *beside}]
     rows = [
         (
@@ -140,16 +138,25 @@ def _measures(record: RunRecord) -> list[Block]:
     if not known:
         return [Remark("The run has no measures yet.")]
     columns = ("measure", "unit", "better", "validation, best epoch", "test, same checkpoint", *others)
-    baselines = [
-        (measure.words, *(_rounded(last.get((name, measure.name))) for name in beside))
-        for measure in record.plan.kind.measures
-    ]
-    tables: list[Block] = [table_of("", columns, known)]
-    if scored := [row for row in baselines if any(value is not None for value in row[1:])]:
-        tables.append(table_of("The same measures of the baselines", ("measure", *beside.values()), scored))
+    tables: list[Block] = [table_of("", columns, known), *_baselines(record, last)]
     if lost := lost_on_test(record.plan.kind, record.outcome):
         tables.append(Remark(f"On the test split the run {lost}."))
     return tables
+
+
+def _baselines(record: RunRecord, last: Mapping[tuple[str, str], float]) -> list[Block]:
+    """A row for each baseline, and the run under them."""
+    of = [(split, measure) for split in _SPLITS for measure in record.plan.kind.measures]
+    rows = [
+        (each.words, *(_rounded(last.get((f"{split}/{each.name}", measure.name))) for split, measure in of))
+        for each in record.plan.kind.baselines
+    ]
+    scored = [row for row in rows if any(value is not None for value in row[1:])]
+    if not scored:
+        return []
+    own = [record.best(measure.name) if split == "val" else record.test(measure.name) for split, measure in of]
+    columns = ("method", *(f"{measure.words}, {split}" for split, measure in of))
+    return [table_of("The same measures of the baselines", columns, [*scored, ("this run", *map(_rounded, own))])]
 
 
 def _rounded(value: float | None) -> Shown | None:

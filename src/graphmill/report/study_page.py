@@ -7,7 +7,7 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.diagnose.bottleneck import find_bottleneck
 from graphmill.diagnose.bottleneck_facts import measured_of
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.compare import Comparison, Configuration, compare
+from graphmill.report.compare import Comparison, Configuration, compare, span_in_words
 from graphmill.report.configurations import short_names
 from graphmill.report.measured_cells import Spread
 from graphmill.report.page import Block, Headline, Page, PageCell, Remark, Section, Shown, Table, filled
@@ -18,6 +18,8 @@ from graphmill.spec.columns import Measure
 from graphmill.spec.differences import configuration, varied_keys
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.measures import judged_kind
+
+_MOST_TILES = 3  # datasets whose best stands at the head of the page
 
 
 def study_page(name: str, folders: Sequence[RunFolder], *, written: str) -> Page:
@@ -58,12 +60,24 @@ def comparison_blocks(found: Comparison) -> list[Block]:
                 marked,
             )
         )
+    if rows and found.baselines:
+        beside = [(each.words, _span(each.val), _span(each.test)) for each in found.baselines.values()]
+        blocks.append(table_of("Baselines on the same data", ("method", *columns[-2:]), beside))
+    for row in found.rows:
+        if row.lost:
+            what = ", ".join(f"{key} {row.values[key]}" for key in found.varied) or row.runs[0]
+            blocks.append(Remark(f"{len(row.lost)} of {len(row.runs)} runs of {what}, on test: {row.lost[0]}.", "bad"))
     if found.same_seeds:
         text = f"Not independent, since they share configuration and rng seed: {', '.join(found.same_seeds)}."
         blocks.append(Remark(text, "unsure"))
     if found.unfinished:
         blocks.append(Remark(f"Left out, not done: {', '.join(found.unfinished)}.", "unsure"))
     return blocks
+
+
+def _span(found: tuple[float, float] | None) -> Shown | None:
+    words = span_in_words(found)
+    return None if found is None or words is None else Shown(words, found[0])
 
 
 def score(found: Spread | None) -> Shown | None:
@@ -131,7 +145,7 @@ def _about(records: Sequence[RunRecord]) -> str:
 def _headlines(records: Sequence[RunRecord], comparisons: Sequence[Comparison]) -> tuple[Headline, ...]:
     done = sum(record.status == "done" for record in records)
     found = [Headline("done", f"{done} of {len(records)}", "runs", "good" if done == len(records) else "unsure")]
-    for each in comparisons:
+    for each in comparisons if len(comparisons) <= _MOST_TILES else ():  # of many datasets the tables say it better
         best = each.best or (each.rows[0] if each.rows else None)
         if best is None or best.val is None:
             continue
