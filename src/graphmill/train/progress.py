@@ -76,7 +76,8 @@ class Progress:
     def say(self, text: str) -> None:
         """One line."""
         if self._shown:
-            self._console.print(text, markup=False, soft_wrap=True)
+            # a terminal would break a long line in mid-word; in a file it stays one line
+            self._console.print(text, markup=False, soft_wrap=not self._console.is_terminal)
 
     def close(self) -> None:
         """Clear the bars."""
