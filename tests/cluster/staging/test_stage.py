@@ -307,6 +307,34 @@ def test_a_folder_that_another_user_made_under_our_name_is_not_used(shared_place
         stage(read_dataset(dataset), root)
 
 
+@pytest.mark.parametrize(("how", "says"), [("a link to a folder of ours", "is a link"), ("open to all", "others may")])
+def test_a_folder_under_our_name_is_ours_alone(dataset: Path, tmp_path, how, says):
+    root = staging.staged_root(None, {"TMPDIR": str(tmp_path)})
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    if how == "open to all":
+        root.mkdir()
+        root.chmod(0o777)
+    else:
+        root.symlink_to(mine)
+    with pytest.raises(StagingError, match=says):
+        stage(read_dataset(dataset), root)
+    assert not list(mine.iterdir())
+    assert how != "open to all" or not list(root.iterdir())
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(dataset: Path, tmp_path):
+    """In a folder where others may write it could lead to any file of ours, which would be cut and written."""
+    precious, root = tmp_path / "precious", tmp_path / "staged"
+    precious.write_text("kept")
+    target = read_dataset(dataset).copy_in(root)
+    root.mkdir()
+    (root / f".{target.name}.lock").symlink_to(precious)
+    with pytest.raises(StagingError, match="symbolic link"):
+        stage(read_dataset(dataset), root)
+    assert precious.read_text() == "kept"
+
+
 def test_a_folder_that_may_not_be_written_is_said(dataset: Path):
     with pytest.raises(StagingError, match="/proc"):
         stage(read_dataset(dataset), Path("/proc/nowhere"))

@@ -28,7 +28,8 @@ _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 @contextmanager
 def only_copier(target: Path, *, stale_s: float = STALE_S) -> Iterator[None]:
     """Wait until no other process makes `target`. The lock is released when its holder ends, however it ends."""
-    with target.with_name(f".{target.name}.lock").open("a+", encoding="utf-8") as file:
+    path = target.with_name(f".{target.name}.lock")
+    with open(path, "a+", encoding="utf-8", opener=_unless_link) as file:  # pathlib's has no opener
         if not _taken(file, stale_s):
             yield
             return
@@ -37,6 +38,11 @@ def only_copier(target: Path, *, stale_s: float = STALE_S) -> Iterator[None]:
         file.flush()
         with _signs_of_life(file):
             yield
+
+
+def _unless_link(path: str, flags: int) -> int:
+    """Where others may write, as in /tmp, a link that they made would have us write into a file of ours."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _taken(file: IO[str], stale_s: float) -> bool:

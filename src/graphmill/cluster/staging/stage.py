@@ -15,6 +15,7 @@ import logging
 import os
 import shutil
 import signal
+import stat
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -71,8 +72,17 @@ def _own_name() -> str:
 def _make_root(root: Path) -> None:
     """One that bears the user's name is for no one else, and is not taken from one who made it first."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700 if root.name == _own_name() else 0o777)
-    if root.name == _own_name() and root.stat().st_uid != os.geteuid():
-        raise StagingError(f"{root} belongs to another user (uid {root.stat().st_uid})")
+    if root.name != _own_name():
+        return
+    found = root.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise StagingError(f"{root} is a link, which whoever made it may lead anywhere")
+    if found.st_uid != os.geteuid():
+        raise StagingError(f"{root} belongs to another user (uid {found.st_uid})")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise StagingError(
+            f"others may write to {root}, which is for one user (chmod go-w, once you saw what is there)"
+        )
 
 
 def stage(dataset: Dataset, root: Path, *, verify: bool = False, threads: int | None = None) -> StagedHost:
