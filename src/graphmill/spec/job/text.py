@@ -61,6 +61,7 @@ SET_BY_US: Final = {
 }
 _NOT_IN_A_SCRIPT: Final = ("help", "ignore-pbs", "parsable", "quiet", "test-only", "usage", "verbose", "version")
 _WOULD_REPLACE_THE_SCRIPT: Final = ("wait", "wrap")
+_OPTIONS_OF_THEIR_OWN: Final = ("gpus",)  # that others begin with
 
 _OURS: Final = {
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
@@ -201,7 +202,11 @@ def _sbatch_arg(where: str, argument: str) -> Iterator[Problem]:
         yield Problem(where, f"is {_shown(argument)}, but it takes one --name or --name=value", "write it out in full")
         return
     name = parts[1]
-    if name in SET_BY_US:
+    known = (*SET_BY_US, *_NOT_IN_A_SCRIPT, *_WOULD_REPLACE_THE_SCRIPT)
+    whole = [each for each in known if each.startswith(name)]
+    if whole and name not in (*known, *_OPTIONS_OF_THEIR_OWN):  # sbatch takes any beginning that is clear to it
+        yield Problem(where, f"--{name} is short for --{whole[0]}", "write it out in full")
+    elif name in SET_BY_US:
         field = SET_BY_US[name]
         fix = f"set slurm.{field}" if field else "leave it out"
         yield Problem(where, f"--{name} is set from the experiment", fix)
