@@ -106,6 +106,18 @@ def test_of_what_was_read_and_not_named_nothing_is_imported_all_of_it_is_told_at
     refuse_foreign("b.loss", {})
 
 
+def test_what_is_to_be_typed_runs_nothing(tmp_path):
+    """Names are a stranger's, and whoever follows the advice pastes them into a shell."""
+    target = f"a$(touch {tmp_path}/ran).Net;touch {tmp_path}/ran"
+    fix = trust.refusal(tmp_path, [Code.of(target, {})]).fix
+    variable = fix.partition(f"{trust.TRUST_VARIABLE}=")[2].partition(" before the command")[0]
+    option = fix.partition("--trust ")[2].partition(" where it has that option")[0]
+    for word in (variable, option):
+        said = subprocess.run(["sh", "-c", f"printf %s {word}"], capture_output=True, text=True, check=True).stdout
+        assert said == target
+    assert not list(tmp_path.iterdir())
+
+
 def test_options_that_read_back_otherwise_are_refused_not_let_in(tmp_path):
     note_read(tmp_path / "plan.json", PLAN)
     with pytest.raises(UserError, match=r"a\.Model"):

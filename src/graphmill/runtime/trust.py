@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,11 +165,12 @@ def refuse_foreign_code(document: object) -> None:
 def refusal(path: Path, codes: Sequence[Code]) -> UserError:
     """What is to be typed before the code that `path` names is run."""
     targets = list(dict.fromkeys(code.target for code in codes))
+    words = [shlex.quote(target) for target in targets]  # what is to be typed is a shell's, and they are a stranger's
     return UserError(
         f"{path} names {' and '.join(targets)}, which you have not run on this machine: to use it is to import and"
         " call that, with the options that it gives",
-        fix=f"read it and that code; then name it: {TRUST_VARIABLE}={','.join(targets)} before the command,"
-        f" {' '.join(f'--trust {target}' for target in targets)} where it has that option, or trust={targets!r} in"
+        fix=f"read it and that code; then name it: {TRUST_VARIABLE}={','.join(words)} before the command,"
+        f" {' '.join(f'--trust {word}' for word in words)} where it has that option, or trust={targets!r} in"
         " Python",
     )
 
