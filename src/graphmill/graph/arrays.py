@@ -164,6 +164,14 @@ def map_array(path: Path, record: ArrayRecord) -> NDArray[Any]:
         raise damaged(path, f"it cannot be mapped: {reason(error)}") from error
 
 
+def refuse_beyond(path: Path, values: NDArray[Any], end: int, *, least: int = 0) -> None:
+    """`UserError` if one of the numbers in `path` is not from `least` to below `end`: what is looked up, or counted, by
+    it would lie outside, or ask for any amount of memory. Checksums tell damage, not who wrote the file.
+    """
+    if values.size and not least <= values.min() <= values.max() < end:
+        raise damaged(path, f"it holds {values.min()} to {values.max()}, and should hold {least} to {end - 1}")
+
+
 def check_checksum(path: Path, record: ArrayRecord) -> None:
     """Read the whole file and compare its checksum with the record's."""
     try:

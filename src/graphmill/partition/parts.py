@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import check_arrays, check_checksums, map_array
+from graphmill.graph.arrays import check_arrays, check_checksums, map_array, refuse_beyond
 from graphmill.graph.edge_features import EdgeRows
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.header import ArrayRecord
@@ -153,6 +153,7 @@ class PartedGraph:
             check_arrays(path, {name: metadata.arrays[name] for name in names})
             if reads_index:
                 check_checksums(path, {name: metadata.arrays[name] for name in names if decides_where(name)})
+                _refuse_strangers(path, metadata, names)
         except UserError as error:
             missing = [number for number in wanted if not (path / part_folder(number)).is_dir()]
             if missing:
@@ -212,6 +213,16 @@ def parts_here(path: Path, metadata: PartsMetadata) -> Share:
     """What is on this host, by its folders: a staged copy has some parts, and may lack the whole topology."""
     here = tuple(number for number in range(metadata.num_parts) if (path / part_folder(number)).is_dir())
     return Share(here, (path / TOPOLOGY_FOLDER).is_dir())
+
+
+def _refuse_strangers(path: Path, metadata: PartsMetadata, names: Sequence[str]) -> None:
+    """`UserError` where nodes or places are none of the graph's."""
+    for name in names:
+        folder, _, array = name.partition("/")
+        if array in ("storage_of", "node_ids") or (folder == "splits" and not array.endswith("_y")):
+            found = _mapped(path, metadata.arrays, name)
+            refuse_beyond(path / f"{name}.npy", found, metadata.num_nodes)
+            forget(found)
 
 
 def _mapped(folder: Path, arrays: dict[str, ArrayRecord], name: str) -> NDArray[Any]:

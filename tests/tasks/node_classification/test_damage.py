@@ -98,6 +98,24 @@ def test_neighbours_out_of_range_under_a_record_that_vouches_for_them_are_an_err
         )
 
 
+@pytest.mark.parametrize("stranger", [3, -2, 2**40])
+def test_labels_out_of_range_under_a_record_that_vouches_for_them_ask_for_no_memory(store, stranger):
+    labels = np.array(store.labels)
+    labels[7] = stranger
+    replace_array(store, "y", labels)
+    forged = LabelledGraphStore.open(store.path)
+    with pytest.raises(UserError, match=r"y\.npy: it holds .* and should hold -1 to 2"):
+        forged.described()
+
+
+def test_a_split_of_another_size_than_the_metadata_say_is_refused(store):
+    split = np.array(store.array("split"))
+    split[np.flatnonzero(split == 0)[:3]] = 77
+    replace_array(store, "split", split)
+    with pytest.raises(UserError, match=r"split\.npy: 17 nodes are train, and metadata\.json says 20"):
+        LabelledGraphStore.open(store.path).nodes_in("train")
+
+
 def test_a_missing_folder(tmp_path):
     with pytest.raises(UserError, match="holds no prepared data") as error:
         LabelledGraphStore.open(tmp_path / "nothing")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import check_arrays, check_checksums, map_array, write_array
+from graphmill.graph.arrays import check_arrays, check_checksums, map_array, refuse_beyond, write_array
 from graphmill.graph.graph_set import GraphSet
 from graphmill.graph.header import ArrayRecord, Header, read_metadata, seal, write_metadata
 from graphmill.graph.keys import drawn
@@ -108,7 +108,9 @@ class GraphSetStore:
     @property
     def labels(self) -> NDArray[np.int64]:
         """Class of every graph [num_graphs]."""
-        return map_array(self.path / "y.npy", self.metadata.arrays["y"])
+        found = map_array(self.path / "y.npy", self.metadata.arrays["y"])
+        refuse_beyond(self.path / "y.npy", found, self.metadata.num_classes)
+        return found
 
     def split_codes(self, asked: GraphSetDatasetSpec) -> NDArray[np.int8]:
         """Split of every graph [num_graphs], as it was prepared or by folds."""

@@ -12,6 +12,7 @@ from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.spec.kinds.node_classification import MAJORITY, NodeClassificationPlan
 from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_in_words
 from graphmill.tasks.classification import measures_of_guesses
+from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.task import Split
@@ -25,6 +26,8 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
     assert isinstance(own, NodeClassificationPlan)
     reads_features = set(names) != {MAJORITY.name}
     store = (open_graph if reads_features else open_labels)(Path(own.dataset.path))
+    labels = store.labels
+    refuse_unknown_classes(store.path, labels, store.nodes_in, own.dataset.num_classes)
     for name in names:
         guesses = _guesses(own, store, name, bounded=bounded)
         if isinstance(guesses, str):
@@ -33,7 +36,7 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
         for split in splits:
             nodes = store.nodes_in(split)
             yield BaselineScore(
-                name, split, measures_of_guesses(guesses[nodes], store.labels[nodes], own.dataset.num_classes)
+                name, split, measures_of_guesses(guesses[nodes], labels[nodes], own.dataset.num_classes)
             )
 
 
@@ -42,9 +45,10 @@ def _guesses(
 ) -> NDArray[np.int64] | str:
     """The class of every node by a baseline, [num_nodes]; or why there is none."""
     if name == MAJORITY.name:
-        nodes, counts = store.nodes_in("train"), np.zeros(own.dataset.num_classes, dtype=np.int64)
+        nodes, labels = store.nodes_in("train"), store.labels
+        counts = np.zeros(own.dataset.num_classes, dtype=np.int64)
         for ids in np.array_split(nodes, 1 + len(nodes) // _LABELS_AT_A_TIME):
-            counts += np.bincount(store.labels[ids], minlength=len(counts))
+            counts += np.bincount(labels[ids], minlength=len(counts))
         return np.broadcast_to(counts.argmax(), store.metadata.num_nodes)
     if isinstance(store, PartedLabelledGraph):
         return f"it reads the whole graph at once, and {store.path} is partitioned: graphmill baseline NAME scores it"

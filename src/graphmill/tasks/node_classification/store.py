@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field, NonNegativeInt
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import check_arrays
+from graphmill.graph.arrays import check_arrays, refuse_beyond
 from graphmill.graph.header import damaged, read_metadata, seal, write_metadata
 from graphmill.graph.metadata import Expected, GraphMetadata
 from graphmill.graph.splits import SPLIT_CODES, SplitName
@@ -90,7 +90,13 @@ class LabelledGraphStore(GraphStore):
 
     def nodes_in(self, split: Literal["train", "val", "test"]) -> NDArray[np.int64]:
         """Ascending global ids of the nodes of a split."""
-        return np.flatnonzero(self.array("split") == SPLIT_CODES[split]).astype(np.int64, copy=False)
+        found = np.flatnonzero(self.array("split") == SPLIT_CODES[split]).astype(np.int64, copy=False)
+        if len(found) != self.metadata.splits[split]:
+            raise damaged(
+                self.path / "split.npy",
+                f"{len(found)} nodes are {split}, and metadata.json says {self.metadata.splits[split]}",
+            )
+        return found
 
     def info(self, asked: DatasetSpec) -> GraphInfo:
         """What the planner must know. `UserError` if a split that training needs is empty."""
@@ -120,6 +126,7 @@ class LabelledGraphStore(GraphStore):
 
     def _of_classes(self, splits: str) -> list[tuple[str, Any]]:
         known = self.metadata
+        refuse_beyond(self.path / "y.npy", self.labels, known.num_classes, least=-1)
         return [
             ("classes", known.num_classes),
             *in_words(class_counts(self.labels, self.array("split"), known.num_classes)),
