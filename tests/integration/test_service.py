@@ -365,7 +365,7 @@ def test_a_part_that_is_not_there(zygote, planned_service, data_root, tmp_path):
 
 
 def test_features_that_were_changed(zygote, planned_service, data_root, tmp_path):
-    """A byte of them: samplers read it, and trainers never would."""
+    """A byte of them: samplers open them, rank 0 reads all in the background, and who finds it first ends the others."""
     plan, root = planned_service((1, 2)), tmp_path / "data"
     shutil.copytree(data_root / "cora", root)
     path = next(path for path in (root / "x.npy", root / "x_values.npy") if path.exists())
@@ -374,11 +374,10 @@ def test_features_that_were_changed(zygote, planned_service, data_root, tmp_path
     path.write_bytes(content)
     folder = RunFolder.create(plan.reading_from(str(root)), tmp_path)
     codes = zygote.wait(zygote.start(folder, resume=False), patience_s=HANG_S)
-    assert codes[2] == 2
     assert 0 not in codes
-    assert "checksum" in failures(folder, "sampler_0")[0]
-    for rank in ("rank_0", "rank_1"):
-        assert f"sampler 0 on {socket.gethostname()} is gone" in failures(folder, rank)[0]
+    told = {name: failures(folder, name)[0] for name in ("sampler_0", "rank_0", "rank_1")}
+    assert any("checksum" in words for words in told.values()), told
+    assert all("checksum" in words or "is gone" in words for words in told.values()), told
 
 
 SEPARATE = ["unshare", "--net", "--mount", "--uts", "--pid", "--mount-proc", "--fork", "--kill-child=KILL"]
