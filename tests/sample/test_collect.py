@@ -12,7 +12,6 @@ from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.graph.graph_set import CutGraphs, GraphSet
 from graphmill.graph.sampled import Sampled, SeedIds, Seeds
 from graphmill.graph.topology import Topology
-from graphmill.sample import collect
 from graphmill.sample.collect import Collector, WholeTables, reused_room, tensor_ring
 from graphmill.sample.neighbor import NeighborSampler
 
@@ -154,9 +153,7 @@ def test_the_ring_grows_and_goes_round():
     assert torch.all(kept == 5), "what somebody reads is not given to others"
 
 
-@pytest.mark.parametrize("reused_bytes", [0, 500, collect._REUSED_BYTES])
-def test_memory_of_cut_graphs_is_reused_only_when_it_is_not_in_use(monkeypatch, reused_bytes):
-    monkeypatch.setattr(collect, "_REUSED_BYTES", reused_bytes)
+def test_memory_of_cut_graphs_is_reused_only_when_it_is_not_in_use():
     rng = np.random.default_rng(0)
     num_nodes, num_edges = rng.integers(1, 9, 60), rng.integers(0, 20, 60)
     edge_index = rng.integers(0, np.repeat(num_nodes, num_edges), (2, num_edges.sum()))

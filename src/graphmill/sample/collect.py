@@ -23,8 +23,6 @@ Array = TypeVar("Array", Tensor, NDArray[Any])
 _BATCHES_IN_MAKING_AND_USE = 3
 _DTYPES_OF_A_CUT = (torch.float32, torch.int32, torch.int64)
 _ARRAYS_OF_A_DTYPE = 2  # of each of them in a batch of whole graphs
-_REUSED_BYTES = 2**20
-"""Smaller arrays are fresh: malloc has such memory at hand, warm, and a ring costs more than it."""
 
 
 @dataclass(slots=True)
@@ -71,9 +69,6 @@ def reused_room(prefetch: int, *, pinned: bool = False) -> Room:
     rings = {np.dtype(str(dtype).removeprefix("torch.")): ring(dtype) for dtype in _DTYPES_OF_A_CUT}
 
     def room(shape: Any, dtype: np.dtype[Any]) -> NDArray[Any]:  # noqa: ANN401  # as numpy's: a number, or a tuple
-        number = math.prod(shape) if isinstance(shape, tuple) else shape
-        if not pinned and number * dtype.itemsize < _REUSED_BYTES:
-            return np.empty(shape, dtype)
         return rings[dtype].take(*shape) if isinstance(shape, tuple) else rings[dtype].take(shape)
 
     return room
