@@ -50,10 +50,9 @@ def main() -> None:
 def measured(flat: GraphSet, listed: list[Data], size: int, num_rounds: int, threads: int) -> dict[str, Any]:
     """Of batches of `size` graphs: small ones many times a turn, so that a turn is no shorter than the clock tells."""
     calls = max(1, 2_000 // size)
-    rng = np.random.default_rng(1)
-    wanted = [[rng.permutation(len(listed))[:size] for _ in range(calls)] for _ in range(num_rounds + 2)]
-    check_same(flat, listed, np.sort(wanted[0][0]))
-    cut = flat.cut(wanted[0][0], num_threads=threads)
+    first = np.random.default_rng(1).permutation(len(listed))[:size]
+    check_same(flat, listed, np.sort(first))
+    cut = flat.cut(first, num_threads=threads)
     num_bytes = bytes_of(cut)
     source = np.ones(num_bytes // 8)
     target = np.empty_like(source)
@@ -71,7 +70,9 @@ def measured(flat: GraphSet, listed: list[Data], size: int, num_rounds: int, thr
         "floor": lambda _: np.copyto(target, source),
     }
 
-    def turn(make: Callable[[np.ndarray], object]) -> Callable[[int], None]:
+    def turn(make: Callable[[np.ndarray], object], seed: int) -> Callable[[int], None]:
+        rng = np.random.default_rng(seed)  # its own batches: rows that another has just read would be in the caches
+        wanted = [[rng.permutation(len(listed))[:size] for _ in range(calls)] for _ in range(num_rounds + 2)]
         alive = deque[object](maxlen=PREFETCH + 3)  # as in training: a batch lives until others behind it are computed
 
         def run(number: int) -> None:
@@ -80,7 +81,7 @@ def measured(flat: GraphSet, listed: list[Data], size: int, num_rounds: int, thr
 
         return run
 
-    rounds = interleave({name: turn(make) for name, make in contenders.items()}, rounds=num_rounds)
+    rounds = interleave({name: turn(contenders[name], seed) for seed, name in enumerate(contenders)}, rounds=num_rounds)
     tell(rounds, size, calls, num_bytes)
     return result(rounds, size, calls, cut, num_bytes)
 
