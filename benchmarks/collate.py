@@ -72,7 +72,7 @@ def measured(flat: GraphSet, listed: list[Data], size: int, num_rounds: int, thr
 
     def turn(make: Callable[[np.ndarray], object], seed: int) -> Callable[[int], None]:
         rng = np.random.default_rng(seed)  # its own batches: rows that another has just read would be in the caches
-        wanted = [[rng.permutation(len(listed))[:size] for _ in range(calls)] for _ in range(num_rounds + 2)]
+        wanted = [[rng.permutation(len(listed))[:size] for _ in range(calls)] for _ in range(2 * (num_rounds + 2))]
         alive = deque[object](maxlen=PREFETCH + 3)  # as in training: a batch lives until others behind it are computed
 
         def run(number: int) -> None:
@@ -81,7 +81,9 @@ def measured(flat: GraphSet, listed: list[Data], size: int, num_rounds: int, thr
 
         return run
 
-    rounds = interleave({name: turn(contenders[name], seed) for seed, name in enumerate(contenders)}, rounds=num_rounds)
+    rounds = interleave(
+        {name: turn(contenders[name], seed) for seed, name in enumerate(contenders)}, rounds=num_rounds, calls=2
+    )
     tell(rounds, size, calls, num_bytes)
     return result(rounds, size, calls, cut, num_bytes)
 
