@@ -365,7 +365,7 @@ def test_a_part_that_is_not_there(zygote, planned_service, data_root, tmp_path):
 
 
 def test_features_that_were_changed(zygote, planned_service, data_root, tmp_path):
-    """A byte of them: samplers open them, rank 0 reads all in the background, and who finds it first ends the others."""
+    """A byte of them: samplers open them, rank 0 reads all in the background; who finds it first ends the others."""
     plan, root = planned_service((1, 2)), tmp_path / "data"
     shutil.copytree(data_root / "cora", root)
     path = next(path for path in (root / "x.npy", root / "x_values.npy") if path.exists())
