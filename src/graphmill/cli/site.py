@@ -18,7 +18,7 @@ from graphmill.cli.tree import Commands
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphmill.cluster.jobs.left_open import Open
+    from graphmill.cluster.jobs.left_open import OpenKey
     from graphmill.cluster.jobs.probe import Folder, Tried
 
 _log = logging.getLogger(__name__)
@@ -143,12 +143,12 @@ def probe(
         raise typer.Exit(1)
 
 
-def ask(open_keys: "Sequence[Open]") -> dict[str, Any]:
+def ask(open_keys: "Sequence[OpenKey]") -> dict[str, Any]:
     """Answers by dotted key; an empty one leaves the key to what is known, or out."""
     answers = {}
     for each in open_keys:
 
-        def value(text: str, each: "Open" = each) -> Any:  # noqa: ANN401  # of a YAML key
+        def value(text: str, each: "OpenKey" = each) -> Any:  # noqa: ANN401  # of a YAML key
             try:
                 return each.value_of(text) if text.strip() else None
             except ValueError as error:
@@ -160,7 +160,7 @@ def ask(open_keys: "Sequence[Open]") -> dict[str, Any]:
     return answers
 
 
-def _tell_open(open_keys: "Sequence[Open]", written: Path | None) -> None:
+def _tell_open(open_keys: "Sequence[OpenKey]", written: Path | None) -> None:
     if not open_keys:
         return
     where = written or "the profile"

@@ -60,7 +60,7 @@ def largest_batch(asked: PartitionSpec, num_parts: int, step: StepShape) -> int:
         return step.batch_size
     places, on_place = (step.learner_hosts, each) if asked.placement == "per_host" else (step.learners, 1)
     parts = -(-num_parts // places)  # of the place with most
-    sharing = max(1, places // num_parts)  # places that have a part, at least
+    sharing = max(1, places // num_parts)  # places among which one part is shared out, at least
     return min(at_once, math.ceil(at_once * parts * _IMBALANCE / (num_parts * sharing * on_place)))
 
 

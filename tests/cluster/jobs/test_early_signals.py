@@ -100,6 +100,7 @@ STRIKES: dict[str, Callable[[Life], object]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(0)  # as many trials as are asked for; each wait has its own bound
 @pytest.mark.parametrize("strike", STRIKES)
 def test_struck_at_a_random_moment_before_the_first_step(slurm, root, preempt, request, strike):
     preempt("cancel", 60)

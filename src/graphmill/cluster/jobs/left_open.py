@@ -13,7 +13,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
+class OpenKey:
     """One key that Slurm does not decide."""
 
     key: str  # dotted: defaults.account
@@ -41,7 +41,7 @@ class Open:
         return f"{self.key.rpartition('.')[2]}: {shown}  # {self.about}"
 
 
-def left_open(cluster: Cluster, profile: Mapping[str, Any], environ: Mapping[str, str]) -> list[Open]:
+def left_open(cluster: Cluster, profile: Mapping[str, Any], environ: Mapping[str, str]) -> list[OpenKey]:
     """What to ask for. `environ`: of the login node, which has the modules and variables of its user."""
     return [*_account(cluster), *_modules(environ), *([] if "scratch" in profile else _scratch(environ))]
 
@@ -60,7 +60,7 @@ def filled_in(profile: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str
     }
 
 
-def with_lines(text: str, unanswered: Iterable[Open]) -> str:
+def with_lines(text: str, unanswered: Iterable[OpenKey]) -> str:
     """The profile's text with a line to fill in for each of what is open, behind `#`, where it belongs."""
     for each in unanswered:
         if not each.key.startswith("defaults."):
@@ -72,27 +72,27 @@ def with_lines(text: str, unanswered: Iterable[Open]) -> str:
     return text
 
 
-def _account(cluster: Cluster) -> list[Open]:
+def _account(cluster: Cluster) -> list[OpenKey]:
     if cluster.accounts is None:  # nobody keeps any
         return []
     names = ", ".join(sorted(cluster.accounts)) or "none that sacctmgr knows"
     if cluster.default_account is not None:
         about = f"the account that pays; yours: {names}; left out: {cluster.default_account}, Slurm's default of yours"
-        return [Open("defaults.account", about, "", cluster.default_account)]
+        return [OpenKey("defaults.account", about, "", cluster.default_account)]
     only = next(iter(cluster.accounts)) if len(cluster.accounts) == 1 else ""
-    return [Open("defaults.account", f"the account that pays; yours: {names}", only, "NAME")]
+    return [OpenKey("defaults.account", f"the account that pays; yours: {names}", only, "NAME")]
 
 
-def _modules(environ: Mapping[str, str]) -> list[Open]:
+def _modules(environ: Mapping[str, str]) -> list[OpenKey]:
     if not any(environ.get(name) for name in ("LOADEDMODULES", "MODULESHOME", "LMOD_CMD")):
         return []
     loaded = " ".join(environ.get("LOADEDMODULES", "").split(":")).strip()
     about = f"modules that every job loads; loaded here: {loaded or 'none'}"
-    return [Open("modules", about, loaded, "python/3.11", is_list=True)]
+    return [OpenKey("modules", about, loaded, "python/3.11", is_list=True)]
 
 
-def _scratch(environ: Mapping[str, str]) -> list[Open]:
+def _scratch(environ: Mapping[str, str]) -> list[OpenKey]:
     there = [name for name in SCRATCH if environ.get(name)]
     about = "the variable that names the fast shared folder; "
     about += f"set here: {', '.join(f'{name}={environ[name]}' for name in there)}" if there else "none is set here"
-    return [Open("scratch", about, there[0] if there else "", SCRATCH[0])]
+    return [OpenKey("scratch", about, there[0] if there else "", SCRATCH[0])]
