@@ -58,7 +58,7 @@ def test_a_command_loads_no_other_command_and_no_other_task(toy, source_environ)
         "graphmill.report.pareto",
         "graphmill.report.figures",
         "graphmill.tasks.planning",
-        "graphmill.tasks.node_classification.presample",
+        "graphmill.tasks.node_classification.access",
         "graphmill.sample.hot.replay",
         "graphmill.partition.parts",
     ],

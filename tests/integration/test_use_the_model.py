@@ -114,7 +114,7 @@ def test_a_model_of_standardised_features_gives_the_logits_of_evaluate_to_the_bi
     with torch.no_grad():
         logits = model(x, edge_index)
     assert torch.equal(logits, torch.from_numpy(run.task.predict(None, embeddings=False).values["logit"]))
-    mean = x[run.task.source.store.nodes_in("train")].double().mean(dim=0).float()
+    mean = x[run.task.access.store.nodes_in("train")].double().mean(dim=0).float()
     assert torch.equal(model.model.standardise.mean, mean)
 
 

@@ -219,7 +219,7 @@ def test_a_model_of_pyg_gets_its_own_argument(root):
     NodeClassification.check_model(plan, plan.task)
     task = build_task(plan, ALONE)
     assert isinstance(task.model.inner, geometric.GCN)
-    store = task.source.store
+    store = task.access.store
     topology, features = store.topology(undirected=True), store.edge_features(undirected=True)
     targets = np.repeat(np.arange(NUM_NODES), np.diff(topology.indptr))
     weight = features.values[features.rows_of(np.arange(topology.num_edges)), 0]

@@ -112,7 +112,7 @@ def whole_rows(features: Features) -> Tensor:
 def test_exact_inference_is_the_model_on_the_whole_graph(planned, name, features):
     """To the bit, called as `graphmill.load` gives it, with the edges in any order."""
     task = build_task(planned(name, {"num_bases": 2}, dataset={"features": features}), ALONE)
-    store = task.source.store
+    store = task.access.store
     topology, types = store.topology(undirected=False), store.edge_features(undirected=False)
     targets = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
     edge_index = torch.from_numpy(np.stack([topology.indices.astype(np.int64), targets]))

@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures, dense, sparse, stored_as
+from graphmill.graph.statistics import statistics
 from graphmill.nn.weights import Weights
 from graphmill.record.weights import Origin
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
@@ -23,7 +24,6 @@ from graphmill.tasks.node_classification.sources.generate import generate
 from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
-from graphmill.tasks.standardise import statistics
 
 ALONE = Group(0, 1, torch.device("cpu"))
 SAGE = {"kind": "graphsage", "hidden_channels": 8, "num_layers": 2, "dropout": 0.0}
@@ -152,7 +152,7 @@ def test_weights_carry_the_training_graphs_statistics_to_other_data(root, model)
     assert torch.equal(elsewhere.model.standardise.mean, trained.model.standardise.mean)
     loaded = NodeClassification.inference_model(plan, weights).eval()
     for task in (trained, elsewhere):
-        store, topology = task.source.store, task.sampler.topology
+        store, topology = task.access.store, task.access.sampler.topology
         targets = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
         edges = torch.from_numpy(np.stack([np.asarray(topology.indices, np.int64), targets]))
         with torch.no_grad():

@@ -37,9 +37,9 @@ from graphmill.spec.partition import (
 )
 from graphmill.spec.relational import RelationalSpec, refuse_untyped
 from graphmill.spec.synonyms import ALSO_CALLED
+from graphmill.spec.transform import FeatureTransform
 from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, plain_features
 
-FeatureTransform = Literal["as_stored", "binary", "row_normalised", "standardised"]
 EdgeArgument = Literal["edge_weight", "edge_attr"]
 WEIGHT_NAMES: Final = ("edge_weight", "weight")  # of a column of edge features that is a weight
 
@@ -376,7 +376,7 @@ KIND: Final = Kind(
     loss_unit="nats",
     own_columns=FETCHING,
     takes_measures=True,
-    batch_server="graphmill.tasks.node_classification.serving:BatchServer",
+    batch_server="graphmill.tasks.node_classification.task:serve",
     experiment=NodeClassificationExperiment,
     info=GraphInfo,
     plan=NodeClassificationPlan,
@@ -391,7 +391,7 @@ KIND: Final = Kind(
     store="graphmill.tasks.node_classification.parts:PreparedGraph",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
     task="graphmill.tasks.node_classification.task:NodeClassification",
-    presample="graphmill.tasks.node_classification.presample:epoch_source",
+    presample="graphmill.tasks.node_classification.access:epochs_of",
     old_formats=(1,),
     layouts=(SYNC_ABLATION,),
 )

@@ -14,11 +14,11 @@ from graphmill.graph.arrays import check_arrays, check_checksums, map_array, ref
 from graphmill.graph.graph_set import GraphSet
 from graphmill.graph.header import ArrayRecord, Header, read_metadata, seal, write_metadata
 from graphmill.graph.keys import drawn
+from graphmill.graph.splits import SPLITS, Split
 from graphmill.graph.write import new_store
 from graphmill.sample.budget import Budget, pack
 from graphmill.spec.kinds.graph_classification import KIND, GraphSetDatasetSpec, GraphSetInfo, refuse_absent_fold
 from graphmill.tasks.graph_classification.folds import SPLIT_CODES, in_folds
-from graphmill.tasks.task import SPLITS, Split
 
 _DTYPES: Final = {
     **{"node_offsets": "int64", "edge_offsets": "int64", "first_in": "int32", "sources": "int32"},

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.graph.splits import Split
 from graphmill.spec.kinds.intrusion import PAIRS, IntrusionPlan
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.baselines import BaselineScore
@@ -16,7 +17,6 @@ from graphmill.tasks.intrusion.statistic import Frequencies
 from graphmill.tasks.intrusion.store import CaptureStore
 from graphmill.tasks.intrusion.threshold import choose_threshold
 from graphmill.tasks.intrusion.windows import WindowGraphs
-from graphmill.tasks.task import Split
 
 
 def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:

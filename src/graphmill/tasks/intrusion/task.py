@@ -15,6 +15,8 @@ from graphmill.graph.batch import GraphBatch
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import Seeds
+from graphmill.graph.splits import Split
+from graphmill.graph.statistics import statistics
 from graphmill.nn.can.fusion import CanFusion
 from graphmill.nn.can.gat import CanGat
 from graphmill.nn.can.ids import ids_of
@@ -26,6 +28,7 @@ from graphmill.spec.can_models import NUM_CLASSES, CurriculumSpec, IntrusionMode
 from graphmill.spec.kinds.intrusion import KIND, CaptureDatasetSpec, CaptureInfo, IntrusionPlan
 from graphmill.spec.plan import Plan, refuse_missing_sources
 from graphmill.sync.group import Group
+from graphmill.sync.pause import Pause, never_pause
 from graphmill.tasks.attended import Attended, Attention, graph_of_edges, heads_of, of_batches
 from graphmill.tasks.classification import ClassifierLoss
 from graphmill.tasks.graph_feed import GraphFeed
@@ -39,8 +42,7 @@ from graphmill.tasks.intrusion.splits import SPLITS
 from graphmill.tasks.intrusion.store import CaptureStore
 from graphmill.tasks.intrusion.threshold import alarms_of, choose_threshold
 from graphmill.tasks.same_data import refuse_other_data
-from graphmill.tasks.standardise import statistics
-from graphmill.tasks.task import Detector, Measures, Pause, Predictions, Split, never_pause
+from graphmill.tasks.task import Detector, Measures, Predictions
 
 
 @dataclass(slots=True)

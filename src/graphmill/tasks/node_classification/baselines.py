@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.spec.kinds.node_classification import MAJORITY, NodeClassificationPlan
 from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_in_words
@@ -15,7 +16,6 @@ from graphmill.tasks.classification import measures_of_guesses
 from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
 from graphmill.tasks.node_classification.store import LabelledGraphStore
-from graphmill.tasks.task import Split
 
 _log = logging.getLogger(__name__)
 _LABELS_AT_A_TIME: Final = 1 << 16  # each rank scores beside its parts, and has no array of all nodes

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.graph.splits import Split
 from graphmill.partition.metadata import PartsMetadata
-from graphmill.partition.parts import LabelsOfSplits, PartedGraph, Split, is_parts, read_parts_metadata
+from graphmill.partition.parts import LabelsOfSplits, PartedGraph, is_parts, read_parts_metadata
 from graphmill.partition.verify import verify_parts
 from graphmill.spec.experiment import DatasetSpec
 from graphmill.spec.kinds.node_classification import GraphInfo

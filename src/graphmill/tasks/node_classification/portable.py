@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphmill.access.transform import transformed
 from graphmill.base.errors import InvalidInputError
 from graphmill.graph.batch import Block, DenseRows, Inputs, SparseRows
 from graphmill.graph.features import SparseFeatures
@@ -14,8 +15,7 @@ from graphmill.nn.relations import RelationEdges
 from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.sample.checked_data import array_of
-from graphmill.spec.kinds.node_classification import FeatureTransform
-from graphmill.tasks.node_classification.transform import transformed
+from graphmill.spec.transform import FeatureTransform
 
 
 class NodeClassifier(nn.Module):

@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from graphmill.access.transform import transformed
 from graphmill.graph.features import SparseFeatures
+from graphmill.graph.statistics import statistics
 from graphmill.graph.topology import Topology
 from graphmill.spec.kinds.node_classification import (
     LABELS,
@@ -21,10 +23,8 @@ from graphmill.spec.kinds.node_classification import (
     NodeClassificationPlan,
 )
 from graphmill.tasks.node_classification.store import LabelledGraphStore
-from graphmill.tasks.node_classification.transform import transformed
 from graphmill.tasks.perceptron import guesses as perceptron_guesses
 from graphmill.tasks.regression import Csr, Matrix, fit
-from graphmill.tasks.standardise import statistics
 
 _ALPHA: Final = 0.9  # of label propagation: what a node takes from its neighbours
 _ROUNDS: Final = 50

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from graphmill.base.errors import UserError
 from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds, Seeds
+from graphmill.graph.splits import SPLITS, Split
 from graphmill.nn.weights import Weights
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
@@ -32,10 +33,11 @@ from graphmill.spec.kinds.traffic import (
 )
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.sync.pause import Pause, never_pause
 from graphmill.tasks.custom_loss import CustomLoss
 from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.same_data import refuse_other_data
-from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
+from graphmill.tasks.task import Measures, Predictions
 from graphmill.tasks.traffic.loss import check_judgement, custom_loss
 from graphmill.tasks.traffic.metrics import empty_tally, measures, tally
 from graphmill.tasks.traffic.model import Forecaster, build_model, check_model

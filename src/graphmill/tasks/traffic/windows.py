@@ -13,8 +13,8 @@ from torch import Tensor
 
 from graphmill.graph.batch import copied
 from graphmill.graph.sampled import AnySeeds
+from graphmill.graph.splits import Split
 from graphmill.spec.kinds.traffic import DAY_S, INPUT_CHANNELS, WEEK_DAYS, split_counts
-from graphmill.tasks.task import Split
 from graphmill.tasks.traffic.store import TrafficStore, window_starts
 
 _ROWS_AT_A_TIME = 2048

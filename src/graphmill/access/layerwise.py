@@ -4,6 +4,7 @@ Layer by layer no neighbourhood is computed twice, and only the rows that the wa
 all.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,24 +13,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
+from graphmill.access.graph import LayerwiseModel, MeanAggregation
 from graphmill.graph.batch import Block, SparseRows
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.sampled import NodeIds, stored_whole
 from graphmill.graph.topology import Topology
-from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU, Activation
 from graphmill.sample.collect import gather_sparse
 from graphmill.sync.group import Group
-from graphmill.tasks.task import Pause, never_pause
+from graphmill.sync.pause import Pause, never_pause
 
 _ROWS_AT_A_TIME = 8192  # rows whose inputs are in memory together
 
 
 @dataclass(frozen=True, slots=True)
 class LayerwiseInference:
-    """Logits of a GraphSage model without sampling, on the CPU."""
+    """What a model gives nodes without sampling, on the CPU."""
 
-    model: GraphSage
+    model: LayerwiseModel
     topology: Topology
     features: Features
     group: Group
@@ -48,8 +49,8 @@ class LayerwiseInference:
         return h[torch.from_numpy(nodes)]
 
     @property
-    def _layers(self) -> list[MeanLayer]:
-        return [layer for layer in self.model.layers if isinstance(layer, MeanLayer)]
+    def _layers(self) -> Sequence[MeanAggregation]:
+        return self.model.mean_layers
 
     def _hidden(self, nodes: NDArray[np.int64]) -> Tensor | None:
         """What the last layer reads [all nodes, hidden_channels], filled in where `nodes` need it; None: features."""
@@ -67,7 +68,7 @@ class LayerwiseInference:
         return np.array_split(nodes, self.group.world_size)[self.group.rank if rank is None else rank]
 
     def _layer_rows(
-        self, layer: MeanLayer, h: Tensor | None, nodes: NDArray[np.int64], activation: Activation | None
+        self, layer: MeanAggregation, h: Tensor | None, nodes: NDArray[np.int64], activation: Activation | None
     ) -> Tensor:
         """This rank's share of the rows `nodes` of a layer's result.
 
@@ -83,7 +84,7 @@ class LayerwiseInference:
         return torch.cat(rows)
 
     def _block(
-        self, layer: MeanLayer, h: Tensor | None, ids: NDArray[np.int64], activation: Activation | None
+        self, layer: MeanAggregation, h: Tensor | None, ids: NDArray[np.int64], activation: Activation | None
     ) -> Tensor:
         indptr, indices = in_edges(self.topology, ids)
         if h is None and isinstance(self.features, SparseFeatures):
@@ -98,7 +99,7 @@ class LayerwiseInference:
 
     def _sparse_block(
         self,
-        layer: MeanLayer,
+        layer: MeanAggregation,
         features: SparseFeatures,
         ids: NDArray[np.int64],
         indptr: NDArray[np.int64],

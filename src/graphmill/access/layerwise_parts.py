@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
+from graphmill.access.graph import LayerwiseModel, MeanAggregation
+from graphmill.access.hidden_rows import HiddenRows
+from graphmill.access.layerwise import in_edges
 from graphmill.graph.batch import Block, SparseRows
 from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.graph.pages import forget
 from graphmill.graph.sampled import NodeIds, StorageIds
 from graphmill.graph.stacked import StackedFeatures
-from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU, Activation
 from graphmill.runtime.machine import return_free_memory
 from graphmill.sample.distributed.features import FeatureFetcher, RowsOfBatch
@@ -29,9 +31,7 @@ from graphmill.sample.distributed.rows import row_bytes_of
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 from graphmill.spec.parted_memory import BLOCK_BYTES
-from graphmill.tasks.node_classification.hidden_rows import HiddenRows
-from graphmill.tasks.node_classification.inference import in_edges
-from graphmill.tasks.task import Pause
+from graphmill.sync.pause import Pause
 
 Ids = NDArray[np.int64]
 _ROWS_OF_ITS_OWN: Final = 3  # of inputs that a row has beside those of its neighbours: its own, twice as wide a result
@@ -40,9 +40,9 @@ _BYTES_OF_AN_EDGE: Final = 64  # of arrays of ids while neighbours are found
 
 @dataclass(frozen=True, slots=True)
 class PartedInference:
-    """Logits of a GraphSage model without sampling, on the CPU. All ranks must call it together."""
+    """What a model gives nodes without sampling, on the CPU. All ranks must call it together."""
 
-    model: GraphSage
+    model: LayerwiseModel
     shares: Shares
     wire: Wire
     fetcher: FeatureFetcher
@@ -52,7 +52,7 @@ class PartedInference:
     @torch.no_grad()
     def logits(self, nodes: Ids) -> tuple[Ids, Tensor]:
         """Those of `nodes` that this rank owns, ascending, and their logits [num_owned, num_classes]."""
-        layers = [layer for layer in self.model.layers if isinstance(layer, MeanLayer)]
+        layers = self.model.mean_layers
         return_free_memory()  # of training, whose batches are made by another thread: this one would not reuse it
         mine = np.sort(nodes[self.shares.owner_of(NodeIds(nodes)) == self.shares.rank])
         wanted = self._wanted(mine, len(layers))
@@ -89,7 +89,7 @@ class PartedInference:
         return wanted
 
     def _blocks_of(
-        self, layer: MeanLayer, h: HiddenRows | None, nodes: Ids, activation: Activation | None
+        self, layer: MeanAggregation, h: HiddenRows | None, nodes: Ids, activation: Activation | None
     ) -> Iterator[tuple[int, Tensor]]:
         """Rows of a layer's result, some at a time, and where they begin; `h`: of the layer before; None: features."""
         row_bytes = row_bytes_of(self.fetcher.features[0] if h is None else h.table)
@@ -110,7 +110,7 @@ class PartedInference:
         ends += [len(nodes)] * (self.wire.largest(len(ends)) - len(ends))
         return list(pairwise(ends))
 
-    def _block(self, layer: MeanLayer, h: HiddenRows | None, nodes: Ids, activation: Activation | None) -> Tensor:
+    def _block(self, layer: MeanAggregation, h: HiddenRows | None, nodes: Ids, activation: Activation | None) -> Tensor:
         indptr, indices = self._in_edges(nodes)
         neighbours, local = np.unique(indices, return_inverse=True)
         ids = np.concatenate([nodes, neighbours.astype(np.int64)])
@@ -182,7 +182,11 @@ class PartedInference:
 
 
 def _sparse_block(
-    layer: MeanLayer, table: SparseFeatures, indptr: Ids, indices: NDArray[np.int32], activation: Activation | None
+    layer: MeanAggregation,
+    table: SparseFeatures,
+    indptr: Ids,
+    indices: NDArray[np.int32],
+    activation: Activation | None,
 ) -> Tensor:
     device = layer.weight.device
     block = Block(torch.from_numpy(indptr).to(device), torch.from_numpy(indices).to(device))

@@ -2,26 +2,36 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.access.exact import in_order_of_nodes
+from graphmill.access.graph import Ids
+from graphmill.access.local import LocalAccess
+from graphmill.access.seeds import assign_of, owners_of
+from graphmill.access.served import FETCHED
 from graphmill.graph.batch import MiniBatch
 from graphmill.graph.sampled import Sampled
 from graphmill.runtime.spans import Name
-from graphmill.sample.schedule import SeedSchedule, contiguous_shares
+from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.service.served import CLOCKS
 from graphmill.sample.windows import in_windows, with_following
-from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
-from graphmill.sync.group import Group
-from graphmill.tasks.node_classification.served_graph import FETCHED, assign_among, owners_among
-from graphmill.tasks.node_classification.source import SharedSource, in_order_of_nodes
-from graphmill.tasks.node_classification.task import NodeClassification
-from graphmill.tasks.task import Pause
+from graphmill.sync.pause import Pause
+
+
+class ServableTask(Protocol):
+    """What a sampler needs of a task: its model, and how it evaluates."""
+
+    @property
+    def model(self) -> Any:  # noqa: ANN401  # a module with `standardise`
+        """The plan's."""
+
+    def exact_logits(self, nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
+        """This rank's share of `nodes` and their logits. All ranks must call it."""
 
 
 @dataclass(slots=True)
@@ -31,33 +41,28 @@ class BatchServer:
     Samplers that hold parts make batches together, so all must make as many.
     """
 
-    plan: Plan
-    group: Group  # of the samplers
+    task: ServableTask
+    access: LocalAccess  # the task's, among samplers
     trainers: Sequence[int]  # that it serves
     first: Seat  # of the first trainer: how many there are, and on how many hosts
-    task: NodeClassification = field(init=False)
     schedule: SeedSchedule = field(init=False)
     _before: Mapping[Name, float] = field(default_factory=dict, init=False)
     _received: int = field(default=0, init=False)  # bytes, for the logits made last
 
     def __post_init__(self) -> None:
-        own = self.plan.task
-        self.task = task = NodeClassification(self.plan, own, self.group)  # type: ignore[arg-type]  # of its kind
-        among = {"ranks": self.first.num_ranks, "hosts": self.first.num_hosts}
-        assign = assign_among(task.own, owners_among(task.own, Path(task.own.dataset.path), **among))
-        share = assign or partial(contiguous_shares, world_size=self.first.num_ranks)
-        self.schedule = replace(task.schedule, assign=share)
+        spec, ranks = self.access.spec, self.first.num_ranks
+        owners = owners_of(spec, self.access.store.path, ranks=ranks, hosts=self.first.num_hosts)
+        self.schedule = replace(self.access.schedule, assign=assign_of(spec, owners, ranks))
 
     @property
     def is_shared(self) -> bool:
         """Whether making a batch takes all samplers."""
-        return self.task.source.is_shared
+        return self.access.source.is_shared
 
     def begin(self) -> None:
         """From here on `said` counts."""
-        self._before = dict(self.group.spans.seconds)
-        if isinstance(self.task.source, SharedSource):
-            self.task.source.mark()
+        self._before = dict(self.access.group.spans.seconds)
+        self.access.source.mark()
 
     def windows(self, epoch: int, first_step: int) -> Iterator[tuple[range, Iterator[MiniBatch]]]:
         """The steps that are left of an epoch, those whose batches are made together, and these batches.
@@ -66,34 +71,23 @@ class BatchServer:
         need is fetched once. What is asked of other samplers for a window is asked when the first batch of the one
         before is made, and for the first window when its own is.
         """
-        source = self.task.source
-        steps = in_windows(range(first_step, self.plan.calendar.steps_in(epoch)), source.window)
+        access, source = self.access, self.access.source
+        steps = in_windows(range(first_step, access.spec.plan.calendar.steps_in(epoch)), source.window)
         sampled = ((window, self._sampled(epoch, window)) for window in steps)
         for (window, one), following in with_following(sampled, source.windows_ahead):
-            yield window, self._batches(one, [its for _, its in following])
+            yield window, access.collected(one, [its for _, its in following], self.is_shared)
 
     def _sampled(self, epoch: int, window: range) -> list[Sampled]:
-        with self.group.spans("sample"):
+        with self.access.group.spans("sample"):
             seeds = (self.schedule.seeds(epoch, step, trainer) for step in window for trainer in self.trainers)
-            return [self.task.sampler.sample(each) for each in seeds]
-
-    def _batches(self, sampled: Sequence[Sampled], following: Sequence[Sequence[Sampled]]) -> Iterator[MiniBatch]:
-        task, spans = self.task, self.group.spans
-        with spans("fetch" if self.is_shared else "gather"):
-            fetched = task.source.tables.fetch(sampled, following)
-        for one, its in zip(sampled, fetched, strict=True):
-            with spans("gather"):
-                batch = task.collector.collect(one, its)
-            yield batch
-            del one, its, batch
+            return [self.access.sampler.sample(each) for each in seeds]
 
     def said(self) -> Tensor:
         """What making batches took since `begin` (`CLOCKS`, s), and what all samplers fetched (`FETCHED`)."""
-        seconds = self.group.spans.seconds
+        seconds = self.access.group.spans.seconds
         numbers = [seconds[name] - self._before.get(name, 0.0) for name in CLOCKS]
-        if isinstance(self.task.source, SharedSource):
-            facts = self.task.source.facts()
-            numbers += [float("nan") if (fact := facts[name]) is None else float(fact) for name in FETCHED]
+        facts = self.access.source.facts()
+        numbers += [float("nan") if (fact := facts[name]) is None else float(fact) for name in FETCHED if facts]
         return torch.tensor(numbers, dtype=torch.float64)
 
     def scale(self) -> tuple[Tensor, Tensor]:
@@ -111,12 +105,11 @@ class BatchServer:
         before = self._received_so_far()
         mine, logits = self.task.exact_logits(np.array(nodes), pause)
         self._received = self._received_so_far() - before
-        return in_order_of_nodes(self.group, mine, logits)
+        return in_order_of_nodes(self.access.group, mine, logits)
 
     def evaluation_bytes(self) -> int:
         """What samplers received from one another for the `logits` made last, all together. All must call it."""
-        return int(self.group.sum_numbers(torch.tensor([self._received]))[0])
+        return int(self.access.group.sum_numbers(torch.tensor([self._received]))[0])
 
     def _received_so_far(self) -> int:
-        source = self.task.source
-        return source.received_bytes() if isinstance(source, SharedSource) else 0
+        return self.access.source.received_bytes() or 0
