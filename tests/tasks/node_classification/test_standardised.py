@@ -101,7 +101,7 @@ def test_it_is_what_a_person_would_do_with_scikit_learn(root, model):
     """Losses of steps, gradients and logits: nodes without neighbours included, of which the mean is none."""
     mine = build_task(plan_of(root, model=model), ALONE)
     by_hand = build_task(plan_of(root, "by-hand", "as_stored", model), ALONE)
-    assert (np.diff(mine.sampler.topology.indptr) == 0).any()
+    assert (np.diff(mine.access.sampler.topology.indptr) == 0).any()
     for one, other in zip(mine.batches(0, 0), by_hand.batches(0, 0), strict=True):
         losses = [task.loss_sum(batch) for task, batch in ((mine, one), (by_hand, other))]
         torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=1e-3)
