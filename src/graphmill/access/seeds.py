@@ -38,9 +38,8 @@ def assign_of(spec: AccessSpec, owners: Owners | None, ranks: int) -> Assign:
 def schedule_of(spec: AccessSpec, store: NodeStore, assign: Assign) -> SeedSchedule:
     """Which training nodes each rank has at each step of the plan."""
     plan = spec.plan
-    return SeedSchedule.equal(
-        drawn(store.nodes_in("train"), spec.num_train, plan.seed), plan.batches, plan.seed, assign
-    )
+    ids = drawn(store.nodes_in("train"), spec.num_train, plan.seed)
+    return SeedSchedule.equal(ids, plan.batches, plan.seed, assign)
 
 
 def _to_owners(owners: Owners, batch: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
