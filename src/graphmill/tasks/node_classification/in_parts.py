@@ -33,10 +33,10 @@ from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.hot.rank import Draws, StaticPolicy
 from graphmill.sample.schedule import Assign, SeedSchedule, shares_by_owner
 from graphmill.spec.columns import Cell
-from graphmill.spec.kinds.node_classification import NodeClassificationPlan
 from graphmill.spec.parted_memory import HOPS_TOGETHER
 from graphmill.spec.partition import LookaheadSpec, NoCacheSpec, PartitionSpec, PresampledCacheSpec
 from graphmill.sync.group import MIB, Group
+from graphmill.tasks.node_classification.page import NodeClassificationPlan
 from graphmill.tasks.node_classification.parted_inference import PartedInference
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph
 from graphmill.tasks.node_classification.transform import transformed

@@ -13,11 +13,11 @@ from graphmill.sample.presampled.packing import Form
 from graphmill.sample.presampled.recut import RecutSampler
 from graphmill.sample.presampled.schedule import EpochSource, PresampledSampler, ScheduleIdentity, identity_to_read
 from graphmill.sample.schedule import Assign, SeedSchedule
-from graphmill.spec.kinds.node_classification import NodeClassificationPlan
 from graphmill.spec.plan import Plan
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.node_classification.owners import Owners
+from graphmill.tasks.node_classification.page import NodeClassificationPlan
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph
-from graphmill.tasks.node_classification.store import LabelledGraphStore
 
 
 @dataclass(frozen=True, slots=True)

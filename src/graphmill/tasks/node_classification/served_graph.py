@@ -18,12 +18,12 @@ from graphmill.sample.schedule import Assign
 from graphmill.sample.service.served import CLOCKS, Served
 from graphmill.spec.columns import Cell
 from graphmill.spec.fetching import FETCHING
-from graphmill.spec.kinds.node_classification import NodeClassificationPlan
 from graphmill.sync.group import MIB, Group
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.node_classification.in_parts import placement_of
 from graphmill.tasks.node_classification.owners import Owners
+from graphmill.tasks.node_classification.page import NodeClassificationPlan
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_labels
-from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import EvaluationStopped, Pause, Split
 

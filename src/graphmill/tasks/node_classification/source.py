@@ -18,11 +18,11 @@ from graphmill.sample.collect import FeatureSource, Labels, NeighbourSource, Who
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.schedule import Assign, SeedSchedule
 from graphmill.spec.columns import Cell
-from graphmill.spec.kinds.node_classification import NodeClassificationPlan
 from graphmill.sync.group import Group
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.node_classification.inference import LayerwiseInference
+from graphmill.tasks.node_classification.page import NodeClassificationPlan
 from graphmill.tasks.node_classification.standardise import standardise
-from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.node_classification.transform import transformed
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import Pause, Split

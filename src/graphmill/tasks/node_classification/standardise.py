@@ -4,8 +4,8 @@ import torch
 
 from graphmill.graph.features import DenseFeatures
 from graphmill.nn.standardise import Standardise
-from graphmill.spec.kinds.node_classification import NodeClassificationPlan
-from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
+from graphmill.tasks.node_classification.page import NodeClassificationPlan
 from graphmill.tasks.standardise import statistics
 
 

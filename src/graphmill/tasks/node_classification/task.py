@@ -17,8 +17,6 @@ from graphmill.graph.batch import MiniBatch
 from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import EvaluationSeeds, Sampled, SeedIds
 from graphmill.nn.graphsage import GraphSage
-from graphmill.nn.node_attention import NodeAttention
-from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.collect import Collector, NeighbourSource, sample_window
@@ -28,12 +26,6 @@ from graphmill.sample.schedule import SeedSchedule, contiguous_shares
 from graphmill.sample.service.served import Served
 from graphmill.sample.windows import in_windows, with_following
 from graphmill.spec.columns import Cell
-from graphmill.spec.kinds.node_classification import (
-    GraphDatasetSpec,
-    GraphInfo,
-    NodeClassificationPlan,
-    refuse_other_form,
-)
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import MIB, Group
@@ -42,15 +34,23 @@ from graphmill.tasks.classification import ClassifierLoss, check_judgement, meas
 from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.node_classification.attended import LayerwiseAttention
 from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.node_classification.in_parts import GraphInParts
 from graphmill.tasks.node_classification.inference import LayerwiseInference
-from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
+from graphmill.tasks.node_classification.nn.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
+from graphmill.tasks.node_classification.nn.node_attention import NodeAttention
+from graphmill.tasks.node_classification.nn.portable import NodeClassifier, OnStandardised, RelationalClassifier
+from graphmill.tasks.node_classification.nn.rgcn import RelationalGcn
+from graphmill.tasks.node_classification.page import (
+    GraphDatasetSpec,
+    GraphInfo,
+    NodeClassificationPlan,
+    refuse_other_form,
+)
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph
-from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised, RelationalClassifier
 from graphmill.tasks.node_classification.presample import presampled
 from graphmill.tasks.node_classification.served_graph import ServedGraph
 from graphmill.tasks.node_classification.source import GraphSource, SharedSource, WholeGraph, in_order_of_nodes
-from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
 
 _EVALUATION_BATCH = 512  # seeds whose whole neighbourhood is in memory together, for models that are not layer-wise

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from graphmill.graph.features import Features, SparseFeatures
-from graphmill.spec.kinds.node_classification import FeatureTransform
+from graphmill.tasks.node_classification.page import FeatureTransform
 
 
 def transformed(features: Features, transform: FeatureTransform) -> Features:
