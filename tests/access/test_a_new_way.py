@@ -15,11 +15,11 @@ from graphmill.access.whole import WholeGraph
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.sampled import AnySeeds, NodeIds, Sampled, SampledBlock
 from graphmill.sample.collect import WholeTables
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.access import access_spec
+from graphmill.tasks.node_classification.data.prepare import prepare
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.node_classification.parts import open_graph
-from graphmill.tasks.node_classification.prepare import prepare
 from graphmill.tasks.planning import plan_experiment
 
 ALONE = Group(0, 1, torch.device("cpu"))

@@ -27,10 +27,10 @@ from graphmill.sample.hot.replay import needs_of_rank, steps_of
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.windows import in_windows
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import world_of
 from graphmill.tasks.node_classification.access import epochs_of
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 
 pytestmark = pytest.mark.distributed

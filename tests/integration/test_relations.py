@@ -11,11 +11,11 @@ from relation_problem import relation_problem
 from graphmill.record.events import Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import world_of
 from graphmill.tasks.node_classification.access import epochs_of
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.data.store import write_store
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 
 pytestmark = pytest.mark.distributed

@@ -17,12 +17,12 @@ from rounding import Bounded, assert_within, magnitude
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.graph.features import SparseFeatures
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
-from graphmill.spec.kinds.traffic import TrafficExperiment
-from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
-from graphmill.tasks.traffic.prepare import prepare_traffic
-from graphmill.tasks.traffic.store import TrafficStore
+from graphmill.tasks.traffic.data.prepare import prepare_traffic
+from graphmill.tasks.traffic.data.store import TrafficStore
+from graphmill.tasks.traffic.page import TrafficExperiment
 from graphmill.train.evaluate import evaluate, open_run
 from graphmill.train.predict import predict
 from graphmill.train.where_data_are import DataChoice, plan_over

@@ -318,7 +318,7 @@ NOT_HERE = {  # of a fix, beginning: why it has no claim
     "leave --embeddings out": "of predict",
     "leave --attention out": "of predict",
     "leave --adjacency out": "of other readers: test_adjacency.py",
-    "give another adjacency": "tests/tasks/traffic/test_adjacency.py",
+    "give another adjacency": "tests/tasks/traffic/data/test_adjacency.py",
     "give the files by name": "two files of one sort",
     "rebuild it with --force": "test_a_prepared_set_is_kept_or_rebuilt_as_the_message_says",
     "move it away": "a folder that is no prepared set",

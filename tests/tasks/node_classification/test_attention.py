@@ -11,12 +11,12 @@ from graphmill.graph.features import dense
 from graphmill.nn.weights import Weights
 from graphmill.record.weights import Origin
 from graphmill.spec.kinds.kind import StepShape
-from graphmill.spec.kinds.node_classification import KIND, NodeClassificationExperiment
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification import attended
-from graphmill.tasks.node_classification.labelled import LabelledGraph
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.store import write_store
+from graphmill.tasks.node_classification.page import KIND, NodeClassificationExperiment
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
 

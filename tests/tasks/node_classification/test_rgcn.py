@@ -11,12 +11,12 @@ from torch import Tensor
 from graphmill.base.errors import UserError
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.spec.kinds.kind import StepShape
-from graphmill.spec.kinds.node_classification import KIND, NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.tasks.node_classification.portable import RelationalClassifier
-from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.nn.portable import RelationalClassifier
+from graphmill.tasks.node_classification.page import KIND, NodeClassificationExperiment
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
 

@@ -16,12 +16,12 @@ from graphmill.graph.features import DenseFeatures, dense, sparse, stored_as
 from graphmill.graph.statistics import statistics
 from graphmill.nn.weights import Weights
 from graphmill.record.weights import Origin
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.sync.group import Group
 from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.build import build_task
-from graphmill.tasks.node_classification.sources.generate import generate
-from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.data.sources.generate import generate
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
 

@@ -13,13 +13,13 @@ from torch import nn
 from graphmill.access.transform import transformed
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures, SparseFeatures
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.classification import measures, tally
-from graphmill.tasks.node_classification.prepare import prepare
-from graphmill.tasks.node_classification.sources.generate import generate
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.data.prepare import prepare
+from graphmill.tasks.node_classification.data.sources.generate import generate
+from graphmill.tasks.node_classification.data.store import write_store
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 
 ALONE = Group(0, 1, torch.device("cpu"))

@@ -5,8 +5,8 @@ from pathlib import Path
 from graphmill.access.presampled import epoch_source
 from graphmill.access.spec import AccessSpec
 from graphmill.sample.presampled.schedule import EpochSource
-from graphmill.spec.kinds.node_classification import NodeClassificationPlan
 from graphmill.spec.plan import Plan
+from graphmill.tasks.node_classification.page import NodeClassificationPlan
 from graphmill.tasks.node_classification.parts import open_graph
 
 

@@ -22,8 +22,6 @@ from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.graph.splits import SPLITS, Split
 from graphmill.nn.graphsage import GraphSage
-from graphmill.nn.node_attention import NodeAttention
-from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.partition.parts import LabelsOfSplits
@@ -31,12 +29,6 @@ from graphmill.sample.collect import Labels
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.service.served import Served
 from graphmill.spec.columns import Cell
-from graphmill.spec.kinds.node_classification import (
-    GraphDatasetSpec,
-    GraphInfo,
-    NodeClassificationPlan,
-    refuse_other_form,
-)
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
@@ -48,10 +40,18 @@ from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.node_classification.access import access_spec
 from graphmill.tasks.node_classification.attended import LayerwiseAttention
 from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
-from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
+from graphmill.tasks.node_classification.nn.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
+from graphmill.tasks.node_classification.nn.node_attention import NodeAttention
+from graphmill.tasks.node_classification.nn.portable import NodeClassifier, OnStandardised, RelationalClassifier
+from graphmill.tasks.node_classification.nn.rgcn import RelationalGcn
+from graphmill.tasks.node_classification.page import (
+    GraphDatasetSpec,
+    GraphInfo,
+    NodeClassificationPlan,
+    refuse_other_form,
+)
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
-from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised, RelationalClassifier
-from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import Measures, Predictions
 
