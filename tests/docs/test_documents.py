@@ -18,6 +18,7 @@ from graphmill.config.yaml_text import read_document
 from graphmill.spec.flags import SHORT_FLAGS, parse_train_request
 from graphmill.spec.job.site import load_site
 from graphmill.spec.kinds import all_kinds
+from graphmill.spec.kinds.extras import Bench
 from graphmill.spec.load import load_experiment
 from graphmill.spec.pipeline import load_pipeline
 from graphmill.spec.recipes import list_recipes
@@ -101,9 +102,11 @@ def test_graphmills_commands_and_options_exist(command):
     }
     if isinstance(found, ShortFlagsCommand):
         options |= {f"--{spelt}" for name in SHORT_FLAGS for spelt in (name, name.replace("_", "-"))}
-    benched = {kind.name: kind for kind in all_kinds() if kind.bench} if found.name == "bench" else {}
+    benched = (
+        {kind.name: bench for kind in all_kinds() if (bench := kind.extra(Bench))} if found.name == "bench" else {}
+    )
     if words and words[0] in benched:  # their options are read by the task's own parser
-        options |= set(parser_of(benched[words[0]])._option_string_actions)
+        options |= set(parser_of(words[0], benched[words[0]])._option_string_actions)
     own = words[: words.index("--")] if "--" in words else words  # what follows is another program's
     given = {word.partition("=")[0] for word in own if re.match(r"--?[A-Za-z]", word)}
     assert given <= options, f"{command}: no such option"

@@ -72,6 +72,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from graphmill.spec.kinds.extras import Sources
 from rides import page
 from rides.task import Rides
 
@@ -111,7 +112,7 @@ class Taught(Rides):
 
 
 changed = {"name": NAME, "experiment": TaughtExperiment, "resolve": resolve, "task": "rides.taught:Taught"}
-KIND = replace(page.KIND, **changed, sources=("teacher", "scorer"))
+KIND = replace(page.KIND, **changed, extras=(Sources(("teacher", "scorer")),))
 '''
 PIPELINE = """
 name: school
@@ -145,6 +146,7 @@ from torch import nn
 
 from graphmill.base.errors import UserError
 from graphmill.tasks.task import Verdict
+from graphmill.spec.kinds.extras import Sources
 from rides import page
 from rides.task import Rides
 

@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import graphmill
 from graphmill.base.errors import UserError
 from graphmill.spec.columns import FORMER_NAMES, Measure, columns_for
 from graphmill.spec.kinds import TASKS, all_kinds, find_kind
+from graphmill.spec.kinds.extras import Sampled, Sources
+from graphmill.spec.kinds.kind import Kind
 
 SOURCE = Path(graphmill.__file__).parent
 ALLOWED = {
@@ -91,6 +94,18 @@ def test_every_exception_is_needed():
 def test_a_built_in_kind_is_found_by_its_name(kind):
     assert find_kind(kind.name) is kind
     assert kind.experiment().task.kind == kind.name
+
+
+def test_a_kind_says_at_most_20_things():
+    """What one task alone needs is an extra of its page."""
+    of_version_0_1 = {"old_formats", "former_names", "measures_since_0_1"}
+    assert len({each.name for each in fields(Kind)} - of_version_0_1) <= 20
+
+
+def test_an_extra_is_found_by_its_type():
+    kind = next(kind for kind in all_kinds() if kind.extra(Sources))
+    assert isinstance(kind.extra(Sources), Sources)
+    assert kind.extra(Sampled) is None
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_the_embedded_dataset_is_prepared_for_what_trains_and_that_is_said(tmp_p
 
 @pytest.mark.parametrize("kind", all_kinds(), ids=lambda kind: kind.name)
 def test_a_plan_without_the_data_is_made_from_published_sizes_and_cannot_be_trained(tmp_path, kind, caplog):
-    for known in kind.datasets:
+    for known in kind.data.known:
         if not known.sizes:
             continue
         caplog.clear()

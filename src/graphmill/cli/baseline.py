@@ -65,7 +65,7 @@ def baseline(
       graphmill baseline metr-la -O dataset.horizon=3 --dataset-root /data --json
     """
     kind, own = _planned(dataset, task, resolved_dataset_root(root), overrides or [])
-    if not kind.baselines:
+    if not kind.baselines.methods:
         raise UserError(f"the task {kind.name} has no baselines", fix="name some on its page: docs/howto/own-task.md")
     found = dict(_scored(kind, own, everything=everything))
     _keep(logs_root, kind, own, found)
@@ -93,7 +93,7 @@ def _planned(dataset: str, task: str | None, root: Path, overrides: list[str]) -
     else:
         kind = next((kind for kind in all_kinds() if known_dataset(kind, dataset) is not None), default_kind())
     store = require_store(kind, dataset, root)
-    draft = Draft({"task": {"kind": kind.name}, "dataset": {"name": dataset}, **kind.baselines_under}, {})
+    draft = Draft({"task": {"kind": kind.name}, "dataset": {"name": dataset}, **kind.baselines.under}, {})
     for text in overrides:
         draft.override(text)
     experiment: Any = checked(kind.experiment, draft, f"an experiment of the task {kind.name}")
@@ -102,7 +102,7 @@ def _planned(dataset: str, task: str | None, root: Path, overrides: list[str]) -
 
 def _scored(kind: "AnyKind", own: "TaskPlan", *, everything: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each baseline by name, with `scores` by split and measure, or `why_not`; torch is loaded in another process."""
-    words = {each.name: each.words for each in kind.baselines}
+    words = {each.name: each.words for each in kind.baselines.methods}
     environ = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
     with tempfile.TemporaryDirectory() as folder:
         section = Path(folder) / "section.json"
@@ -125,13 +125,13 @@ def _keep(logs_root: Path, kind: "AnyKind", own: "TaskPlan", found: dict[str, di
     from graphmill.record.kept_baselines import KeptBaselines
 
     kept = KeptBaselines.of(logs_root, own)
-    for each in kind.baselines:
+    for each in kind.baselines.methods:
         if each.scored == "end" and (scores := found[each.name]["scores"]):
             kept.keep(each.name, scores)
 
 
 def _show(kind: "AnyKind", own: "TaskPlan", found: dict[str, dict[str, Any]]) -> None:
-    known = {each.name: each for each in kind.baselines}
+    known = {each.name: each for each in kind.baselines.methods}
     scores = [scores for each in found.values() for scores in each["scores"].values()]
     shown = [each for each in kind.measures if each.is_shown and any(each.name in values for values in scores)]
     synthetic = " (synthetic)" if own.dataset.synthetic else ""

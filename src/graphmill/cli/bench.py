@@ -69,12 +69,15 @@ def bench(
 def _is_of_a_task(name: str, arguments: list[str]) -> bool:
     """Whether a task measures its runs under that name; it has done so then."""
     from graphmill.cli.bench_run import bench_run
-    from graphmill.spec.kinds import all_kinds
+    from graphmill.spec.kinds import TASKS, find_kind
+    from graphmill.spec.kinds.extras import Bench
 
-    kind = next((kind for kind in all_kinds() if kind.bench and kind.name == name), None)
-    if kind is not None:
-        bench_run(kind, arguments)
-    return kind is not None
+    kind = find_kind(name) if name in TASKS else None
+    bench = kind.extra(Bench) if kind is not None else None
+    if kind is None or bench is None:
+        return False
+    bench_run(kind, bench, arguments)
+    return True
 
 
 def _runs(path: Path) -> bool:

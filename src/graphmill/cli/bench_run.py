@@ -18,26 +18,27 @@ from graphmill.cli.find_run import find_run
 from graphmill.cli.show import Cell, print_json, print_line, print_table
 
 if TYPE_CHECKING:
+    from graphmill.config.frozen import Spec
     from graphmill.record.run_folder import RunFolder
     from graphmill.record.weights import Which
+    from graphmill.spec.kinds.extras import Bench
     from graphmill.spec.kinds.kind import AnyKind
     from graphmill.tasks.task import Benched
 
 _log = logging.getLogger(__name__)
 
 
-def bench_run(kind: "AnyKind", arguments: Sequence[str]) -> None:
+def bench_run(kind: "AnyKind", bench: "Bench", arguments: Sequence[str]) -> None:
     """Measure a run, or the stages of a pipeline that are done; show a table, write a CSV file of all measurements."""
-    asked = parser_of(kind).parse_args(list(arguments))
-    assert kind.bench_options is not None
-    options = task_options(kind.bench_options, asked.option, f"bench of the task {kind.name}")
+    asked = parser_of(kind.name, bench).parse_args(list(arguments))
+    options = task_options(bench.options, asked.option, f"bench of the task {kind.name}")
     stages = _stages_of(asked.run, asked.logs_root)
     rows: list[Mapping[str, Any]] = []
     summary: list[Mapping[str, Any]] = []
     for folder in stages or [find_run(asked.run, asked.logs_root)]:
         agree_to_code(folder, asked.trust)
         choice = DataOf(asked.weights, asked.dataset, asked.dataset_root)
-        found = measured(kind, folder, options, choice)
+        found = measured(kind, bench, folder, options, choice)
         stage = {"stage": folder.path.name} if stages else {}
         rows += [{**row, **stage} for row in found.rows]  # last: the first columns are those of other programs
         summary += [{**stage, **line} for line in found.summary]
@@ -60,7 +61,7 @@ class DataOf:
     dataset_root: Path | None
 
 
-def measured(kind: "AnyKind", folder: "RunFolder", options: Any, choice: DataOf) -> "Benched":  # noqa: ANN401  # kind.bench_options
+def measured(kind: "AnyKind", bench: "Bench", folder: "RunFolder", options: "Spec", choice: DataOf) -> "Benched":
     """What a run is worth, by its task."""
     from graphmill.tasks.stores import load as load_named
     from graphmill.tasks.stores import open_store
@@ -73,7 +74,7 @@ def measured(kind: "AnyKind", folder: "RunFolder", options: Any, choice: DataOf)
     over = plan_over(plan, DataChoice(choice.dataset, choice.dataset_root), os.environ)
     model = load(folder.path, choice.weights, dataset_root=choice.dataset_root)
     store = open_store(kind, Path(over.dataset.path))
-    found: Benched = load_named(kind.bench)(model, store, options, _tell)
+    found: Benched = load_named(bench.measure)(model, store, options, _tell)
     return found
 
 
@@ -103,16 +104,13 @@ def _stages_of(name: str, logs_root: Path) -> "list[RunFolder]":
     return found
 
 
-def parser_of(kind: "AnyKind") -> argparse.ArgumentParser:
-    """Of `graphmill bench KIND`."""
-    assert kind.bench_options is not None
-    keys = [f"  -o {name}=…  {field.description}" for name, field in kind.bench_options.model_fields.items()]
+def parser_of(name: str, bench: "Bench") -> argparse.ArgumentParser:
+    """Of `graphmill bench KIND`, which is the kind's name."""
+    keys = [f"  -o {key}=…  {field.description}" for key, field in bench.options.model_fields.items()]
     parser = argparse.ArgumentParser(
-        prog=f"graphmill bench {kind.name}",
-        description=f"What a trained run of the task {kind.name} is worth, measured.",
-        epilog="\n".join(
-            ["options of the task:", *keys, "", f"example: graphmill bench {kind.name} RUN --output x.csv"]
-        ),
+        prog=f"graphmill bench {name}",
+        description=f"What a trained run of the task {name} is worth, measured.",
+        epilog="\n".join(["options of the task:", *keys, "", f"example: graphmill bench {name} RUN --output x.csv"]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -115,7 +115,7 @@ def _datasets(ctx: Any) -> Iterator[str]:  # noqa: ANN401  # typer's Context, ol
     from graphmill.cli.options import resolved_dataset_root
     from graphmill.spec.kinds import all_kinds
 
-    yield from (dataset.name for kind in all_kinds() for dataset in kind.datasets)
+    yield from (dataset.name for kind in all_kinds() for dataset in kind.data.known)
     root = resolved_dataset_root(ctx.params.get("root"))
     for header in (*root.glob("*/metadata.json"), *root.glob("*/*/metadata.json")):
         yield str(header.parent.relative_to(root))

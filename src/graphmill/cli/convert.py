@@ -51,7 +51,7 @@ def convert(
             fix="`graphmill datasets` lists datasets",
         )
     header = read_header(folder)
-    layouts = find_kind(header.kind).layouts_out if header.kind in TASKS else {}
+    layouts = find_kind(header.kind).data.layouts_out if header.kind in TASKS else {}
     if not layouts:
         raise UserError(
             f"{header.name} holds data of the task {header.kind}, which are written in no other layout",

@@ -50,8 +50,8 @@ def _dataset_rows(prepared: "dict[str, Header]") -> list[dict[str, Any]]:
     """Datasets of the catalogues, then those that are prepared under other names."""
     from graphmill.spec.kinds import all_kinds
 
-    known = {dataset.name: (kind, dataset) for kind in all_kinds() for dataset in kind.datasets}
-    counts = {kind.name: kind.counts for kind in all_kinds()}
+    known = {dataset.name: (kind, dataset) for kind in all_kinds() for dataset in kind.data.known}
+    counts = {kind.name: kind.data.counts for kind in all_kinds()}
     rows = []
     for name in [*known, *sorted(prepared.keys() - known.keys())]:
         header, (kind, dataset) = prepared.get(name), known.get(name, (None, None))
@@ -145,7 +145,7 @@ def prepare(
 
     first, more = (source[0], source[1:]) if source else (None, [])
     kind, because = _kind_to_prepare(name, task, first)
-    if more and not kind.merges:
+    if more and not kind.data.merges:
         raise UserError(
             f"--from is given {1 + len(more)} times, and {kind.name} reads one dataset", fix="give one --from PATH"
         )
@@ -157,7 +157,7 @@ def prepare(
         "unit": unit,
     }
     texts = [*(option or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
-    options = task_options(kind.prepare_options, texts, f"prepare of the task {kind.name}")
+    options = task_options(kind.data.options, texts, f"prepare of the task {kind.name}")
     with _read_as(kind, because), progress(f"preparing {save_as or name}"):
         asked = Preparation(name, resolved_dataset_root(root), options, first, save_as, force, tuple(more))
         store = prepare_store(kind, asked)
@@ -254,12 +254,12 @@ def _show_raw(path: Path, *, check: bool, json: bool) -> None:
     from graphmill.tasks.stores import RawData, load
 
     kind = (recognised(path) or (None,))[0]
-    if kind is None or not kind.raw:
+    if kind is None or not kind.data.raw:
         raise UserError(
             f"{path} is neither prepared data nor a run, and no task looks into such files",
             fix="prepare it, then inspect what was prepared: graphmill prepare NAME --from PATH",
         )
-    raw: RawData = load(kind.raw)(path)
+    raw: RawData = load(kind.data.raw)(path)
     rows = raw.table()
     problems = list(raw.problems()) if check else []
     if json:
@@ -372,7 +372,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
     if outcome is not None and outcome.test is not None:
         facts.append((f"test {primary.words}", outcome.test.get(primary.name)))
     beside = recorded_baselines(run)
-    for baseline in plan.kind.baselines:
+    for baseline in plan.kind.baselines.methods:
         found = [beside.get(split, {}).get(baseline.name, {}) for split in ("val", "test")]
         by = next((measure for measure in plan.kind.measures if all(measure.name in each for each in found)), None)
         if by is not None:  # not a measure of the user's own

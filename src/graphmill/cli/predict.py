@@ -17,6 +17,7 @@ from graphmill.cli.show import Cell, print_facts, print_json
 
 if TYPE_CHECKING:
     from graphmill.record.weights import Which
+    from graphmill.spec.kinds.extras import Bench
     from graphmill.spec.kinds.kind import AnyKind
 
 _SPLITS = ("train", "val", "test")
@@ -77,16 +78,16 @@ def evaluate(
 
     refuse_other(split, "--split", _SPLITS)
     agree_to_code(find_run(run, logs_root), trust)
-    kind = _benched(run, logs_root) if speed_ups else None
+    benched = _benched(run, logs_root) if speed_ups else None
     facts = _in_a_process("evaluate", run, logs_root, _choices(split, weights, dataset, root))
-    if kind is None:
+    if benched is None:
         _show(facts, json=json, title=f"{run}: {split}")
         return
     from graphmill.cli.bench_run import DataOf, measured, show_summary
 
-    assert kind.bench_options is not None
-    options = kind.bench_options.model_validate({"split": split, **kind.brief_bench})
-    found = measured(kind, find_run(run, logs_root), options, DataOf(cast("Which", weights), dataset, root))
+    kind, bench = benched
+    options = bench.options.model_validate({"split": split, **bench.brief})
+    found = measured(kind, bench, find_run(run, logs_root), options, DataOf(cast("Which", weights), dataset, root))
     if json:
         print_json({**facts, "speed_ups": found.summary})
         return
@@ -94,14 +95,16 @@ def evaluate(
     show_summary(found.summary, title=f"speed-ups; more: graphmill bench {kind.name} {run}")
 
 
-def _benched(run: str, logs_root: Path) -> "AnyKind":
-    """The kind of the run's task; `UserError` if it does not measure what runs are worth."""
+def _benched(run: str, logs_root: Path) -> "tuple[AnyKind, Bench]":
+    """The kind of the run's task, and how it measures; `UserError` if it does not measure what runs are worth."""
     from graphmill.cli.find_run import find_run
+    from graphmill.spec.kinds.extras import Bench
 
     kind = find_run(run, logs_root).read_plan().kind
-    if not kind.bench:
+    bench = kind.extra(Bench)
+    if bench is None:
         raise UserError(f"the task {kind.name} has nothing that its runs speed up", fix="leave out --speed-ups")
-    return kind
+    return kind, bench
 
 
 def predict(

@@ -61,17 +61,19 @@ def presample(
       graphmill train debian-packages-sage --ranks 2 -O train.epochs=10 -O train.presampled=sampled
       graphmill presample debian-packages-sage --ranks 2 --epochs 100 --output sampled --dry-run
     """
+    from graphmill.spec.kinds.extras import Sampled
     from graphmill.tasks.stores import load as load_named
 
     asked = _to_sample(load(experiment, with_short_flags(ctx, override or []), ranks), epochs)
     dataset_root = resolved_dataset_root(root)
     plan = _plan(asked, dataset_root, may_prepare=not dry_run)
-    if not plan.kind.presample:
+    sampled = plan.kind.extra(Sampled)
+    if sampled is None:
         raise UserError(
             f"the task {plan.kind.name} samples no neighbourhoods: there is nothing to sample beforehand",
             fix="leave presampling out, and train",
         )
-    source: EpochSource = load_named(plan.kind.presample)(plan)
+    source: EpochSource = load_named(sampled.presample)(plan)
     folder = source.folder(output or dataset_root / "presampled" / f"{asked.name}-{source.identity.checksum[:8]}")
     num_epochs = epochs or plan.calendar.num_epochs
     report = _foreseen(folder, source, num_epochs) if dry_run else _sampled(folder, source, num_epochs)
@@ -83,10 +85,10 @@ def presample(
 
 def _to_sample(experiment: "Experiment", epochs: int | None) -> "Experiment":
     """The experiment as it is sampled: how long the run is decides only how many epochs are."""
-    update: dict[str, Any] = {"presampled": None} if hasattr(experiment.train, "presampled") else {}
-    if epochs is not None or (experiment.train.epochs is None and experiment.train.max_steps is None):
-        update |= {"epochs": epochs or 1, "max_steps": None}
-    return experiment.model_copy(update={"train": experiment.train.model_copy(update=update)})
+    train = experiment.train.sampling_anew()
+    if epochs is not None or (train.epochs is None and train.max_steps is None):
+        train = train.model_copy(update={"epochs": epochs or 1, "max_steps": None})
+    return experiment.model_copy(update={"train": train})
 
 
 def _plan(experiment: "Experiment", dataset_root: Path, *, may_prepare: bool) -> "Plan":

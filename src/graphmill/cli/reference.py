@@ -73,7 +73,7 @@ def experiment_markdown() -> str:
     lines += ["## Of each of its stages", "", *_key_table(list(keys_of(StageSpec))), ""]
     lines += ["# Options of `graphmill prepare`", "", "Each is given as `-o key=value`.", ""]
     for kind in all_kinds():
-        lines += [f"## Of the task {kind.name}", "", *_key_table(list(keys_of(kind.prepare_options))), ""]
+        lines += [f"## Of the task {kind.name}", "", *_key_table(list(keys_of(kind.data.options))), ""]
     return "\n".join(lines)
 
 

@@ -72,7 +72,7 @@ def lost_to(
         scores: of the run on a split: measure → value.
         baselines: on the same split: baseline → measure → value.
     """
-    known = {each.name: each.words for each in kind.baselines if each.name in baselines}
+    known = {each.name: each.words for each in kind.baselines.methods if each.name in baselines}
     for measure in kind.measures:
         values = {name: baselines[name][measure.name] for name in known if measure.name in baselines[name]}
         run = float(scores.get(measure.name, math.nan))

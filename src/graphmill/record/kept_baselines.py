@@ -29,7 +29,7 @@ class KeptBaselines:
     def of(cls, logs_root: Path, own: TaskPlan) -> "KeptBaselines":
         """Those of `own`. They hang on the data, wherever these lie, on fields that the kind names, and on the code."""
         section = own.model_dump(mode="json", exclude={"dataset": {"path"}})
-        read = find_kind(own.kind).baselines_read
+        read = find_kind(own.kind).baselines.reads
         depends = section if read is None else {name: section[name] for name in ("kind", "dataset", *read)}
         text = json.dumps([depends, code_checksum()], sort_keys=True)
         return cls(logs_root / FOLDER / f"{sha256(text.encode()).hexdigest()[:32]}.json")

@@ -144,7 +144,7 @@ def _comparison(runs: Sequence[_Run]) -> Comparison:
 
 def _baselines(kind: AnyKind, runs: Sequence[_Run]) -> dict[str, Beside]:
     found = {}
-    for baseline in kind.baselines:
+    for baseline in kind.baselines.methods:
         val, test = (
             _extremes([run.baseline(split, baseline.name, kind.primary.name) for run in runs]) for split in BY_SCORE
         )

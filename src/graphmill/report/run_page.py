@@ -121,7 +121,7 @@ def _measures(record: RunRecord) -> list[Block]:
     """The measures of all sets: of val the best epoch, of others the last evaluation; then those of the baselines."""
     evaluated = read_evaluations(record.folder, is_growing=True)
     last = {(row.set, row.measure): row.value for row in evaluated}
-    beside = {f"{split}/{each.name}" for split in _SPLITS for each in record.plan.kind.baselines}
+    beside = {f"{split}/{each.name}" for split in _SPLITS for each in record.plan.kind.baselines.methods}
     others = [name for name in dict.fromkeys(row.set for row in evaluated) if name not in {*_SPLITS, *beside}]
     rows = [
         (
@@ -149,7 +149,7 @@ def _baselines(record: RunRecord, last: Mapping[tuple[str, str], float]) -> list
     of = [(split, measure) for split in _SPLITS for measure in record.plan.kind.measures]
     rows = [
         (each.words, *(_rounded(last.get((f"{split}/{each.name}", measure.name))) for split, measure in of))
-        for each in record.plan.kind.baselines
+        for each in record.plan.kind.baselines.methods
     ]
     scored = [row for row in rows if any(value is not None for value in row[1:])]
     if not scored:

@@ -164,6 +164,15 @@ class TrainSpec(Spec):
             return "trial"
         return self.batch.sizing
 
+    @property
+    def presampled_in(self) -> str | None:
+        """The folder of sampled epochs that is to be read; None: none is."""
+        return None
+
+    def sampling_anew(self) -> Self:
+        """The same, reading no sampled epochs."""
+        return self
+
     @model_validator(mode="after")
     def _stopping_early_needs_evaluations(self) -> Self:
         if self.early_stopping.patience and not self.evaluate_every_epochs:

@@ -14,6 +14,7 @@ from graphmill.spec.calendar import Batches, BudgetBatches, Calendar, EpochLengt
 from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.experiment import MEET_WITHIN_S, CheckpointSpec, Experiment, MeasureSpec, SyncSpec, TrainSpec
 from graphmill.spec.kinds import find_kind
+from graphmill.spec.kinds.extras import Sampled, Sources
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
 from graphmill.spec.measures import judged_kind, refuse_unfit_measures
 from graphmill.spec.memory_budget import MemoryBudget
@@ -175,7 +176,7 @@ def resolve(
     task = _task_plan(experiment.model_copy(update={"train": train}), dataset)
     if device == "cuda":
         named = [(name, capability_of(name)) for name in machine.gpu_names]
-        refuse_gpus(getattr(task, "model", None), train.precision, named)
+        refuse_gpus(task.model, train.precision, named)
     ranks, roles = _ranks(train.ranks, device, machine, hosts, experiment.roles), experiment.roles
     batches, budget = _batches(train, task, ranks, num_batches)
     epoch_lengths, last_step = planned_end(batches, epochs=train.epochs, max_steps=train.max_steps)
@@ -261,18 +262,21 @@ def _seeds_of_a_batch(batches: Batches) -> int:
 
 def refuse_unused_sources(kind: AnyKind, sources: Iterable[str]) -> None:
     """Raise a `UserError` for weights that nothing would read."""
-    unused = [name for name in sources if name not in kind.sources]
+    uses = kind.extra(Sources)
+    names = () if uses is None else uses.names
+    unused = [name for name in sources if name not in names]
     if unused:
-        uses = f"it uses {', '.join(kind.sources)}" if kind.sources else "it uses no further weights"
+        used = f"it uses {', '.join(names)}" if names else "it uses no further weights"
         raise UserError(
-            f"sources has {', '.join(unused)}, but {kind.name} does not read that: {uses}",
+            f"sources has {', '.join(unused)}, but {kind.name} does not read that: {used}",
             fix="remove it; the weights that a run begins with are init_from",
         )
 
 
 def refuse_missing_sources(kind: AnyKind, task: TaskPlan, given: Iterable[str]) -> None:
     """Raise a `UserError` for weights that the task's part of a plan needs, and that are not given."""
-    if missing := kind.missing_sources(task, given):
+    uses = kind.extra(Sources)
+    if uses is not None and (missing := uses.missing(task, given)):
         raise UserError(
             f"the run learns from other weights, and sources.{', sources.'.join(missing)} are not given",
             fix=f"-O sources.{missing[0]}.run=RUN",
@@ -332,12 +336,12 @@ def refuse_unfit_for_roles(experiment: Experiment, kind: AnyKind) -> None:
     """Raise a `UserError` if roles are asked for, and the task, or what else is asked for, does not go with them."""
     if experiment.roles is None:
         return
-    if not kind.batch_server:
+    if kind.extra(Sampled) is None:
         raise UserError(
             f"roles: {kind.name} has no sampling service: every rank makes its own batches",
             fix=f"leave roles out, and set train.ranks={experiment.roles.trainers}",
         )
-    if getattr(experiment.train, "presampled", None) is not None:
+    if experiment.train.presampled_in is not None:
         raise UserError(
             "train.presampled and roles are both set, and batches that were sampled before need no samplers",
             fix="leave one of the two out",

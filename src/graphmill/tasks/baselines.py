@@ -25,7 +25,7 @@ class BaselineScore:
 
 
 class ScoresBaselines(Protocol):
-    """The function that a kind names: `Kind.score_baselines`."""
+    """The function that a kind names: `Baselines.score`."""
 
     def __call__(
         self, own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool
@@ -58,12 +58,12 @@ def score_baselines(
 ) -> Iterator[BaselineScore]:
     """`ScoresBaselines` of the task whose plan section `own` is; nothing if its kind has none."""
     kind = find_kind(own.kind)
-    if kind.score_baselines and names:
-        yield from cast("ScoresBaselines", load(kind.score_baselines))(own, names, splits, bounded=bounded)
+    if kind.baselines.score and names:
+        yield from cast("ScoresBaselines", load(kind.baselines.score))(own, names, splits, bounded=bounded)
 
 
 def score_beside_runs(own: TaskPlan) -> Iterator[BaselineScore]:
     """Those that are measured before every run, on the splits that a run is judged by; without those that cannot be."""
-    names = [baseline.name for baseline in find_kind(own.kind).baselines if baseline.scored == "start"]
+    names = [baseline.name for baseline in find_kind(own.kind).baselines.methods if baseline.scored == "start"]
     found = score_baselines(own, names, ("val", "test"), bounded=True)
     return (score for score in found if score.values is not None)

@@ -11,6 +11,7 @@ from graphmill.runtime.trust import code_in, vouch_for
 from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.kinds import find_kind
+from graphmill.spec.kinds.extras import Sampled
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo
 from graphmill.spec.partition import parts_named
 from graphmill.spec.plan import MachineInfo, NumBatches, Plan, resolve
@@ -90,16 +91,16 @@ def _with_end(experiment: Experiment) -> Experiment:
 
 def _with_schedule(plan: Plan) -> Plan:
     """The plan, with where its presampled epochs are, if it reads such; `UserError` if they are another run's."""
-    folder = getattr(plan.task, "presampled", None)
-    if folder is None or not plan.kind.presample or not plan.dataset.is_prepared:
+    folder, sampled = plan.task.presampled_in, plan.kind.extra(Sampled)
+    if folder is None or sampled is None or not plan.dataset.is_prepared:
         return plan
     from graphmill.sample.presampled.schedule import EpochSource, identity_to_read, refuse_missing
 
-    source: EpochSource = load(plan.kind.presample)(plan)
+    source: EpochSource = load(sampled.presample)(plan)
     found = source.folder(Path(folder).absolute())
     identity_to_read(found.path, found.identity)
     refuse_missing(found, plan.calendar.num_epochs)
-    return plan.model_copy(update={"task": plan.task.model_copy(update={"presampled": str(found.path)})})
+    return plan.model_copy(update={"task": plan.task.reading_presampled(str(found.path))})
 
 
 @cache
@@ -138,7 +139,7 @@ def _published(kind: AnyKind, experiment: Experiment, root: Path) -> DatasetInfo
     known = known_dataset(kind, name if parts is None else parts.dataset)
     info: DatasetInfo | None = None
     if known is not None:
-        info = kind.from_catalogue(experiment, known, str(store_path(name, root).absolute()))
+        info = kind.data.from_catalogue(experiment, known, str(store_path(name, root).absolute()))
     if info is None:
         raise not_prepared(kind, name, root)
     # A warning, so that a script that plans without its data hears of it, too.
@@ -153,4 +154,4 @@ def prepare_embedded(experiment: Experiment, root: Path) -> None:
     if known is None or known.origin != "embedded" or find_store(kind, name, root) is not None:
         return
     _log.info(f"{name} is not prepared yet: building it in {store_path(name, root)}")
-    prepare_store(kind, Preparation(name, root, kind.prepare_options()))
+    prepare_store(kind, Preparation(name, root, kind.data.options()))

@@ -52,7 +52,7 @@ def best_of(looks: list[Look | None]) -> Look | None:
 
 def looks_of(path: Path) -> list[tuple[AnyKind, Look]]:
     """What each task that says yes to the file or folder says."""
-    asked = ((kind, load(kind.recognise)(path)) for kind in all_kinds() if kind.recognise)
+    asked = ((kind, load(kind.data.recognise)(path)) for kind in all_kinds() if kind.data.recognise)
     return [(kind, look) for kind, look in asked if look is not None]
 
 

@@ -94,12 +94,12 @@ def load(dotted: str) -> Any:  # noqa: ANN401  # whatever a kind names
 
 def open_store(kind: AnyKind, path: Path) -> Store:
     """The prepared data in the folder `path`, checked; data of another task are refused."""
-    return cast("Store", load(kind.store).open(path))
+    return cast("Store", load(kind.data.store).open(path))
 
 
 def prepare_store(kind: AnyKind, asked: Preparation) -> Store:
     """Build the prepared data that are asked for."""
-    return cast("Store", load(kind.prepare)(asked))
+    return cast("Store", load(kind.data.prepare)(asked))
 
 
 def store_path(name: str, root: Path) -> Path:
@@ -133,7 +133,7 @@ def require_store(kind: AnyKind, name: str, root: Path) -> Store:
 
 def known_dataset(kind: AnyKind, name: str) -> KnownDataset | None:
     """What the kind's catalogue says of a name."""
-    return next((dataset for dataset in kind.datasets if dataset.name == name), None)
+    return next((dataset for dataset in kind.data.known if dataset.name == name), None)
 
 
 def not_prepared(kind: AnyKind, name: str, root: Path) -> AbsentDataError:
@@ -160,7 +160,7 @@ def not_prepared(kind: AnyKind, name: str, root: Path) -> AbsentDataError:
         return AbsentDataError(
             f"{name} is not prepared under {root}", fix=f"graphmill prepare {name}{given}{of_task} {here}"
         )
-    others = {dataset.name for dataset in kind.datasets}
+    others = {dataset.name for dataset in kind.data.known}
     others |= {header.name for _, header in prepared_in(root) if header.kind == kind.name}
     if name in others:
         return AbsentDataError(

@@ -128,7 +128,7 @@ class CountsEvaluations(Protocol):
 
 
 class ServesBatches(Protocol):
-    """What a sampler asks of a task: batches and logits for the trainers that it serves (`Kind.batch_server`)."""
+    """What a sampler asks of a task: batches and logits for the trainers that it serves (`Sampled.serve`)."""
 
     @property
     def is_shared(self) -> bool:
@@ -250,10 +250,10 @@ class Benched:
 
 
 class Benches(Protocol):
-    """What a kind may name as its `bench`: `graphmill bench KIND RUN`."""
+    """What a kind may name as `Bench.measure`: `graphmill bench KIND RUN`."""
 
     def __call__(self, model: nn.Module, store: Any, options: Any, progress: Callable[[str], None]) -> Benched:  # noqa: ANN401
-        """Measure `model`, as `graphmill.load` gives it, on prepared data; `options` is the kind's `bench_options`."""
+        """Measure `model`, as `graphmill.load` gives it, on prepared data; `options` is `Bench.options`."""
 
 
 class UsedLater(Protocol):

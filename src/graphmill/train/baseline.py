@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kind = find_kind(section["kind"])
     own = kind.plan.model_validate(section)
     try:
-        for baseline in kind.baselines:
+        for baseline in kind.baselines.methods:
             _print({"baseline": baseline.name})
             found = list(score_baselines(own, [baseline.name], ("val", "test"), bounded=not options.all))
             scores = {score.split: score.values for score in found if score.values is not None}

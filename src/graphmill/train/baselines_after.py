@@ -20,7 +20,7 @@ def score_after(training: Training) -> None:
     """Record the baselines that are `scored="end"` with the run. None of them can end it: what cannot be is said."""
     run_log, own = training.run_log, training.plan.task
     recorded = recorded_baselines(run_log.folder).get("test", {})
-    for baseline in training.plan.kind.baselines:
+    for baseline in training.plan.kind.baselines.methods:
         if baseline.scored != "end" or baseline.name in recorded:
             continue
         if training.time_left.is_up():

@@ -399,7 +399,9 @@ def _closing(training: Training, test: Measures | None, baselines: BaselineScore
     rows = read_evaluations(training.run_log.folder, is_growing=True)
     lines += filter(None, [not_better_than_it_began(rows, kind, training.best.facts())])
     beside = baselines.get("test", {})
-    lines += [f"{each.words}: {_scores(kind, beside[each.name])}" for each in kind.baselines if each.name in beside]
+    lines += [
+        f"{each.words}: {_scores(kind, beside[each.name])}" for each in kind.baselines.methods if each.name in beside
+    ]
     if lost := lost_to(kind, test.values, beside):
         lines.append(f"the run {lost}")
     return "\n".join(lines)

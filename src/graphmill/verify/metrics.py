@@ -168,7 +168,7 @@ def _evaluations(evidence: Evidence, rows: list[Evaluated]) -> Iterator[str]:
     listed = {(row.epoch, row.set, row.measure): row.value for row in rows}
     if len(listed) < len(rows):
         yield f"evaluations.csv: {len(rows) - len(listed)} rows repeat an epoch, set and measure"
-    by_rank_0 = {each.name for each in evidence.plan.kind.baselines if each.scored == "end"}
+    by_rank_0 = {each.name for each in evidence.plan.kind.baselines.methods if each.scored == "end"}
     of_all = {key: value for key, value in listed.items() if key[1].partition("/")[2] not in by_rank_0}
     for log in evidence.throughout:
         listed = listed if log.rank == 0 else of_all

@@ -165,7 +165,7 @@ def test_measures_and_baselines(small):
     found = one.evaluate("val")
     assert found.num_seeds == len(small.instances("val"))
     assert found.values["feasible"] == 1.0
-    names = [each.name for each in KIND.baselines]
+    names = [each.name for each in KIND.baselines.methods]
     scores = {each.baseline: each.values for each in score_baselines(one.own, names, ("val",))}
     assert scores["oracle"]["dual_gap"] == pytest.approx(0.0, abs=1e-12)
     assert scores["oracle"]["u_mae"] == pytest.approx(0.0, abs=1e-12)

@@ -98,7 +98,8 @@ def _named(plan: Plan) -> Iterator[str]:
     kind = plan.kind
     targets = [target for _, target in plan.own_code]
     if ":" in plan.task.kind:
-        targets += [plan.task.kind, kind.task, kind.store, kind.prepare, kind.recognise, kind.score_baselines]
+        data = kind.data
+        targets += [plan.task.kind, kind.task, data.store, data.prepare, data.recognise, kind.baselines.score]
     yield from (target.replace(":", ".").partition(".")[0] for target in targets if target)
 
 

@@ -210,7 +210,7 @@ def read_identity(folder: Path) -> ScheduleIdentity:
 
 @dataclass(frozen=True, slots=True)
 class EpochSource:
-    """How the epochs of a plan are sampled, as a kind says it (`Kind.presample`)."""
+    """How the epochs of a plan are sampled, as a kind says it (`Sampled.presample`)."""
 
     identity: ScheduleIdentity
     form: Form

@@ -1,8 +1,8 @@
 """What a task is to everything but its own folder: one `Kind`, made on its page, `tasks/<task>/page`, without torch."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
 
@@ -55,6 +55,7 @@ class TaskPlan(Spec):
 
     kind: str
     dataset: DatasetInfo
+    model: Spec | None = None  # a task's own class says which
 
     @property
     def unused(self) -> str:
@@ -69,12 +70,21 @@ class TaskPlan(Spec):
     @property
     def computes_with_torch(self) -> bool:
         """Whether a step is small operators of torch's, one after the other: a model by dotted path, mostly."""
-        return isinstance(getattr(self, "model", None), CustomModelSpec)
+        return isinstance(self.model, CustomModelSpec)
 
     @property
     def tied_to_ranks(self) -> str:
         """Why another number of ranks than planned cannot resume, in words; "": it can."""
         return ""
+
+    @property
+    def presampled_in(self) -> str | None:
+        """The folder of sampled epochs that it reads; None: it reads none."""
+        return None
+
+    def reading_presampled(self, folder: str) -> Self:
+        """The same, reading them from there."""
+        raise NotImplementedError(f"{self.kind} reads no presampled epochs, but {folder}")
 
     def batches(self, batch_size: int, ranks: int) -> Batches:
         """How the seeds of an epoch are cut into steps, where batches have no budget."""
@@ -148,25 +158,47 @@ class PredictsSeries:
 E = TypeVar("E", bound=Experiment)
 I = TypeVar("I", bound=DatasetInfo)  # noqa: E741  # a type, not a number
 P = TypeVar("P", bound=TaskPlan)
+X = TypeVar("X")
 
 
 def _unknown(experiment: Experiment, known: KnownDataset, path: str) -> None:
     """A catalogue that knows names only: nothing can be planned before it is prepared."""
 
 
-def _none(plan: TaskPlan, given: Iterable[str]) -> Sequence[str]:
-    """Whatever is given is enough."""
-    del plan, given
-    return ()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """What a task learns from. `store`, `prepare`, `recognise`, `raw` and the values of `layouts_out` are dotted."""
+
+    store: str  # class of prepared data: tasks.stores.Store
+    prepare: str  # function that prepares data, of a tasks.stores.Preparation
+    options: type[Spec]  # what `graphmill prepare -o key=value` takes
+    counts: Mapping[str, str] = field(default_factory=dict)
+    """Sizes of prepared data for the table of `graphmill datasets`: key of its metadata → heading."""
+    known: tuple[KnownDataset, ...] = ()
+    from_catalogue: Callable[[Any, KnownDataset, str], DatasetInfo | None] = _unknown
+    """Experiment, data that are not prepared, the path that they had → what is known of them."""
+    merges: bool = False  # whether `prepare` makes one dataset of several --from, prepared data among them
+    recognise: str = ""  # function: path → tasks.recognise.Look, or None: raw data there are not its own; "": none are
+    raw: str = ""  # function that opens raw data at a path: tasks.stores.RawData; "": they cannot be inspected
+    layouts_out: Mapping[str, str] = field(default_factory=dict)  # layouts of other programs: what writes a store so
+
+
+@dataclass(frozen=True, slots=True)
+class Baselines:
+    """What stands beside the scores of a task's models."""
+
+    methods: tuple[Baseline, ...] = ()
+    score: str = ""  # dotted name of a function that scores them: tasks.baselines.ScoresBaselines
+    reads: tuple[str, ...] | None = None  # fields of a plan, besides the data, that they hang on; None: all
+    under: Mapping[str, Any] = field(default_factory=dict)  # sections of an experiment over whatever data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(Generic[E, I, P]):
     """A learning problem, as everything that is not its own page or folder sees it.
 
-    `store`, `task`, `prepare`, `batch_server`, `recognise`, `raw`, the values of `layouts_out` and `score_baselines`
-    are dotted names, `package.module:NAME`, imported only when they are needed: the control plane reads this page and
-    no torch.
+    `task` and the other dotted names, `package.module:NAME`, are imported only when they are needed: the control plane
+    reads this page and no torch.
     """
 
     name: str  # what `task.kind` says; of a task outside this package the dotted path of its KIND
@@ -178,43 +210,27 @@ class Kind(Generic[E, I, P]):
     plan: type[P]
     resolve: Callable[[E, I], P]  # its part of a plan; raises UserError on what clashes
     sizes: Callable[[P, StepShape], Sizes]
-    counts: Mapping[str, str]  # sizes of prepared data for a table: key of its metadata → heading
-    datasets: tuple[KnownDataset, ...] = ()
-    from_catalogue: Callable[[E, KnownDataset, str], I | None] = _unknown  # of data not prepared, for the path they had
-    prepare_options: type[Spec]  # what `graphmill prepare -o key=value` takes
-    prepare: str  # function that prepares data, of a tasks.stores.Preparation
-    store: str  # class of prepared data: tasks.stores.Store
-    task: str  # class of a rank's share: tasks.task.Task
-    presample: str = ""  # function: Plan → sample.presampled.schedule.EpochSource; "": nothing is sampled
-    merges: bool = False  # whether `prepare` makes one dataset of several --from, prepared data among them
-    recognise: str = ""  # function: path → tasks.recognise.Look, or None: raw data there are not its own; "": none are
-    raw: str = ""  # function that opens raw data at a path: tasks.stores.RawData; "": they cannot be inspected
-    layouts_out: Mapping[str, str] = field(default_factory=dict)  # layouts of other programs: what writes a store so
+    data: Data
+    task: str  # dotted name of the class of a rank's share: tasks.task.Task
     predictions: PredictsClasses | PredictsSeries | None = None  # what figures are drawn of; None: no figures
-    baselines: tuple[Baseline, ...] = ()  # what stands beside the scores of its models
-    baselines_read: tuple[str, ...] | None = None  # fields of a plan, besides the data, that they hang on; None: all
-    baselines_under: Mapping[str, Any] = field(default_factory=dict)  # sections of an experiment over whatever data
-    score_baselines: str = ""  # function that scores them: tasks.baselines.ScoresBaselines
-    bench: str = ""  # function that measures what trained runs are worth: tasks.task.Benches; "": there is none
-    bench_options: type[Spec] | None = None  # what `graphmill bench KIND RUN -o key=value` takes; `split` among it
-    brief_bench: Mapping[str, Any] = field(default_factory=dict)  # what of these `evaluate --speed-ups` sets
-    sources: tuple[str, ...] = ()  # names of further weights that its ranks use: tasks.task.UsesSources
-    missing_sources: Callable[[P, Iterable[str]], Sequence[str]] = (
-        _none  # of those, which a plan needs beside the given
-    )
+    baselines: Baselines = Baselines()
     old_formats: tuple[int | str, ...] = ()  # format_version of data prepared before their header named the kind
     layouts: tuple[Layout, ...] = ()  # headers of programs that the task comes from
     former_names: Mapping[str, str] = field(default_factory=dict)  # of columns, in runs of version 0.1.0
     repetitions: Mapping[str, str] = field(default_factory=dict)  # keys in which repetitions differ, as rng seeds do
     takes_measures: bool = False  # whether its ranks compute those of train.measures
-    batch_server: str = ""  # class of what samplers do: tasks.task.ServesBatches; "": every rank makes its own batches
     measures_since_0_1: tuple[str, ...] = ()  # names of measures that runs of version 0.1.0 lack
     own_columns: Mapping[str, Column] = field(default_factory=dict)  # of metrics.csv, after those of every task
+    extras: tuple[object, ...] = ()  # what few tasks have, each found by its type: see spec.kinds.extras
     columns: Mapping[str, Column] = field(init=False)  # of metrics.csv, in order
 
     def __post_init__(self) -> None:
         columns = columns_for(self.measures, self.seeds_are, self.loss_unit) | dict(self.own_columns)
         object.__setattr__(self, "columns", columns)
+
+    def extra(self, of: type[X]) -> X | None:
+        """What the page says of that type; None: the task has nothing such."""
+        return next((each for each in self.extras if isinstance(each, of)), None)
 
     @property
     def repeated_over(self) -> str:

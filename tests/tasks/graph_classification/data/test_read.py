@@ -152,7 +152,7 @@ def test_arrays_that_do_not_fit(tmp_path, changes, says):
 def test_real_data_are_what_the_catalogue_says(shared_data, name):
     graphs = read_graphs(shared_data(f"raw_layouts/TU/{name}.zip")).graphs
     nodes, edges = np.diff(graphs.node_offsets), np.diff(graphs.edge_offsets)
-    known = next(each for each in KIND.datasets if each.name == f"tu/{name.lower()}").sizes
+    known = next(each for each in KIND.data.known if each.name == f"tu/{name.lower()}").sizes
     found = {"num_graphs": len(nodes), "num_nodes": nodes.sum(), "num_edges": edges.sum()}
     found |= {"max_nodes": nodes.max(), "max_edges": edges.max()}
     assert found == {key: known[key] for key in found}

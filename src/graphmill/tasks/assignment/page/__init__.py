@@ -11,7 +11,8 @@ from graphmill.config.frozen import Spec
 from graphmill.spec.calendar import Batches, BucketedBatches, EqualBatches
 from graphmill.spec.columns import Baseline, Measure
 from graphmill.spec.experiment import BatchSize, CustomModelSpec, Experiment, Fraction, TaskSpec, TrainSpec
-from graphmill.spec.kinds.kind import FromCatalogue, Kind, KnownDataset, Sizes, StepShape, TaskPlan
+from graphmill.spec.kinds.extras import Bench
+from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, Sizes, StepShape, TaskPlan
 from graphmill.spec.synonyms import HIDDEN_WIDTH
 from graphmill.tasks.assignment.page.bench import AssignmentBenchOptions
 from graphmill.tasks.assignment.page.data import (
@@ -356,21 +357,22 @@ KIND: Final = Kind(
     info=AssignmentInfo,
     plan=AssignmentPlan,
     resolve=resolve,
-    from_catalogue=from_catalogue,
     sizes=sizes,
-    counts=COUNTS,
-    datasets=(*DATASETS, PROGRESSIVE),
-    bench="graphmill.tasks.assignment.bench:measure",
-    bench_options=AssignmentBenchOptions,
-    brief_bench={"instances": 1, "repeats": 3},
-    prepare_options=AssignmentPrepareOptions,
-    prepare="graphmill.tasks.assignment.data.prepare:prepare_asked",
-    merges=True,
-    recognise="graphmill.tasks.assignment.data.sources:holds_problems",
-    raw="graphmill.tasks.assignment.data.files:ProblemFiles",
-    layouts_out={"hdf5": "graphmill.tasks.assignment.data.files:write_hdf5"},
-    store="graphmill.tasks.assignment.data.store:AssignmentStore",
+    data=Data(
+        store="graphmill.tasks.assignment.data.store:AssignmentStore",
+        prepare="graphmill.tasks.assignment.data.prepare:prepare_asked",
+        options=AssignmentPrepareOptions,
+        counts=COUNTS,
+        known=(*DATASETS, PROGRESSIVE),
+        from_catalogue=from_catalogue,
+        merges=True,
+        recognise="graphmill.tasks.assignment.data.sources:holds_problems",
+        raw="graphmill.tasks.assignment.data.files:ProblemFiles",
+        layouts_out={"hdf5": "graphmill.tasks.assignment.data.files:write_hdf5"},
+    ),
     task="graphmill.tasks.assignment.task:Assignment",
-    baselines=(ZERO, ROW_MINIMA, COLUMN_REDUCED, ORACLE),
-    score_baselines="graphmill.tasks.assignment.baselines:score",
+    baselines=Baselines((ZERO, ROW_MINIMA, COLUMN_REDUCED, ORACLE), "graphmill.tasks.assignment.baselines:score"),
+    extras=(
+        Bench("graphmill.tasks.assignment.bench:measure", AssignmentBenchOptions, brief={"instances": 1, "repeats": 3}),
+    ),
 )

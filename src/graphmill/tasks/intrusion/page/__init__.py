@@ -12,7 +12,18 @@ from graphmill.spec.batch import GraphBatchSpec, GraphSizes
 from graphmill.spec.classification import CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import Baseline, Measure
 from graphmill.spec.experiment import BatchSize, DatasetSpec, Experiment, TaskSpec, TrainSpec
-from graphmill.spec.kinds.kind import DatasetInfo, Kind, KnownDataset, PredictsClasses, Sizes, StepShape, TaskPlan
+from graphmill.spec.kinds.extras import Sources
+from graphmill.spec.kinds.kind import (
+    Baselines,
+    Data,
+    DatasetInfo,
+    Kind,
+    KnownDataset,
+    PredictsClasses,
+    Sizes,
+    StepShape,
+    TaskPlan,
+)
 from graphmill.tasks.intrusion.page.models import (
     NUM_CLASSES,
     NUM_EDGE_FEATURES,
@@ -298,16 +309,16 @@ KIND: Final = Kind(
     plan=IntrusionPlan,
     resolve=resolve,
     sizes=sizes,
-    counts={"num_graphs": "windows", "num_nodes": "nodes", "num_captures": "captures"},
-    datasets=(KnownDataset("synthetic/can", {}, "generated", "nothing: seconds and seed are options"),),
-    prepare_options=CapturePrepareOptions,
-    prepare="graphmill.tasks.intrusion.data.prepare:prepare_asked",
-    recognise="graphmill.tasks.intrusion.data.prepare:holds_captures",
-    store="graphmill.tasks.intrusion.data.store:CaptureStore",
+    data=Data(
+        store="graphmill.tasks.intrusion.data.store:CaptureStore",
+        prepare="graphmill.tasks.intrusion.data.prepare:prepare_asked",
+        options=CapturePrepareOptions,
+        counts={"num_graphs": "windows", "num_nodes": "nodes", "num_captures": "captures"},
+        known=(KnownDataset("synthetic/can", {}, "generated", "nothing: seconds and seed are options"),),
+        recognise="graphmill.tasks.intrusion.data.prepare:holds_captures",
+    ),
     task="graphmill.tasks.intrusion.task:Intrusion",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
-    baselines=(RATES, PAIRS),
-    sources=("teacher", "scorer", "gat", "vgae"),
-    missing_sources=missing_sources,
-    score_baselines="graphmill.tasks.intrusion.baselines:score",
+    baselines=Baselines((RATES, PAIRS), "graphmill.tasks.intrusion.baselines:score"),
+    extras=(Sources(("teacher", "scorer", "gat", "vgae"), missing_sources),),
 )

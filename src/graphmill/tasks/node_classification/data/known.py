@@ -22,7 +22,7 @@ def known(name: str) -> KnownDataset:
     for dataset in DATASETS:
         if dataset.name == name:
             return dataset
-    names = [dataset.name for kind in all_kinds() for dataset in kind.datasets]
+    names = [dataset.name for kind in all_kinds() for dataset in kind.data.known]
     same_end = [known_name for known_name in names if known_name.rpartition("/")[2] == name]
     hint = f"did you mean {same_end[0]!r}?" if same_end else did_you_mean(name, names)
     raise UserError(

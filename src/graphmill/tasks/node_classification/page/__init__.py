@@ -17,13 +17,8 @@ from graphmill.spec.experiment import (
     TrainSpec,
 )
 from graphmill.spec.fetching import FETCHING
-from graphmill.spec.kinds.kind import (
-    FromCatalogue,
-    Kind,
-    KnownDataset,
-    PredictsClasses,
-    TaskPlan,
-)
+from graphmill.spec.kinds.extras import Sampled
+from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, PredictsClasses, TaskPlan
 from graphmill.spec.partition import (
     DEFAULT_METHOD,
     PARTS_FOLDER,
@@ -85,6 +80,15 @@ class SampledTrainSpec(TrainSpec):
         description="folder of epochs that `graphmill presample` has sampled with these options, to be read instead: "
         "the same batches to the bit; null: each batch is sampled when it is needed",
     )
+
+    @property
+    def presampled_in(self) -> str | None:
+        """The folder of sampled epochs that is to be read; None: none is."""
+        return self.presampled
+
+    def sampling_anew(self) -> Self:
+        """The same, reading no sampled epochs."""
+        return self.model_copy(update={"presampled": None})
 
     @model_validator(mode="after")
     def _fanouts_are_counts(self) -> Self:
@@ -182,6 +186,15 @@ class NodeClassificationPlan(TaskPlan):
     def resamples(self) -> bool:
         """Whether a node draws its neighbours anew at each hop: models whose layers each compute their own rows."""
         return isinstance(self.model, GraphSageSpec | RelationalSpec)
+
+    @property
+    def presampled_in(self) -> str | None:
+        """The folder of sampled epochs that it reads; None: it reads none."""
+        return self.presampled
+
+    def reading_presampled(self, folder: str) -> Self:
+        """The same, reading them from there."""
+        return self.model_copy(update={"presampled": folder})
 
     @property
     def tied_to_ranks(self) -> str:
@@ -370,28 +383,36 @@ KIND: Final = Kind(
         ),
     ),
     measures_since_0_1=("macro_f1",),
-    baselines=(MAJORITY, LABELS, LOGISTIC, PROPAGATED, PERCEPTRON),
-    baselines_read=("features", "undirected", "num_neighbors"),
-    score_baselines="graphmill.tasks.node_classification.baselines:score",
     loss_unit="nats",
     own_columns=FETCHING,
     takes_measures=True,
-    batch_server="graphmill.tasks.node_classification.task:serve",
     experiment=NodeClassificationExperiment,
     info=GraphInfo,
     plan=NodeClassificationPlan,
     resolve=resolve,
-    from_catalogue=from_catalogue,
     sizes=sizes,
-    counts=COUNTS,
-    datasets=DATASETS,
-    prepare_options=GraphPrepareOptions,
-    recognise="graphmill.tasks.node_classification.data.read:holds_graph",
-    prepare="graphmill.tasks.node_classification.data.prepare:prepare_asked",
-    store="graphmill.tasks.node_classification.parts:PreparedGraph",
+    data=Data(
+        store="graphmill.tasks.node_classification.parts:PreparedGraph",
+        prepare="graphmill.tasks.node_classification.data.prepare:prepare_asked",
+        options=GraphPrepareOptions,
+        counts=COUNTS,
+        known=DATASETS,
+        from_catalogue=from_catalogue,
+        recognise="graphmill.tasks.node_classification.data.read:holds_graph",
+    ),
     predictions=PredictsClasses("label", "prediction", names="class_names"),
     task="graphmill.tasks.node_classification.task:NodeClassification",
-    presample="graphmill.tasks.node_classification.access:epochs_of",
     old_formats=(1,),
     layouts=(SYNC_ABLATION,),
+    baselines=Baselines(
+        (MAJORITY, LABELS, LOGISTIC, PROPAGATED, PERCEPTRON),
+        "graphmill.tasks.node_classification.baselines:score",
+        reads=("features", "undirected", "num_neighbors"),
+    ),
+    extras=(
+        Sampled(
+            presample="graphmill.tasks.node_classification.access:epochs_of",
+            serve="graphmill.tasks.node_classification.task:serve",
+        ),
+    ),
 )

@@ -19,6 +19,8 @@ from graphmill.spec.experiment import (
     TrainSpec,
 )
 from graphmill.spec.kinds.kind import (
+    Baselines,
+    Data,
     DatasetInfo,
     FromCatalogue,
     Kind,
@@ -413,20 +415,24 @@ KIND: Final = Kind(
     info=TrafficInfo,
     plan=TrafficPlan,
     resolve=resolve,
-    from_catalogue=from_catalogue,
     sizes=sizes,
-    counts=COUNTS,
-    datasets=DATASETS,
-    prepare_options=TrafficPrepareOptions,
-    prepare="graphmill.tasks.traffic.data.prepare:prepare_asked",
-    recognise="graphmill.tasks.traffic.data.read:holds_readings",
-    store="graphmill.tasks.traffic.data.store:TrafficStore",
+    data=Data(
+        store="graphmill.tasks.traffic.data.store:TrafficStore",
+        prepare="graphmill.tasks.traffic.data.prepare:prepare_asked",
+        options=TrafficPrepareOptions,
+        counts=COUNTS,
+        known=DATASETS,
+        from_catalogue=from_catalogue,
+        recognise="graphmill.tasks.traffic.data.read:holds_readings",
+    ),
     task="graphmill.tasks.traffic.task:Traffic",
     predictions=PredictsSeries("reading", "forecast", series="sensor", time="time", steps_ahead="horizon", unit="unit"),
     old_formats=("traffic/1",),  # in which a missing reading was 0
     layouts=(MULTI_NODE_DCRNN,),
-    baselines=(LAST_VALUE, DAY_BEFORE, WEEK_BEFORE, HISTORICAL_AVERAGE),
-    baselines_under={"model": {"kind": "stid"}},  # which needs no graph of the sensors
-    score_baselines="graphmill.tasks.traffic.baselines:score",
     former_names={"samples_epoch_global": "num_seeds", "samples_cum_global": "num_seeds_cum"},
+    baselines=Baselines(
+        (LAST_VALUE, DAY_BEFORE, WEEK_BEFORE, HISTORICAL_AVERAGE),
+        "graphmill.tasks.traffic.baselines:score",
+        under={"model": {"kind": "stid"}},  # which needs no graph of the sensors
+    ),
 )
