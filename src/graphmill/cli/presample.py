@@ -61,13 +61,13 @@ def presample(
       graphmill train debian-packages-sage --ranks 2 -O train.epochs=10 -O train.presampled=sampled
       graphmill presample debian-packages-sage --ranks 2 --epochs 100 --output sampled --dry-run
     """
-    from graphmill.spec.kinds.extras import Sampled
+    from graphmill.spec.kinds.extras import Sampling
     from graphmill.tasks.stores import load as load_named
 
     asked = _to_sample(load(experiment, with_short_flags(ctx, override or []), ranks), epochs)
     dataset_root = resolved_dataset_root(root)
     plan = _plan(asked, dataset_root, may_prepare=not dry_run)
-    sampled = plan.kind.extra(Sampled)
+    sampled = plan.kind.extra(Sampling)
     if sampled is None:
         raise UserError(
             f"the task {plan.kind.name} samples no neighbourhoods: there is nothing to sample beforehand",

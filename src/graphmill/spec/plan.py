@@ -14,7 +14,7 @@ from graphmill.spec.calendar import Batches, BudgetBatches, Calendar, EpochLengt
 from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.experiment import MEET_WITHIN_S, CheckpointSpec, Experiment, MeasureSpec, SyncSpec, TrainSpec
 from graphmill.spec.kinds import find_kind
-from graphmill.spec.kinds.extras import Sampled, Sources
+from graphmill.spec.kinds.extras import Sampling, Sources
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
 from graphmill.spec.measures import judged_kind, refuse_unfit_measures
 from graphmill.spec.memory_budget import MemoryBudget
@@ -336,7 +336,7 @@ def refuse_unfit_for_roles(experiment: Experiment, kind: AnyKind) -> None:
     """Raise a `UserError` if roles are asked for, and the task, or what else is asked for, does not go with them."""
     if experiment.roles is None:
         return
-    if kind.extra(Sampled) is None:
+    if kind.extra(Sampling) is None:
         raise UserError(
             f"roles: {kind.name} has no sampling service: every rank makes its own batches",
             fix=f"leave roles out, and set train.ranks={experiment.roles.trainers}",

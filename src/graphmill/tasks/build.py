@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphmill.sample.service.served import Served
-from graphmill.spec.kinds.extras import Sampled
+from graphmill.spec.kinds.extras import Sampling
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
 from graphmill.sync.group import Group
@@ -23,7 +23,7 @@ def build_server(plan: Plan, group: Group, trainers: Sequence[int], first: Seat)
 
     Plans of kinds that have none are refused (`spec.plan.refuse_unfit_for_roles`).
     """
-    sampled = plan.kind.extra(Sampled)
+    sampled = plan.kind.extra(Sampling)
     assert sampled is not None
     server: ServesBatches = load(sampled.serve)(plan, group, trainers, first)
     return server

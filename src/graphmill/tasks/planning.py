@@ -11,7 +11,7 @@ from graphmill.runtime.trust import code_in, vouch_for
 from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.kinds import find_kind
-from graphmill.spec.kinds.extras import Sampled
+from graphmill.spec.kinds.extras import Sampling
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo
 from graphmill.spec.partition import parts_named
 from graphmill.spec.plan import MachineInfo, NumBatches, Plan, resolve
@@ -91,7 +91,7 @@ def _with_end(experiment: Experiment) -> Experiment:
 
 def _with_schedule(plan: Plan) -> Plan:
     """The plan, with where its presampled epochs are, if it reads such; `UserError` if they are another run's."""
-    folder, sampled = plan.task.presampled_in, plan.kind.extra(Sampled)
+    folder, sampled = plan.task.presampled_in, plan.kind.extra(Sampling)
     if folder is None or sampled is None or not plan.dataset.is_prepared:
         return plan
     from graphmill.sample.presampled.schedule import EpochSource, identity_to_read, refuse_missing

@@ -128,7 +128,7 @@ class CountsEvaluations(Protocol):
 
 
 class ServesBatches(Protocol):
-    """What a sampler asks of a task: batches and logits for the trainers that it serves (`Sampled.serve`)."""
+    """What a sampler asks of a task: batches and logits for the trainers that it serves (`Sampling.serve`)."""
 
     @property
     def is_shared(self) -> bool:

@@ -210,7 +210,7 @@ def read_identity(folder: Path) -> ScheduleIdentity:
 
 @dataclass(frozen=True, slots=True)
 class EpochSource:
-    """How the epochs of a plan are sampled, as a kind says it (`Sampled.presample`)."""
+    """How the epochs of a plan are sampled, as a kind says it (`Sampling.presample`)."""
 
     identity: ScheduleIdentity
     form: Form

@@ -20,7 +20,7 @@ class Bench:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampling:
     """Batches that are sampled, so that others than the ranks can do it."""
 
     presample: str  # function: Plan → sample.presampled.schedule.EpochSource

@@ -17,7 +17,7 @@ from graphmill.spec.experiment import (
     TrainSpec,
 )
 from graphmill.spec.fetching import FETCHING
-from graphmill.spec.kinds.extras import Sampled
+from graphmill.spec.kinds.extras import Sampling
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, PredictsClasses, TaskPlan
 from graphmill.spec.partition import (
     DEFAULT_METHOD,
@@ -410,7 +410,7 @@ KIND: Final = Kind(
         reads=("features", "undirected", "num_neighbors"),
     ),
     extras=(
-        Sampled(
+        Sampling(
             presample="graphmill.tasks.node_classification.access:epochs_of",
             serve="graphmill.tasks.node_classification.task:serve",
         ),
