@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from graphmill import _native
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import map_array, write_array
-from graphmill.graph.header import ArrayRecord
+from graphmill.graph.arrays import map_array
+from graphmill.graph.header import ArrayRecord, Expected
 
 Ids = NDArray[np.int64]
 Locals = NDArray[np.int32]
@@ -79,16 +79,15 @@ class GraphSet:
 
     @classmethod
     def mapped(cls, folder: Path, records: Mapping[str, ArrayRecord]) -> Self:
-        """The arrays that `write` wrote."""
+        """The arrays that were stored by their names."""
         return cls(
             **{field.name: map_array(folder / f"{field.name}.npy", records[field.name]) for field in fields(cls)}
         )
 
-    def write(self, folder: Path) -> dict[str, ArrayRecord]:
-        """One .npy file for each array."""
-        return {
-            field.name: write_array(folder / f"{field.name}.npy", getattr(self, field.name)) for field in fields(self)
-        }
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All of them, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def num_graphs(self) -> int:
@@ -138,6 +137,17 @@ class CutGraphs:
     edges_by_source: Locals  # [e]: places in `sources`
     x: NDArray[np.float32]  # [n, num_features]
     edge_attr: NDArray[np.float32]  # [e, num_edge_features]
+
+
+def arrays_of_graphs(graphs: int, nodes: int, edges: int, features: int, edge_features: int) -> Expected:
+    """What the arrays of so many graphs, nodes and edges must be, with so many columns."""
+    return {
+        **dict.fromkeys(("node_offsets", "edge_offsets"), ("int64", (graphs + 1,))),
+        **dict.fromkeys(("first_in", "first_out"), ("int32", (nodes,))),
+        **dict.fromkeys(("sources", "edges_by_source"), ("int32", (edges,))),
+        "x": ("float32", (nodes, features)),
+        "edge_attr": ("float32", (edges, edge_features)),
+    }
 
 
 def offsets_of(counts: NDArray[np.integer[Any]]) -> Ids:

@@ -23,6 +23,10 @@ _MAX_BYTES: Final = 2**24
 _NOT_CONTENT: Final = {"kind", "created_by", "checksum"}  # fields that the checksum does not cover
 
 
+Expected = dict[str, tuple[str, tuple[int, ...]]]
+"""dtype and shape of every array, by name."""
+
+
 class ArrayRecord(BaseModel):
     """What metadata.json knows about one file."""
 
@@ -66,9 +70,15 @@ class Header(BaseModel):
         """Of all files."""
         return sum(record.bytes for record in self.arrays.values())
 
-    def disagreement(self) -> str | None:
-        """What does not fit together in a task's own part, or is not what that task writes; None: all fits."""
+    def expected_arrays(self) -> Expected | None:
+        """What the arrays must be, by a task's own part; None: it does not say."""
         return None
+
+    def disagreement(self) -> str | None:
+        """What does not fit together, or is not what the task writes; None: all fits. Own parts may add to it."""
+        expected = self.expected_arrays()
+        found = {name: (record.dtype, record.shape) for name, record in self.arrays.items()}
+        return None if expected in (None, found) else f"arrays are {found}, and should be {expected}"
 
     def content_checksum(self) -> str:
         """What `checksum` must be."""

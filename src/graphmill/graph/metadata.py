@@ -5,13 +5,10 @@ from typing import Any
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
 from graphmill.graph.features import STORED_AS, FeatureDtype
-from graphmill.graph.header import Header
+from graphmill.graph.header import Expected, Header
 from graphmill.graph.topology import MAX_NODES, index_dtype
 from graphmill.graph.typed import EdgeType, NamedTypes, NodeType, type_dtype, unknown_ends
 from graphmill.spec.typed_graph import EDGE_TYPE
-
-Expected = dict[str, tuple[str, tuple[int, ...]]]
-"""dtype and shape of every array, by name."""
 
 
 class GraphMetadata(Header, NamedTypes):

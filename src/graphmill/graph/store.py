@@ -5,25 +5,23 @@ the nodes and edges besides their features is an array of its own store class.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from graphmill.graph.arrays import map_array
 from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.header import damaged
 from graphmill.graph.metadata import GraphMetadata
+from graphmill.graph.prepared import PreparedStore
 from graphmill.graph.topology import Topology
 from graphmill.spec.typed_graph import no_union_of_types
 
 
 @dataclass(frozen=True, slots=True)
-class GraphStore:
-    """A prepared graph. Each access maps the files again, which is cheap; keep what you read often."""
+class GraphStore(PreparedStore):
+    """A prepared graph."""
 
-    path: Path
     metadata: GraphMetadata
 
     def topology(self, *, undirected: bool) -> Topology:
@@ -63,7 +61,3 @@ class GraphStore:
                 num_features=self.metadata.num_features,
             )
         return DenseFeatures(self.array("x"), self.metadata.feature_dtype)
-
-    def array(self, name: str) -> NDArray[Any]:
-        """An array of the store, mapped."""
-        return map_array(self.path / f"{name}.npy", self.metadata.arrays[name])

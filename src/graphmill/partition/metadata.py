@@ -18,8 +18,7 @@ from pydantic import (
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import STORED_AS, FeatureDtype
-from graphmill.graph.header import Header, read_header, read_metadata
-from graphmill.graph.metadata import Expected
+from graphmill.graph.header import Expected, Header, read_header, read_metadata
 from graphmill.graph.topology import index_dtype
 from graphmill.graph.typed import EdgeType, NamedTypes, NodeType, type_dtype
 from graphmill.partition.problem import default_balance

@@ -3,7 +3,6 @@
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,8 +29,8 @@ from graphmill.tasks.assignment.nn.model import PotentialModel, build_model, che
 from graphmill.tasks.assignment.nn.portable import CostsToPotentials
 from graphmill.tasks.assignment.nn.predicted import Predicted
 from graphmill.tasks.assignment.page import AssignmentPlan, instances_at_once, largest_batch
-from graphmill.tasks.assignment.page.data import AssignmentDatasetSpec, AssignmentInfo
-from graphmill.tasks.same_data import refuse_other_data
+from graphmill.tasks.assignment.page.data import AssignmentDatasetSpec
+from graphmill.tasks.same_data import open_planned
 from graphmill.tasks.task import Measures, Predictions
 
 Ids = NDArray[np.int64]
@@ -52,7 +51,7 @@ class Assignment:
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
-        self.store = _same_store(own.dataset)
+        self.store = open_planned(AssignmentStore, own.dataset)
         self.model = build_model(plan, own, rank=self.group.rank).to(self.group.device)
         self.schedule = _schedule(plan, own, self.store).among(self.group.world_size)
         with_oracle, pinned = own.loss.supervised > 0, self.group.device.type == "cuda"
@@ -205,10 +204,3 @@ def _told(store: AssignmentStore, instance: int, split: Split, found: Judged) ->
         "predicted": np.concatenate([u, v]),
         "optimal": np.concatenate([store.u(instance), store.v(instance)]),
     }
-
-
-def _same_store(planned: AssignmentInfo) -> AssignmentStore:
-    """The store that was planned with: a run must not continue with other instances under the same path."""
-    store = AssignmentStore.open(Path(planned.path))
-    refuse_other_data(planned, store.metadata.checksum)
-    return store

@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -30,9 +29,9 @@ from graphmill.tasks.graph_classification.data.store import GraphSetStore, ids_i
 from graphmill.tasks.graph_classification.nn.gin import Gin
 from graphmill.tasks.graph_classification.nn.model import GraphModel, build_model, check_model, standardised
 from graphmill.tasks.graph_classification.nn.portable import GraphClassifier, OnStandardised
-from graphmill.tasks.graph_classification.page import KIND, GraphClassificationPlan, GraphSetDatasetSpec, GraphSetInfo
+from graphmill.tasks.graph_classification.page import KIND, GraphClassificationPlan, GraphSetDatasetSpec
 from graphmill.tasks.graph_feed import GraphFeed
-from graphmill.tasks.same_data import refuse_other_data
+from graphmill.tasks.same_data import open_planned
 from graphmill.tasks.task import Measures, Predictions
 
 
@@ -52,7 +51,7 @@ class GraphClassification:
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
-        store = _same_store(own.dataset)
+        store = open_planned(GraphSetStore, own.dataset)
         self.codes, self.labels = store.split_codes(asked_of(own)), store.labels
         scale = _scale(own, store, self.codes)
         self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
@@ -222,10 +221,3 @@ def _scale(own: GraphClassificationPlan, store: GraphSetStore, codes: NDArray[np
     is_train = np.repeat(codes == 0, np.diff(graphs.node_offsets))
     mean, sd = statistics(DenseFeatures(graphs.x, "float32"), np.flatnonzero(is_train))
     return Standardise(torch.from_numpy(mean), torch.from_numpy(sd))
-
-
-def _same_store(planned: GraphSetInfo) -> GraphSetStore:
-    """The store that was planned with: a run must not continue with other graphs under the same path."""
-    store = GraphSetStore.open(Path(planned.path))
-    refuse_other_data(planned, store.metadata.checksum)
-    return store

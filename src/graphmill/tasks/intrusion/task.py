@@ -2,7 +2,6 @@
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -38,10 +37,10 @@ from graphmill.tasks.intrusion.nn.learn import Curriculum, Teacher
 from graphmill.tasks.intrusion.nn.model import Detecting, Inner, Scales, build_model, inner_model
 from graphmill.tasks.intrusion.nn.portable import WindowScores
 from graphmill.tasks.intrusion.nn.vgae import CanVgae, Reconstruction
-from graphmill.tasks.intrusion.page import KIND, CaptureDatasetSpec, CaptureInfo, IntrusionPlan
+from graphmill.tasks.intrusion.page import KIND, CaptureDatasetSpec, IntrusionPlan
 from graphmill.tasks.intrusion.page.models import NUM_CLASSES, CurriculumSpec, IntrusionModelSpec
 from graphmill.tasks.intrusion.threshold import alarms_of, choose_threshold
-from graphmill.tasks.same_data import refuse_other_data
+from graphmill.tasks.same_data import open_planned
 from graphmill.tasks.task import Detector, Measures, Predictions
 
 
@@ -64,7 +63,7 @@ class Intrusion:
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
-        self.store = _same_store(own.dataset)
+        self.store = open_planned(CaptureStore, own.dataset)
         asked = CaptureDatasetSpec(name=own.dataset.name, train_on=own.train_on, **own.division.model_dump())
         self.codes, self.labels = self.store.split_codes(own.division), self.store.labels
         ids = self.store.train_ids(asked)
@@ -320,10 +319,3 @@ def _scales(store: CaptureStore, ids: NDArray[np.int64]) -> Scales:
         mean, sd = statistics(DenseFeatures(table, "float32"), rows)
         made.append(Standardise(torch.from_numpy(mean[first:]), torch.from_numpy(sd[first:])))
     return Scales(*made)
-
-
-def _same_store(planned: CaptureInfo) -> CaptureStore:
-    """The store that was planned with: a run must not continue with other captures under the same path."""
-    store = CaptureStore.open(Path(planned.path))
-    refuse_other_data(planned, store.metadata.checksum)
-    return store

@@ -3,7 +3,6 @@
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import assert_never
 
 import numpy as np
@@ -26,7 +25,7 @@ from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause, never_pause
 from graphmill.tasks.custom_loss import CustomLoss
 from graphmill.tasks.custom_measures import CustomMeasures
-from graphmill.tasks.same_data import refuse_other_data
+from graphmill.tasks.same_data import open_planned
 from graphmill.tasks.task import Measures, Predictions
 from graphmill.tasks.traffic.data.store import TrafficStore
 from graphmill.tasks.traffic.data.windows import TrafficWindows, WindowBatch
@@ -40,7 +39,6 @@ from graphmill.tasks.traffic.page import (
     MseSpec,
     StidSpec,
     TrafficDatasetSpec,
-    TrafficInfo,
     TrafficPlan,
     windows_at_once,
 )
@@ -62,7 +60,7 @@ class Traffic:
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
-        store = _same_store(own.dataset)
+        store = open_planned(TrafficStore, own.dataset)
         self.windows = TrafficWindows(store, own.history, own.horizon)
         self.num_known = self.windows.num_known()
         self.model = build_model(plan, own, store, rank=self.group.rank).to(self.group.device)
@@ -171,7 +169,7 @@ class Traffic:
     @staticmethod
     def check_model(plan: Plan, own: TrafficPlan) -> None:
         """`UserError` if what the user defined does not fit the plan; by two made-up windows."""
-        check_model(plan, own, _same_store(own.dataset))
+        check_model(plan, own, open_planned(TrafficStore, own.dataset))
         check_judgement(plan, own)
 
     @staticmethod
@@ -202,7 +200,7 @@ class Traffic:
         """Called as model(readings, times). The road graph is that of the prepared data in the plan."""
         own = plan.task
         assert isinstance(own, TrafficPlan)
-        store = _same_store(own.dataset)
+        store = open_planned(TrafficStore, own.dataset)
         model = build_model(plan, own, store, rank=0)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
         known = store.metadata
@@ -232,10 +230,3 @@ class Traffic:
             with self.group.spans("gather"):
                 batch = self.windows.batch(self.schedule.seeds(epoch, step, self.group.rank))
             yield batch
-
-
-def _same_store(planned: TrafficInfo) -> TrafficStore:
-    """The store that was planned with: a run must not continue with other readings under the same path."""
-    store = TrafficStore.open(Path(planned.path))
-    refuse_other_data(planned, store.metadata.checksum)
-    return store

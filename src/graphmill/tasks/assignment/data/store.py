@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -10,9 +9,9 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from graphmill.base.errors import AbsentDataError, UserError
-from graphmill.graph.arrays import check_arrays, check_checksums, map_array
-from graphmill.graph.header import Header, damaged, read_metadata
+from graphmill.graph.header import Expected, Header, damaged
 from graphmill.graph.pages import forget
+from graphmill.graph.prepared import PreparedStore
 from graphmill.tasks.assignment.data.instance import (
     NO_SEQUENCE,
     About,
@@ -76,10 +75,10 @@ class AssignmentMetadata(Header):
         description="instances whose source had duals that were not exact to the last digits"
     )
 
-    def disagreement(self) -> str | None:
-        """How the counts, dtypes and shapes contradict each other, or None."""
+    def expected_arrays(self) -> Expected:
+        """What the arrays must be."""
         instances = self.num_instances
-        expected: dict[str, tuple[str, tuple[int, ...]]] = {
+        return {
             "costs": (self.dtype, (self.num_costs,)),
             **dict.fromkeys(("offsets", "u_offsets", "v_offsets", "tag_offsets"), ("int64", (instances + 1,))),
             "shapes": ("int32", (instances, 2)),
@@ -91,32 +90,29 @@ class AssignmentMetadata(Header):
             **{name: (dtype, (instances,)) for name, dtype in OF_INSTANCES.items()},
             **{split: ("int64", (getattr(self, f"num_{split}"),)) for split in SPLITS},
         }
-        found = {name: (record.dtype, record.shape) for name, record in self.arrays.items()}
-        if found != expected:
-            return f"arrays are {found}, and should be {expected}"
-        if self.num_train + self.num_val + self.num_test != instances:
-            return f"{self.num_train} + {self.num_val} + {self.num_test} instances are not {instances}"
+
+    def disagreement(self) -> str | None:
+        """How the counts, dtypes and shapes contradict each other, or None."""
+        if problem := super().disagreement():
+            return problem
+        if self.num_train + self.num_val + self.num_test != self.num_instances:
+            return f"{self.num_train} + {self.num_val} + {self.num_test} instances are not {self.num_instances}"
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class AssignmentStore:
+class AssignmentStore(PreparedStore):
     """Prepared assignment problems, mapped once: any thread may ask for any instance."""
 
-    path: Path
     metadata: AssignmentMetadata
-    arrays: Mapping[str, NDArray[Any]] = field(repr=False, compare=False)
+    arrays: Mapping[str, NDArray[Any]] = field(init=False, repr=False, compare=False)
 
-    @classmethod
-    def open(cls, path: Path) -> "AssignmentStore":
-        """Open the folder `path` after checking metadata and the sizes, dtypes and shapes of all files.
+    kind = KIND_NAME
+    own_part = AssignmentMetadata
 
-        Contents are read only of files that changed since they were prepared: `verify` reads all.
-        """
-        metadata = read_metadata(path, AssignmentMetadata, KIND_NAME)
-        check_arrays(path, metadata.arrays)
-        arrays = {name: map_array(path / f"{name}.npy", record) for name, record in metadata.arrays.items()}
-        return cls(path, metadata, arrays)
+    def __post_init__(self) -> None:
+        mapped = {name: PreparedStore.array(self, name) for name in self.metadata.arrays}
+        object.__setattr__(self, "arrays", mapped)
 
     def __len__(self) -> int:
         return self.metadata.num_instances
@@ -205,7 +201,7 @@ class AssignmentStore:
 
     def verify(self) -> None:
         """Read everything: checksums, then each instance. `UserError` names the first breaches."""
-        check_checksums(self.path, self.metadata.arrays)
+        PreparedStore.verify(self)
         breaches = list(self._breaches())
         if breaches:
             more = f"; and {len(breaches) - _SHOWN} more" if len(breaches) > _SHOWN else ""

@@ -3,28 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import check_arrays, check_checksums, map_array, refuse_beyond, write_array
-from graphmill.graph.graph_set import GraphSet
-from graphmill.graph.header import ArrayRecord, Header, read_metadata, seal, write_metadata
+from graphmill.graph.arrays import refuse_beyond
+from graphmill.graph.graph_set import GraphSet, arrays_of_graphs
+from graphmill.graph.header import Expected, Header
 from graphmill.graph.keys import drawn
+from graphmill.graph.prepared import PreparedStore
 from graphmill.graph.splits import SPLITS, Split
-from graphmill.graph.write import new_store
 from graphmill.sample.budget import Budget, pack
 from graphmill.tasks.graph_classification.data.folds import SPLIT_CODES, in_folds
 from graphmill.tasks.graph_classification.page import KIND, GraphSetDatasetSpec, GraphSetInfo, refuse_absent_fold
-
-_DTYPES: Final = {
-    **{"node_offsets": "int64", "edge_offsets": "int64", "first_in": "int32", "sources": "int32"},
-    **{"first_out": "int32", "edges_by_source": "int32", "x": "float32", "edge_attr": "float32"},
-    **{"y": "int64", "split": "int8"},
-}
 
 
 class GraphSetMetadata(Header):
@@ -45,21 +39,16 @@ class GraphSetMetadata(Header):
     num_classes: PositiveInt
     class_names: tuple[str, ...] = Field(description="one per class, or none at all")
 
+    def expected_arrays(self) -> Expected:
+        """What the arrays must be."""
+        widths = self.num_features, self.num_edge_features
+        own: Expected = {"y": ("int64", (self.num_graphs,)), "split": ("int8", (self.num_graphs,))}
+        return arrays_of_graphs(self.num_graphs, self.num_nodes, self.num_edges, *widths) | own
+
     def disagreement(self) -> str | None:
         """How the counts, dtypes and shapes contradict each other, or None."""
-        graphs, nodes, edges = self.num_graphs, self.num_nodes, self.num_edges
-        shapes: dict[str, tuple[int, ...]] = {
-            **dict.fromkeys(("node_offsets", "edge_offsets"), (graphs + 1,)),
-            **dict.fromkeys(("first_in", "first_out"), (nodes,)),
-            **dict.fromkeys(("sources", "edges_by_source"), (edges,)),
-            "x": (nodes, self.num_features),
-            "edge_attr": (edges, self.num_edge_features),
-            **dict.fromkeys(("y", "split"), (graphs,)),
-        }
-        expected = {name: (_DTYPES[name], shape) for name, shape in shapes.items()}
-        found = {name: (record.dtype, record.shape) for name, record in self.arrays.items()}
-        if found != expected:
-            return f"arrays are {found}, and should be {expected}"
+        if problem := super().disagreement():
+            return problem
         if self.class_names and len(self.class_names) != self.num_classes:
             return f"{len(self.class_names)} class names for {self.num_classes} classes"
         return None
@@ -80,25 +69,13 @@ class RawGraphs:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphSetStore:
-    """Prepared graphs. Each access maps the files again, which is cheap."""
+class GraphSetStore(PreparedStore):
+    """Prepared graphs."""
 
-    path: Path
     metadata: GraphSetMetadata
 
-    @classmethod
-    def open(cls, path: Path) -> "GraphSetStore":
-        """Open the folder `path` after checking metadata and the sizes, dtypes and shapes of all files.
-
-        Contents are read only of files that changed since they were prepared: `verify` reads all.
-        """
-        metadata = read_metadata(path, GraphSetMetadata, KIND.name)
-        check_arrays(path, metadata.arrays)
-        return cls(path, metadata)
-
-    def verify(self) -> None:
-        """Read everything and compare checksums. `UserError` names the first breach."""
-        check_checksums(self.path, self.metadata.arrays)
+    kind = KIND.name
+    own_part = GraphSetMetadata
 
     @property
     def graphs(self) -> GraphSet:
@@ -108,7 +85,7 @@ class GraphSetStore:
     @property
     def labels(self) -> NDArray[np.int64]:
         """Class of every graph [num_graphs]."""
-        found = map_array(self.path / "y.npy", self.metadata.arrays["y"])
+        found = self.array("y")
         refuse_beyond(self.path / "y.npy", found, self.metadata.num_classes)
         return found
 
@@ -117,7 +94,7 @@ class GraphSetStore:
         if asked.fold is not None:
             refuse_absent_fold(asked)
             return in_folds(np.asarray(self.labels), asked.folds, asked.fold, asked.fold_seed)
-        return np.asarray(map_array(self.path / "split.npy", self.metadata.arrays["split"]))
+        return np.asarray(self.array("split"))
 
     def num_batches(
         self, asked: GraphSetDatasetSpec, *, rng_seed: int, max_nodes: int, max_edges: int, ranks: int
@@ -176,31 +153,24 @@ def ids_in(codes: NDArray[np.int8], split: Split) -> NDArray[np.int64]:
 def write_graphs(raw: RawGraphs, path: Path) -> GraphSetStore:
     """Write the folder `path`, whole or not at all; an existing store is replaced."""
     nodes, edges = np.diff(raw.graphs.node_offsets), np.diff(raw.graphs.edge_offsets)
-    with new_store(path) as folder:
-        records: dict[str, ArrayRecord] = raw.graphs.write(folder)
-        for name, array in (("y", raw.labels), ("split", raw.split)):
-            records[name] = write_array(folder / f"{name}.npy", array)
-        metadata = seal(
-            GraphSetMetadata(
-                kind=KIND.name,
-                name=raw.name,
-                synthetic=raw.synthetic,
-                arrays=records,
-                source=raw.source,
-                split=raw.split_note,
-                num_graphs=len(nodes),
-                num_nodes=int(nodes.sum()),
-                num_edges=int(edges.sum()),
-                max_nodes=int(nodes.max()),
-                max_edges=int(edges.max()),
-                num_features=raw.graphs.x.shape[1],
-                num_edge_features=raw.graphs.edge_attr.shape[1],
-                num_classes=int(raw.labels.max()) + 1,
-                class_names=raw.class_names,
-            )
-        )
-        write_metadata(folder, metadata)
-    return GraphSetStore(path, metadata)
+    metadata = GraphSetMetadata(
+        kind=KIND.name,
+        name=raw.name,
+        synthetic=raw.synthetic,
+        arrays={},
+        source=raw.source,
+        split=raw.split_note,
+        num_graphs=len(nodes),
+        num_nodes=int(nodes.sum()),
+        num_edges=int(edges.sum()),
+        max_nodes=int(nodes.max()),
+        max_edges=int(edges.max()),
+        num_features=raw.graphs.x.shape[1],
+        num_edge_features=raw.graphs.edge_attr.shape[1],
+        num_classes=int(raw.labels.max()) + 1,
+        class_names=raw.class_names,
+    )
+    return GraphSetStore.write(path, {**raw.graphs.arrays, "y": raw.labels, "split": raw.split}, metadata)
 
 
 def _of_sizes(sizes: NDArray[np.int64]) -> str:

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import check_arrays, check_checksums, map_array, write_array
-from graphmill.graph.graph_set import GraphSet
-from graphmill.graph.header import ArrayRecord, Header, read_metadata, seal, write_metadata
+from graphmill.graph.graph_set import GraphSet, arrays_of_graphs
+from graphmill.graph.header import Expected, Header
 from graphmill.graph.keys import drawn
-from graphmill.graph.write import new_store
+from graphmill.graph.prepared import PreparedStore
 from graphmill.sample.budget import Budget, pack
 from graphmill.tasks.intrusion.data.splits import SPLITS, UNUSED, refuse_shared_captures, split_by_time
 from graphmill.tasks.intrusion.data.windows import WindowGraphs
@@ -23,11 +22,6 @@ from graphmill.tasks.intrusion.page import KIND, CaptureDatasetSpec, CaptureInfo
 from graphmill.tasks.intrusion.page.models import NUM_EDGE_FEATURES, NUM_FEATURES
 
 NUM_COLUMNS: Final = 2 + NUM_FEATURES  # of x: the lower and the upper 16 bits of the id first
-_DTYPES: Final = {
-    **{"node_offsets": "int64", "edge_offsets": "int64", "first_in": "int32", "sources": "int32"},
-    **{"first_out": "int32", "edges_by_source": "int32", "x": "float32", "edge_attr": "float32"},
-    **{"y": "int64", "attack_share": "float32", "times": "float64"},
-}
 
 
 class CaptureFacts(BaseModel):
@@ -63,25 +57,23 @@ class CaptureMetadata(Header):
     max_edges: NonNegativeInt = Field(description="of one window")
     class_names: tuple[str, ...] = ("benign", "attack")
 
+    def expected_arrays(self) -> Expected:
+        """What the arrays must be."""
+        graphs = self.num_graphs
+        own: Expected = {
+            "y": ("int64", (graphs,)),
+            "attack_share": ("float32", (graphs,)),
+            "times": ("float64", (graphs, 3)),
+        }
+        return arrays_of_graphs(graphs, self.num_nodes, self.num_edges, NUM_COLUMNS, NUM_EDGE_FEATURES) | own
+
     def disagreement(self) -> str | None:
         """How the counts, dtypes and shapes contradict each other, or None."""
-        graphs, nodes, edges = self.num_graphs, self.num_nodes, self.num_edges
-        shapes: dict[str, tuple[int, ...]] = {
-            **dict.fromkeys(("node_offsets", "edge_offsets"), (graphs + 1,)),
-            **dict.fromkeys(("first_in", "first_out"), (nodes,)),
-            **dict.fromkeys(("sources", "edges_by_source"), (edges,)),
-            "x": (nodes, NUM_COLUMNS),
-            "edge_attr": (edges, NUM_EDGE_FEATURES),
-            **dict.fromkeys(("y", "attack_share"), (graphs,)),
-            "times": (graphs, 3),
-        }
-        expected = {name: (_DTYPES[name], shape) for name, shape in shapes.items()}
-        found = {name: (record.dtype, record.shape) for name, record in self.arrays.items()}
-        if found != expected:
-            return f"arrays are {found}, and should be {expected}"
+        if problem := super().disagreement():
+            return problem
         counted = sum(each.num_windows for each in self.captures)
-        if (counted, len(self.captures)) != (graphs, self.num_captures):
-            return f"{len(self.captures)} captures have {counted} windows, and there are {graphs}"
+        if (counted, len(self.captures)) != (self.num_graphs, self.num_captures):
+            return f"{len(self.captures)} captures have {counted} windows, and there are {self.num_graphs}"
         return None
 
 
@@ -101,45 +93,33 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
-class CaptureStore:
-    """Prepared captures. Each access maps the files again, which is cheap."""
+class CaptureStore(PreparedStore):
+    """Prepared captures."""
 
-    path: Path
     metadata: CaptureMetadata
 
-    @classmethod
-    def open(cls, path: Path) -> "CaptureStore":
-        """Open the folder `path` after checking metadata and the sizes, dtypes and shapes of all files.
-
-        Contents are read only of files that changed since they were prepared: `verify` reads all.
-        """
-        metadata = read_metadata(path, CaptureMetadata, KIND.name)
-        check_arrays(path, metadata.arrays)
-        return cls(path, metadata)
-
-    def verify(self) -> None:
-        """Read everything and compare checksums. `UserError` names the first breach."""
-        check_checksums(self.path, self.metadata.arrays)
+    kind = KIND.name
+    own_part = CaptureMetadata
 
     @property
     def graphs(self) -> GraphSet:
         """All windows, mapped."""
-        return GraphSet.mapped(self.path, {name: self.metadata.arrays[name] for name in _OF_GRAPHS})
+        return GraphSet.mapped(self.path, self.metadata.arrays)
 
     @property
     def labels(self) -> NDArray[np.int64]:
         """1: a window with an attack [num_graphs]."""
-        return map_array(self.path / "y.npy", self.metadata.arrays["y"])
+        return self.array("y")
 
     @property
     def attack_share(self) -> NDArray[np.float32]:
         """Share of a window's frames that are attacks [num_graphs]."""
-        return map_array(self.path / "attack_share.npy", self.metadata.arrays["attack_share"])
+        return self.array("attack_share")
 
     @property
     def times(self) -> NDArray[np.float64]:
         """Seconds of a window's first and last frame, and of its first attack [num_graphs, 3]; NaN: not known."""
-        return map_array(self.path / "times.npy", self.metadata.arrays["times"])
+        return self.array("times")
 
     @property
     def capture(self) -> NDArray[np.int64]:
@@ -287,12 +267,6 @@ class CaptureStore:
         ]
 
 
-_OF_GRAPHS: Final = (
-    *("node_offsets", "edge_offsets", "first_in", "sources"),
-    *("first_out", "edges_by_source", "x", "edge_attr"),
-)
-
-
 def id_columns(node_ids: NDArray[np.uint32]) -> NDArray[np.float32]:
     """The lower and the upper 16 bits of ids, [n] → [n, 2]: float32 holds them, and not 32 bits."""
     return np.stack([node_ids & 0xFFFF, node_ids >> 16], axis=1).astype(np.float32)
@@ -314,31 +288,24 @@ def write_windows(raw: Windows, path: Path) -> CaptureStore:
         "attack_share": np.nan_to_num(made.attack_share, nan=0.0),
         "times": np.concatenate([made.times, raw.attack_begins[:, None]], axis=1),
     }
-    with new_store(path) as folder:
-        records: dict[str, ArrayRecord] = graphs.write(folder)
-        for name, array in own.items():
-            records[name] = write_array(folder / f"{name}.npy", array)
-        metadata = seal(
-            CaptureMetadata(
-                kind=KIND.name,
-                name=raw.name,
-                synthetic=raw.synthetic,
-                arrays=records,
-                source=raw.source,
-                window=raw.window,
-                stride=raw.stride,
-                captures=raw.captures,
-                num_captures=len(raw.captures),
-                num_graphs=len(made),
-                num_attacked=int(labels.sum()),
-                num_nodes=int(made.num_nodes.sum()),
-                num_edges=int(made.num_edges.sum()),
-                max_nodes=int(made.num_nodes.max()),
-                max_edges=int(made.num_edges.max()),
-            )
-        )
-        write_metadata(folder, metadata)
-    return CaptureStore(path, metadata)
+    metadata = CaptureMetadata(
+        kind=KIND.name,
+        name=raw.name,
+        synthetic=raw.synthetic,
+        arrays={},
+        source=raw.source,
+        window=raw.window,
+        stride=raw.stride,
+        captures=raw.captures,
+        num_captures=len(raw.captures),
+        num_graphs=len(made),
+        num_attacked=int(labels.sum()),
+        num_nodes=int(made.num_nodes.sum()),
+        num_edges=int(made.num_edges.sum()),
+        max_nodes=int(made.num_nodes.max()),
+        max_edges=int(made.num_edges.max()),
+    )
+    return CaptureStore.write(path, graphs.arrays | own, metadata)
 
 
 def _matching(names: Iterable[str], patterns: Sequence[str], split: str) -> set[str]:

@@ -11,8 +11,8 @@ from pydantic import Field, NonNegativeInt
 
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_arrays, refuse_beyond
-from graphmill.graph.header import damaged, read_metadata, seal, write_metadata
-from graphmill.graph.metadata import Expected, GraphMetadata
+from graphmill.graph.header import Expected, damaged, read_metadata, seal, write_metadata
+from graphmill.graph.metadata import GraphMetadata
 from graphmill.graph.splits import SPLIT_CODES, SplitName
 from graphmill.graph.store import GraphStore
 from graphmill.graph.typed import types_in_words
@@ -61,15 +61,8 @@ class LabelledGraphStore(GraphStore):
 
     metadata: StoreMetadata
 
-    @classmethod
-    def open(cls, path: Path) -> "LabelledGraphStore":
-        """Open the folder `path` after checking metadata and the sizes, dtypes and shapes of all files.
-
-        Contents are read only of files that changed since they were prepared: `verify` reads all.
-        """
-        metadata = read_metadata(path, StoreMetadata, KIND.name)
-        check_arrays(path, metadata.arrays)
-        return cls(path, metadata)
+    kind = KIND.name
+    own_part = StoreMetadata
 
     @classmethod
     def open_labels(cls, path: Path) -> "LabelledGraphStore":

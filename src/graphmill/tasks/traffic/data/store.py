@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import check_arrays, check_checksums, map_array, write_array
-from graphmill.graph.header import ArrayRecord, Header, read_metadata, seal, write_metadata
-from graphmill.graph.write import new_store
+from graphmill.graph.header import Expected, Header
+from graphmill.graph.prepared import PreparedStore
 from graphmill.tasks.traffic.data.clock import interval_of, longest_run
 from graphmill.tasks.traffic.data.measured import Series
 from graphmill.tasks.traffic.page import (
@@ -52,63 +51,52 @@ class TrafficMetadata(Header):
     std: float = Field(gt=0, description="of the same")
     present_share: float = Field(gt=0, le=1, description="share of readings in the training steps that are there")
 
+    def expected_arrays(self) -> Expected:
+        """What the arrays must be."""
+        return {
+            "values": ("float32", (self.num_steps, self.num_sensors)),
+            "timestamps": ("int64", (self.num_steps,)),
+            "edge_index": ("int32", (2, self.num_edges)),
+            "edge_weight": ("float32", (self.num_edges,)),
+        }
+
     def disagreement(self) -> str | None:
         """What is wrong with the metadata, or None."""
-        steps, sensors, edges = self.num_steps, self.num_sensors, self.num_edges
-        expected = {
-            "values": ("float32", (steps, sensors)),
-            "timestamps": ("int64", (steps,)),
-            "edge_index": ("int32", (2, edges)),
-            "edge_weight": ("float32", (edges,)),
-        }
-        found = {name: (record.dtype, record.shape) for name, record in self.arrays.items()}
-        if found != expected:
-            return f"arrays are {found}, and should be {expected}"
-        if len(self.sensor_ids) != sensors or self.num_train_steps > steps:
+        if problem := super().disagreement():
+            return problem
+        if len(self.sensor_ids) != self.num_sensors or self.num_train_steps > self.num_steps:
             return f"{len(self.sensor_ids)} sensor ids and {self.num_train_steps} training steps do not fit the arrays"
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class TrafficStore:
-    """Prepared readings and their graph. Each access maps the files again, which is cheap."""
+class TrafficStore(PreparedStore):
+    """Prepared readings and their graph."""
 
-    path: Path
     metadata: TrafficMetadata
 
-    @classmethod
-    def open(cls, path: Path) -> "TrafficStore":
-        """Open the folder `path` after checking metadata and the sizes, dtypes and shapes of all files.
-
-        Contents are read only of files that changed since they were prepared: `verify` reads all.
-        """
-        metadata = read_metadata(path, TrafficMetadata, KIND.name)
-        check_arrays(path, metadata.arrays)
-        return cls(path, metadata)
-
-    def verify(self) -> None:
-        """Read everything and compare checksums. `UserError` names the first breach."""
-        check_checksums(self.path, self.metadata.arrays)
+    kind = KIND.name
+    own_part = TrafficMetadata
 
     @property
     def values(self) -> NDArray[np.float32]:
         """Readings [num_steps, num_sensors], mapped; NaN: missing."""
-        return self._array("values")
+        return self.array("values")
 
     @property
     def timestamps(self) -> NDArray[np.int64]:
         """Seconds since 1970 in local time [num_steps], rising."""
-        return self._array("timestamps")
+        return self.array("timestamps")
 
     @property
     def edge_index(self) -> NDArray[np.int32]:
         """[2, num_edges]: from row 0 to row 1."""
-        return self._array("edge_index")
+        return self.array("edge_index")
 
     @property
     def edge_weight(self) -> NDArray[np.float32]:
         """[num_edges], above 0."""
-        return self._array("edge_weight")
+        return self.array("edge_weight")
 
     def info(self, asked: TrafficDatasetSpec) -> TrafficInfo:
         """What the planner must know, for windows as asked. `UserError` if they make an empty split."""
@@ -155,9 +143,6 @@ class TrafficStore:
             ("training mean ± std", f"{known.mean:.2f} ± {known.std:.2f} {known.unit or '(unit not said)'}"),
         ]
 
-    def _array(self, name: str) -> NDArray[Any]:
-        return map_array(self.path / f"{name}.npy", self.metadata.arrays[name])
-
 
 def window_starts(timestamps: NDArray[np.int64], interval_s: int, length: int) -> NDArray[np.int64]:
     """First steps of all runs of `length` steps without a gap in time, rising."""
@@ -189,14 +174,10 @@ def write_traffic(raw: RawTraffic, path: Path) -> TrafficStore:
         "edge_index": np.stack([sources, targets]).astype(np.int32),
         "edge_weight": raw.adjacency[sources, targets],
     }
-    with new_store(path) as folder:
-        records = {name: write_array(folder / f"{name}.npy", array) for name, array in arrays.items()}
-        metadata = seal(_describe(raw, len(sources), records))
-        write_metadata(folder, metadata)
-    return TrafficStore(path, metadata)
+    return TrafficStore.write(path, arrays, _describe(raw, len(sources)))
 
 
-def _describe(raw: RawTraffic, num_edges: int, records: dict[str, ArrayRecord]) -> TrafficMetadata:
+def _describe(raw: RawTraffic, num_edges: int) -> TrafficMetadata:
     series = raw.series
     num_steps = len(series.timestamps)
     num_train_steps = int(num_steps * TRAIN_SHARE)
@@ -226,7 +207,7 @@ def _describe(raw: RawTraffic, num_edges: int, records: dict[str, ArrayRecord]) 
         mean=mean,
         std=std,
         present_share=present_share,
-        arrays=records,
+        arrays={},
     )
 
 
