@@ -1,9 +1,9 @@
-"""Columns of metrics.csv by name: those of files that other versions and other programs wrote, too."""
+"""Columns of metrics.csv by name: those of files that other programs wrote, too."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from graphmill.spec.columns import FORMER_NAMES, Column, Layout, Measure
+from graphmill.spec.columns import Column, Layout, Measure
 from graphmill.spec.kinds import all_kinds
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.measures import with_measures
@@ -17,14 +17,12 @@ LAYOUTS: Final[dict[str, tuple[AnyKind, Layout]]] = {
 """Every header of another program, by its name, and the task whose runs it shows."""
 
 _RENAMED: Final[dict[str, str]] = {
-    **{name: ours for _, layout in LAYOUTS.values() for name, ours in layout.columns.items()},
-    **FORMER_NAMES,
-    **{name: ours for kind in all_kinds() for name, ours in kind.former_names.items()},
+    name: ours for _, layout in LAYOUTS.values() for name, ours in layout.columns.items()
 }
 
 
 def current_name(name: str) -> str:
-    """The current name of a column that another version or another program called `name`.
+    """The current name of a column that another program called `name`.
 
     >>> current_name("seed_nodes_cum_global"), current_name("time"), current_name("loss")
     ('num_seeds_cum', 'train_s', 'loss')
@@ -80,7 +78,7 @@ def kinds_measured(header: Iterable[str]) -> list[AnyKind]:
 
 
 def _measured(kind: AnyKind) -> set[str]:
-    return {f"val_{measure.name}" for measure in kind.measures if measure.name not in kind.measures_since_0_1}
+    return {f"val_{measure.name}" for measure in kind.measures}
 
 
 def columns_markdown(kind: AnyKind) -> str:

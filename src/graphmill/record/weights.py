@@ -5,7 +5,7 @@
         checksum    xxh3 over names, dtypes, shapes and values (`WeightsFile.compute_checksum`), whatever the origin
         origin      run id, task, dataset, step, epoch, plan hash, measures on the validation split
 
-Any reader of safetensors reads the tensors. Files of graphmill 0.1.0, and those of other programs, have no such entry:
+Any reader of safetensors reads the tensors. Files of other programs have no such entry:
 their tensors can be read, too.
 """
 
@@ -70,7 +70,7 @@ class WeightsFile:
     path: Path
     tensors: dict[str, TensorEntry]
     data_start: int  # bytes from the start of the file
-    origin: Origin | None  # None: written by another program, or by graphmill 0.1.0
+    origin: Origin | None  # None: written by another program
     recorded_checksum: str | None  # None: as above
 
     @classmethod
@@ -240,7 +240,9 @@ def _origin(metadata: dict[str, str]) -> tuple[Origin | None, str | None]:
         return None, None
     content = parse_json(metadata[METADATA_KEY])
     if content["format"] != FORMAT:
-        raise ValueError(f"its format is {content['format']!r}, this version reads {FORMAT!r}")
+        raise ValueError(
+            f"its format is {content['format']!r}, and this graphmill reads {FORMAT!r}; use the one that wrote it"
+        )
     try:
         return Origin.model_validate(content["origin"]), str(content["checksum"])
     except ValidationError as error:

@@ -14,7 +14,17 @@ from graphmill.record.events import Event, EventWriter, Failure, Finish, Start, 
 from graphmill.record.run_folder import plan_text
 from graphmill.spec.roles import RolesSpec
 
-START = Start(resumed=False, steps_done=0, parameters=1, hostname="here", world_size=2, backend="gloo", plan_hash="")
+START = Start(
+    resumed=False,
+    steps_done=0,
+    parameters=1,
+    hostname="here",
+    world_size=2,
+    backend="gloo",
+    plan_hash="",
+    process_s=0.0,
+    data="",
+)
 AHEAD_S = 1000.0  # of the clock of rank 1's host, over SSH
 ECHO = "RuntimeError: [pair.cc:537] Read error [10.0.0.2]:44252: Connection reset by peer"
 MISSED = "rank 1 on host2 became unresponsive for 6 s"
