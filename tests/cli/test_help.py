@@ -12,7 +12,7 @@ COMMANDS = [  # by what one does, and there in the order in which a person meets
     *("evaluate", "predict", "detect"),
     *("script", "submit", "site", "devcluster"),
     *("list", "watch", "logs", "shell", "stop", "pull", "verify"),
-    *("compare", "report", "merge", "pareto", "figures", "schemes", "scaling", "export"),
+    *("compare", "report", "merge", "pareto", "figures", "scaling", "export"),
     *("profile", "bottleneck", "bench", "doctor"),
     "completion",
 ]
@@ -42,7 +42,7 @@ def test_help(path):
         "doctor",
         "merge",
         "pareto",
-        "schemes",
+        "compare",
         "evaluate",
         "profile",
     ],

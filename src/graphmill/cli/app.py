@@ -51,7 +51,7 @@ _GROUPS: Final = {
     "Results": {
         "compare": "compare",
         "report": "report",
-        **dict.fromkeys(("merge", "pareto", "figures", "schemes"), "reports"),
+        **dict.fromkeys(("merge", "pareto", "figures"), "reports"),
         "scaling": "scaling",
         "export": "export",
     },

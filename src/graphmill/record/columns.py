@@ -52,7 +52,7 @@ def kind_of_header(header: Iterable[str]) -> AnyKind | None:
     names = list(header)
     own = _own_measures(names)
     rest = set(names) - {column for name in own for column in _columns_of(name)}
-    kind = next((kind for kind in all_kinds() if _measured(kind) <= rest <= kind.columns.keys()), None)
+    kind = next((kind for kind in all_kinds() if _is_measured(kind, rest) and rest <= kind.columns.keys()), None)
     if kind is None:
         return None
     measures = [Measure(name, name, higher_is_better=True) for name in own]
@@ -74,11 +74,14 @@ def _columns_of(measure: str) -> tuple[str, str]:
 def kinds_measured(header: Iterable[str]) -> list[AnyKind]:
     """The built-in tasks whose measures are all in a header, whatever else is."""
     names = set(header)
-    return [kind for kind in all_kinds() if _measured(kind) <= names]
+    return [kind for kind in all_kinds() if _is_measured(kind, names)]
 
 
-def _measured(kind: AnyKind) -> set[str]:
-    return {f"val_{measure.name}" for measure in kind.measures}
+def _is_measured(kind: AnyKind, names: set[str]) -> bool:
+    """Whether all measures of a task are there, or all columns of a program that it comes from, if that names runs."""
+    measures = {f"val_{measure.name}" for measure in kind.measures}
+    of_programs = [set(layout.columns.values()) for layout in kind.layouts if "run_id" in layout.columns]
+    return measures <= names or any(columns <= names for columns in of_programs)
 
 
 def columns_markdown(kind: AnyKind) -> str:
