@@ -95,8 +95,6 @@ class Scheduler(Spec):
 
     slurm_version: str | None = Field(None, description="such as 24.11.5")
     kill_wait_s: PositiveInt | None = Field(None, description="seconds between SIGTERM and SIGKILL at the limit")
-    max_batch_requeue: PositiveInt | None = Field(None, description="failed starts of a job before it is held")
-    tmp_fs: str | None = Field(None, description="folder of hosts that Slurm counts as their temporary disk")
 
 
 class Site(Spec):
