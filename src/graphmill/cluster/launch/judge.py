@@ -259,7 +259,8 @@ def _ending(by_process: Sequence[Events], evidence: Evidence, first: Failure | N
         return ENDINGS[asked or ending_of(status, word).name]
     if exits.PORT_BUSY in codes and not any(isinstance(event, Start) for events in by_process for event in events):
         return ENDINGS["port_busy"]
-    if evidence.asked and (first is None or first.is_echo or first.code in _KILLED):
+    has_no_word = not any(by_process) and first is not None and first.code not in _OWN_STATUS
+    if evidence.asked and (first is None or first.is_echo or first.code in _KILLED or has_no_word):
         return ENDINGS[evidence.asked]
     if first is not None and first.code in _ASKED and first.code != exits.INTERRUPTED:
         return ENDINGS["stopped"]
