@@ -10,6 +10,7 @@ their tensors can be read, too.
 """
 
 import json
+import logging
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -33,6 +34,13 @@ FORMAT: Final = "graphmill-weights/1"
 _MAX_HEADER: Final = 2**26  # bytes; safetensors refuses longer ones, too
 Which = Literal["best", "last"]
 Report = Callable[[str, str], None]  # (checkpoint, what is wrong with it)
+
+_log = logging.getLogger(__name__)
+
+
+def warn_of_damage(checkpoint: str, problem: str) -> None:
+    """Log a checkpoint that cannot be used: a `Report`."""
+    _log.warning(f"{checkpoint} is damaged and passed over: {problem}")
 
 
 class Origin(BaseModel):

@@ -134,6 +134,20 @@ def test_the_same_death_has_the_same_record_under_every_launcher(attempt, death)
 
 
 @pytest.mark.parametrize(
+    ("code", "has_begun", "status"), [(1, False, "stopped"), (1, True, "failed"), (2, False, "bad_request")]
+)
+def test_a_stop_counts_more_than_the_exit_of_ranks_that_never_began(new_run, code, has_begun, status):
+    """Slurm ends tasks with 1 whose prolog the stop has ended; a rank that refused the request has said why."""
+    folder, _ = new_run(2)
+    started = time.time()
+    if has_begun:
+        with EventWriter(folder.events_path(0), rank=0) as writer:
+            writer.write(START)
+    seen = [RankExit(rank, code, None) for rank in (1, 0)]
+    assert judge(folder, Evidence(started, seen, asked="stopped", status=code)).ending.name == status
+
+
+@pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("srun: error: host2: task 1: Killed", [(1, -9)]),

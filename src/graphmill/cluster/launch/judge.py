@@ -37,7 +37,7 @@ TAIL_LINES: Final = 30
 LOST_A_PEER: Final = re.compile(
     r"by peer|[Bb]roken pipe|remote (process|worker|rank)|ncclRemoteError|[Ss]ocket (closed|Timeout)|timed out|gloo"
 )
-"""An error that only says that another rank is gone. The only such expression."""
+"""An error of a rank in training that only says that another one is gone; `train/company.py` has that of a meeting."""
 _NEVER: Final = float("inf")
 _SHELL_SIGNAL: Final = 128  # a shell's exit status of a program that a signal ended is this and the signal's number
 _KILLED: Final = tuple(
@@ -164,14 +164,6 @@ def note_outcome(folder: RunFolder, judgement: Judgement, started: float, *, mes
     )
     with best_effort_write():
         folder.write_outcome(outcome)
-
-
-def tail(log: Path) -> list[str]:
-    """The last lines of a rank's log; none if it cannot be read."""
-    try:
-        return log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
-    except OSError:
-        return []
 
 
 def _events(path: Path, process: int, evidence: Evidence) -> Events:
