@@ -10,8 +10,8 @@ from graphmill.record.documents import Outcome
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.compare import compare
-from graphmill.spec.kinds.node_classification import KIND as NODES
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
+from graphmill.tasks.node_classification.page import KIND as NODES
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 
 DEFERRED, LOCAL = "deferred_allreduce", "local_sgd"
 SYNC = ("train.sync.scheme", "train.sync.every")
