@@ -7,7 +7,6 @@ What the user names by dotted path is looked for in the working folder as well: 
 
 import os
 import sys
-from importlib import metadata
 from typing import Final
 
 SAFE: Final = "-P"
@@ -43,11 +42,3 @@ def working_folder_last() -> None:
     if not sys.flags.safe_path:
         del sys.path[:1]
     search_working_folder()
-
-
-def installed_version(package: str) -> str | None:
-    """The version of an installed package, or None."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -6,7 +6,7 @@ from typing import Final, Literal, Protocol
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
-from graphmill.base.python import installed_version
+from graphmill.base.versions import installed_version
 from graphmill.report.export.tracker_run import TrackerRun
 
 PACKAGES: Final = {
