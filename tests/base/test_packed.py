@@ -12,7 +12,6 @@ from graphmill.base.packed import csv_source, open_packed
 from graphmill.graph.csv_header import csv_header
 from graphmill.record.traces import merge
 from graphmill.tasks.intrusion.captures import read_capture
-from graphmill.tasks.node_classification.debian import _read_lines
 from graphmill.tasks.node_classification.sources.tables import count_columns, read_headerless, read_integers, read_table
 from graphmill.tasks.traffic.series import read_series
 
@@ -42,7 +41,7 @@ READERS = {
     "x.csv.gz": lambda path: read_table(path, ["src"]),
     "x.csv": lambda path: read_integers(path, ["src", "dst"]),
     "x.parquet": lambda path: read_integers(path, ["src", "dst"]),
-    "x.xz": lambda path: list(_read_lines(path)),
+    "x.xz": lambda path: open_packed(path).read(),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys
 from graphmill.graph.features import sparse
-from graphmill.tasks.node_classification.debian import DebianPackages, build_from_package_lists, read_compact
+from graphmill.tasks.node_classification.debian import DebianPackages, read_compact
 from graphmill.tasks.node_classification.known import OTHER_LAYOUTS, known
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources import ogb, ogb_binary, ogb_hetero, planetoid, raw_npz
@@ -100,7 +100,7 @@ def _forced_seed(request: Request) -> int | None:
 
 def _read_debian(request: Request) -> LabelledGraph:
     path = request.from_path
-    packages = _read_embedded() if path is None else build_from_package_lists(path)
+    packages = _read_embedded() if path is None else read_compact(path)
     return LabelledGraph(
         edge_index=packages.edge_index,
         features=sparse(packages.x_indptr, packages.x_indices, packages.x_counts, packages.num_words),
@@ -108,8 +108,7 @@ def _read_debian(request: Request) -> LabelledGraph:
         split=packages.split,
         class_names=packages.class_names,
         name=request.stored_name,
-        source="Debian package lists: "
-        + ("the file shipped with graphmill" if path is None else "built from a folder"),
+        source="Debian package lists: " + ("the file shipped with graphmill" if path is None else path.name),
         synthetic=False,
         split_note="temporal: train in bullseye, val new in bookworm, test later",
     )
