@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,13 +25,14 @@ from graphmill.diagnose.job_hosts import JOB_SCRIPT, AllReduce, Clock, Folder, G
 from graphmill.runtime.machine import free_disk_bytes, host_name, machine_info
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.scratch import file_system
+from graphmill.train.company import join_group
 from graphmill.train.device import is_built_for
 from graphmill.train.patience import Patience
 from graphmill.train.peers import choose_interface, exchange_peer_info
 from graphmill.train.store import PortBusyError, open_words
 
 _MEET_WITHIN_S: Final = 90.0  # programs start late from a shared file system that is busy
-_SUM_WITHIN_S: Final = 60.0
+_CONNECT_WITHIN_S: Final = 30.0
 _SUMS: Final = {4 << 10: 50, 16 << 20: 5}  # bytes, of which the time is latency and bandwidth; how often
 _CLOCK_ROUNDS: Final = 10
 
@@ -110,8 +110,9 @@ def _with_the_others(rank: Rank, run: str) -> dict[str, Any]:
     interface = choose_interface(exchange_peer_info(words, rank, os.environ, patience.renewed()), rank, os.environ)
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
-    timeout = timedelta(seconds=_SUM_WITHIN_S)
-    dist.init_process_group("gloo", store=words.store, rank=rank.rank, world_size=rank.world_size, timeout=timeout)
+    connect = Patience(_CONNECT_WITHIN_S)
+    join_group("gloo", words.store, rank.rank, rank.world_size, words=words, process=rank, patience=connect)
+    words.about("joined").put(str(rank.rank), "")
     try:
         sums = tuple(AllReduce(num_bytes=size, seconds=_sum_time(size, times)) for size, times in _SUMS.items())
         return {"all_reduces": sums, "clock": _clock()}
@@ -146,4 +147,6 @@ def _clock() -> Clock:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # a thread of torch's may still wait for a host that cannot be reached
