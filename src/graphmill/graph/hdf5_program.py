@@ -4,6 +4,7 @@ HDF5 crashes on some damaged files, reads others without end or into all memory,
 disk cut short. In a process of its own that is its end, and a message of the one that asked (`hdf5.py`).
 """
 
+import fcntl
 import os
 import re
 import resource
@@ -12,6 +13,7 @@ import signal
 import struct
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
@@ -45,9 +47,11 @@ def take_words(file: IO[bytes]) -> dict[str, Any]:
     head = parse_json(_exactly(file, _SIZE.unpack(_exactly(file, _SIZE.size))[0]))
     words: dict[str, Any] = head["words"]
     for key, (kind, shape) in head["arrays"].items():
-        dtype = np.dtype(kind)
-        content = bytearray(_exactly(file, dtype.itemsize * int(np.prod(shape, dtype=np.int64))))
-        words[key] = np.frombuffer(content, dtype).reshape(shape)[()]
+        array = np.empty(shape, np.dtype(kind))
+        bytes_of_it = array.reshape(-1).view(np.uint8).data
+        if file.readinto(bytes_of_it) < len(bytes_of_it):  # type: ignore[attr-defined]  # of a pipe's reader
+            raise EOFError
+        words[key] = array[()]
     return words
 
 
@@ -83,6 +87,8 @@ class _Reader:
             self._close()
             _limit_memory(Path(path))
             self._path, self._file = path, h5py.File(path, "r")  # type: ignore[no-untyped-call,attr-defined]
+            with suppress(OSError):  # nobody was writing it: who wants to does not wait until this is idle
+                fcntl.flock(self._file.id.get_vfd_handle(), fcntl.LOCK_UN)
         return self._file
 
     def _close(self) -> None:
