@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphmill.tasks.node_classification.debian import TEST, TRAIN, DebianPackages, read_compact
+from graphmill.tasks.node_classification.data.debian import TEST, TRAIN, DebianPackages, read_compact
 
 REFERENCE = Path(__file__).parents[4] / "shared/data/nodes/debian_packages.npz"
 SUITES = ("bullseye", "bookworm", "trixie", "sid")
