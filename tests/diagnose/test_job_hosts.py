@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphmill.diagnose.job_hosts import AllReduce, Clock, Folder, Gpu, HostFacts, HostReport, findings_of
+from graphmill.diagnose.job_hosts import AllReduce, ClockOffset, Folder, Gpu, HostFacts, HostReport, findings_of
 
 GIB = 1 << 30
 DISK = Folder(path="/local", file_system="xfs", free_bytes=100 * GIB)
@@ -21,7 +21,7 @@ def host(number: int, **changes: object) -> HostFacts:
         "temporary": DISK,
         "sees_files": True,
         "unknown_names": (),
-        "clock": Clock(ahead_s=1e-4, error_s=1e-5),
+        "clock": ClockOffset(ahead_s=1e-4, error_s=1e-5),
         "all_reduces": (
             AllReduce(num_bytes=4096, seconds=1e-4),
             AllReduce(num_bytes=64 << 20, seconds=0.1),
@@ -60,7 +60,7 @@ FAULTS = [
     ("gpus", "fail", {"gpus": (OLD,)}, ("V100", "7.0", "n2", "sm_80")),
     ("gpus", "warn", {"gpus": ()}, ("n2: none",)),
     ("rendezvous", "fail", {"error": "timed out"}, ("n2: timed out",)),
-    ("clocks", "warn", {"clock": Clock(ahead_s=2.0, error_s=1e-5)}, ("n2 is +2.000 s from n1",)),
+    ("clocks", "warn", {"clock": ClockOffset(ahead_s=2.0, error_s=1e-5)}, ("n2 is +2.000 s from n1",)),
 ]  # fmt: skip
 
 

@@ -50,7 +50,7 @@ class AllReduce(BaseModel):
     seconds: Number = Field(description="the median")
 
 
-class Clock(BaseModel):
+class ClockOffset(BaseModel):
     """A host's clock beside that of the job's first host."""
 
     model_config = _FROZEN
@@ -76,7 +76,7 @@ class HostFacts(BaseModel):
     unknown_names: tuple[str, ...] = Field(description="hosts of the job whose names it cannot resolve")
     error: str = Field("", description="why it could not meet the others; empty: it did")
     all_reduces: tuple[AllReduce, ...] = ()
-    clock: Clock | None = None
+    clock: ClockOffset | None = None
 
 
 class HostReport(BaseModel):

@@ -62,7 +62,7 @@ def _exactly(file: IO[bytes], number: int) -> bytes:
     return found
 
 
-class _Reader:
+class _OpenFile:
     """One file is open at a time, and only as long as more of it is asked for."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ def _text(value: Any, errors: str = "strict") -> str:  # noqa: ANN401  # bytes, 
 
 
 def _read(asked: IO[bytes], answers: IO[bytes], seconds: int) -> None:
-    reader = _Reader()
+    reader = _OpenFile()
     while select.select([asked], [], [], IDLE_S)[0]:
         words = take_words(asked)
         signal.alarm(seconds)  # which ends a process without Python's help

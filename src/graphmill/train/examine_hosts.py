@@ -21,7 +21,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.messages import show_messages
-from graphmill.diagnose.job_hosts import JOB_SCRIPT, AllReduce, Clock, Folder, Gpu, HostFacts
+from graphmill.diagnose.job_hosts import JOB_SCRIPT, AllReduce, ClockOffset, Folder, Gpu, HostFacts
 from graphmill.runtime.machine import free_disk_bytes, host_name, machine_info
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.scratch import file_system
@@ -133,7 +133,7 @@ def _sum_time(num_bytes: int, times: int) -> float:
     return float(median)
 
 
-def _clock() -> Clock:
+def _clock() -> ClockOffset:
     """This host's clock beside the first one's: when the last host comes to a barrier, every host waits in it."""
     waits = torch.empty(_CLOCK_ROUNDS, 2, dtype=torch.float64)
     for wait in waits:
@@ -143,7 +143,7 @@ def _clock() -> Clock:
     first = waits.clone()
     dist.broadcast(first, 0)
     low, high = float((waits[:, 0] - first[:, 1]).max()), float((waits[:, 1] - first[:, 0]).min())
-    return Clock(ahead_s=(low + high) / 2, error_s=abs(high - low) / 2)
+    return ClockOffset(ahead_s=(low + high) / 2, error_s=abs(high - low) / 2)
 
 
 if __name__ == "__main__":
