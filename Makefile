@@ -126,7 +126,7 @@ all: merge-metrics figures ## merge and draw
 
 # --- set-up: each step leaves a stamp, and is done again when what it depends on changes ----------------------------
 
-install: $(VENV)/.graphmill-installed ## only set up: virtual environment, pinned packages, native core
+install: $(VENV)/.graphmill-installed $(VENV)/.graphmill-tools ## only set up: virtual environment, pinned packages, native core, tools
 
 # Every file of native/, whatever its name, so that none is forgotten.
 NATIVE := $(wildcard native/*) CMakeLists.txt
@@ -153,4 +153,10 @@ $(VENV)/.graphmill-packages: constraints.txt pyproject.toml | $(VENV)/.graphmill
 $(VENV)/.graphmill-installed: $(VENV)/.graphmill-packages $(NATIVE)
 	@echo "== graphmill and its native core, editable (minutes: it is compiled)"
 	CXX=$(CXX) $(BIN)/pip install -qq --no-build-isolation -c constraints.txt -C cmake.define.GRAPHMILL_WERROR=$(WERROR) -e '.[pyg,partition,tensorboard,mlflow,dev]'
+	@touch $@
+
+# A local path cannot stand in an extra, so that `dev` cannot name it.
+$(VENV)/.graphmill-tools: tools/devcluster/pyproject.toml | $(VENV)/.graphmill-installed
+	@echo "== tools/devcluster, editable"
+	$(BIN)/pip install -qq --no-build-isolation -c constraints.txt -e ./tools/devcluster
 	@touch $@

@@ -31,7 +31,6 @@ IN_SEVERAL_PACKAGES = {
     "Host",
     "Judged",
     "Lines",
-    "Link",
     "Look",
     "MachineInfo",
     "Measured",

@@ -1,5 +1,7 @@
 """Every help text shows an example and fits a terminal; docs/reference/cli.md pins the texts (test_reference.py)."""
 
+import sys
+
 import pytest
 
 from graphmill.cli.reference import help_texts
@@ -89,3 +91,11 @@ def test_a_dataset_in_place_of_an_experiment_is_told_where_it_goes(graphmill):
     assert "study-" not in done.err
     assert "pipeline-" not in done.err
     assert "dataset.name=facebook" in graphmill("plan", "cora-sage", "-O", "dataset=facebook").err
+
+
+def test_without_its_distribution_devcluster_says_what_to_install(graphmill, monkeypatch):
+    monkeypatch.setitem(sys.modules, "graphmill_devcluster", None)
+    for words in (["run", "--hosts", "2", "--", "srun", "hostname"], []):
+        done = graphmill("devcluster", *words)
+        assert (done.code, "pip install ./tools/devcluster" in done.err) == (2, True), done.err
+    assert "devcluster" in graphmill("--help").out

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from graphmill.devcluster.description import environment
-from graphmill.devcluster.requirements import why_not
 from graphmill.spec.job.site import load_site
+from graphmill_devcluster.description import environment
+from graphmill_devcluster.requirements import why_not
 
 GRAPHMILL = [sys.executable, "-m", "graphmill.cli"]
 PROLOG = '#!/bin/sh\necho "export TMPDIR=/run/local"\n'

@@ -6,19 +6,17 @@ One-dimensional datasets, of which the n-th entries are the n-th record: `C` (va
 them. A matrix has as many rows as `u` and columns as `v` has entries. Records are read one at a time.
 """
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing
-from graphmill.graph.arrays import UNREADABLE, reason
+from graphmill.graph.hdf5 import described, row, tree, write_columns
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.assignment.data.instance import (
     NO_SEQUENCE,
@@ -32,8 +30,6 @@ from graphmill.tasks.assignment.data.instance import (
 )
 from graphmill.tasks.assignment.data.oracle import UNMATCHED, Columns
 from graphmill.tasks.assignment.data.splits import SPLITS, Split
-from graphmill.tasks.assignment.file_object import SurvivingFile
-from graphmill.tasks.assignment.heaps import heap_problem
 
 SUFFIXES: Final = (".h5", ".hdf5")
 _COSTS: Final = ("C", "n")
@@ -48,7 +44,11 @@ _FIXED: Final[Mapping[str, str]] = {
     **{"size": "<i4", "sequence": "<i4", "frame": "<i4"},
 }
 _TEXT: Final = ("family", "tag")
-_CHUNK: Final = 1024  # records
+_COLUMNS: Final[Mapping[str, str]] = {
+    **{key: f"{dtype} variable" for key, dtype in _VARIABLE.items()},
+    **_FIXED,
+    **dict.fromkeys(_TEXT, "text"),
+}
 _ENOUGH: Final = 3  # of its keys, to know the layout by
 
 
@@ -57,33 +57,25 @@ def holds_records(path: Path) -> bool:
     if not path.name.endswith(SUFFIXES) or not path.is_file():
         return False
     try:
-        with h5py.File(path, "r") as file:  # type: ignore[no-untyped-call,attr-defined]  # h5py leaves it unannotated
-            return len({*_COSTS, *_ANSWER} & set(file)) >= _ENOUGH
-    except UNREADABLE:
+        return len({*_COSTS, *_ANSWER} & set(tree(path))) >= _ENOUGH
+    except (ValueError, UserError):
         return False
 
 
 class Hdf5Records:
-    """`sources.Source`: the records of one file. One thread reads at a time: HDF5 has a lock of its own."""
+    """`sources.Source`: the records of one file, of which each is read when it is asked for."""
 
     def __init__(self, path: Path, *, split: Split | None, duals: str) -> None:
         self.path = path
         self._split, self._solves = split, duals == "solve"
-        self._reading = threading.Lock()
-        self._opened: Any = None  # between the first and the last record: there may be more files than can be open
+        if not path.exists():
+            raise UserError(f"{path} does not exist", fix="give the path of a .h5 file")
         try:
-            with h5py.File(path, "r") as file:  # type: ignore[no-untyped-call,attr-defined]
-                self._keys = tuple(file)
-                if problem := heap_problem(path):
-                    raise UserError(f"{path} is damaged: {problem}", fix="fetch or write the file again")
-                self._num_records = self._checked_length(file)
-                tell_unused(path.name, set(self._keys) - {*_COSTS, *_ANSWER, *_LABELS})
-        except FileNotFoundError:
-            raise UserError(f"{path} does not exist", fix="give the path of a .h5 file") from None
-        except UNREADABLE as error:
-            raise UserError(
-                f"{path} cannot be read as HDF5: {reason(error)}", fix="fetch or write the file again"
-            ) from error
+            self._keys = tuple(tree(path))
+            self._num_records = self._checked_length()
+        except ValueError as error:
+            raise UserError(f"{path} cannot be read as HDF5: {error}", fix="fetch or write the file again") from error
+        tell_unused(path.name, set(self._keys) - {*_COSTS, *_ANSWER, *_LABELS})
 
     def __len__(self) -> int:
         return self._num_records
@@ -115,7 +107,7 @@ class Hdf5Records:
         ids = record.get("row_ids", ())
         return replace(found, row_ids=ids.astype(np.int32)) if len(ids) == shape[0] else found
 
-    def _checked_length(self, file: Any) -> int:  # noqa: ANN401  # h5py is untyped
+    def _checked_length(self) -> int:
         """The number of records that all keys have; `UserError` if keys are missing or contradict each other."""
         needed = _COSTS if self._solves else _COSTS + _ANSWER
         if missing := [key for key in needed if key not in self._keys]:
@@ -125,54 +117,42 @@ class Hdf5Records:
             raise UserError(
                 f"{self.path} lacks {', '.join(missing)}; it has {', '.join(self._keys) or 'nothing'}", fix=fix
             )
-        lengths = {
-            key: self._length(file[key], key) for key in (*needed, *(key for key in _LABELS if key in self._keys))
-        }
-        stated = file.attrs.get("records", lengths["C"])
+        read = [*needed, *(key for key in _LABELS if key in self._keys)]
+        datasets = described(self.path, ["/", *read], ["records"])
+        lengths = {key: self._length(datasets[key].shape, key) for key in read}
         if len(set(lengths.values())) > 1:
             counts = ", ".join(f"{key} {count:,}" for key, count in lengths.items())
             raise UserError(
                 f"{self.path}: keys have different numbers of records: {counts}", fix="write the file again"
             )
         found = lengths["C"]
-        if np.ndim(stated) == 0 and int(stated) != found:
+        stated = datasets["/"].attributes.get("records", found)
+        if stated is not None and int(stated) != found:
             raise UserError(
                 f"{self.path}: its attribute records is {int(stated):,}, and it has {found:,}",
                 fix="write the file again: it seems to have been cut short",
             )
         return found
 
-    def _length(self, dataset: Any, key: str) -> int:  # noqa: ANN401  # h5py is untyped
-        if not isinstance(dataset, h5py.Dataset) or dataset.ndim != 1:  # type: ignore[attr-defined]
+    def _length(self, shape: tuple[int, ...] | None, key: str) -> int:
+        if shape is None or len(shape) != 1:
             raise UserError(
                 f"{self.path}, key {key}: it is no one-dimensional dataset", fix="write an entry for each record"
             )
-        return len(dataset)
+        return shape[0]
 
     def _record(self, number: int, keys: Sequence[str]) -> dict[str, Any]:
         """The values under `keys`, and the labels, as far as the file has them."""
-        with self._reading:
-            record = self._read(number, [key for key in (*keys, *_LABELS) if key in self._keys])
+        names = [key for key in (*keys, *_LABELS) if key in self._keys]
+        try:
+            record = row(self.path, names, number, keep=number < self._num_records - 1)
+        except ValueError as error:
+            raise RecordError(str(error)) from error
         for key in _VARIABLE.keys() & record.keys():
             record[key] = _vector(key, record[key])
         for key in _FIXED.keys() & record.keys():
             if np.ndim(record[key]) or np.asarray(record[key]).dtype.kind not in "iuf":
                 raise RecordError(f"{key} is {record[key]!r}, and no number")
-        return record
-
-    def _read(self, number: int, keys: Sequence[str]) -> dict[str, Any]:
-        record: dict[str, Any] = {}
-        key = "the file"
-        try:
-            if self._opened is None:
-                self._opened = h5py.File(self.path, "r")  # type: ignore[no-untyped-call,attr-defined]
-            for key in keys:
-                record[key] = self._opened[key][number]
-            if number == self._num_records - 1:
-                self._opened.close()
-                self._opened = None
-        except UNREADABLE as error:
-            raise RecordError(f"{key} cannot be read: {reason(error)}") from error
         return record
 
     def _shape(self, record: Mapping[str, Any]) -> tuple[int, int]:
@@ -186,9 +166,9 @@ class Hdf5Records:
     def _about(self, record: Mapping[str, Any]) -> About:
         noise = float(record.get("noise_std", 0.0))
         return About(
-            family=_text(record.get("family", b"")) or "unknown",
+            family=str(record.get("family", "")) or "unknown",
             size=int(record.get("size", record["n"])),
-            tag=_text(record.get("tag", b"")),
+            tag=str(record.get("tag", "")),
             noise_std=noise if np.isfinite(noise) else 0.0,
             sequence=int(record.get("sequence", NO_SEQUENCE)),
             frame=int(record.get("frame", NO_SEQUENCE)),
@@ -218,10 +198,6 @@ def _stated(record: Mapping[str, Any], shape: tuple[int, int]) -> Stated:
     return Stated(columns, record["u"], record["v"], float(record["cost"]))
 
 
-def _text(value: object) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
 def write_records(path: Path, instances: Iterable[Instance], num_records: int) -> None:
     """Write the file, whole or not at all, an instance at a time.
 
@@ -230,31 +206,13 @@ def write_records(path: Path, instances: Iterable[Instance], num_records: int) -
     """
     try:
         remove_leftovers(path)
-        with replacing(path) as temporary, SurvivingFile(temporary) as onto:
-            with h5py.File(onto, "w") as file:  # type: ignore[no-untyped-call,attr-defined]
-                datasets = {key: _dataset(file, key, num_records) for key in (*_VARIABLE, *_FIXED, *_TEXT)}
-                file.attrs["records"] = num_records
-                for number, instance in enumerate(instances):
-                    for key, value in _columns_of(instance).items():
-                        datasets[key][number] = value
-                    onto.raise_error()
-            onto.raise_error()
+        with replacing(path) as temporary:
+            records = map(_columns_of, instances)
+            write_columns(temporary, _COLUMNS, {"records": num_records}, records, num_records)
     except OSError as error:
         raise UserError(
             f"{path} cannot be written: {error.strerror or error}", fix="free some space, or name another place"
         ) from error
-
-
-def _dataset(file: Any, key: str, num_records: int) -> Any:  # noqa: ANN401  # h5py is untyped
-    if key in _VARIABLE:
-        dtype = h5py.vlen_dtype(np.dtype(_VARIABLE[key]))  # type: ignore[attr-defined]
-    else:
-        dtype = h5py.string_dtype() if key in _TEXT else np.dtype(_FIXED[key])  # type: ignore[attr-defined]
-    chunk = (max(1, min(_CHUNK, num_records)),)
-    filters = {} if not num_records else {"chunks": chunk, "compression": "gzip", "shuffle": True, "fletcher32": True}
-    if key in _VARIABLE or key in _TEXT:
-        filters.pop("fletcher32", None)  # HDF5 has none for references into its heap
-    return file.create_dataset(key, (num_records,), dtype=dtype, **filters)
 
 
 def _columns_of(instance: Instance) -> dict[str, Any]:
@@ -267,8 +225,8 @@ def _columns_of(instance: Instance) -> dict[str, Any]:
         "rows": rows.astype("<i4"),
         "cols": instance.columns[rows].astype("<i4"),
         "row_ids": np.empty(0, "<i4") if instance.row_ids is None else instance.row_ids,
-        "cost": instance.optimum,
-        "n": instance.shape[0],
+        "cost": float(instance.optimum),
+        "n": int(instance.shape[0]),
         "size": about.size,
         "family": about.family,
         "noise_std": about.noise_std,

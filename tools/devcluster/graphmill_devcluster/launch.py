@@ -16,10 +16,10 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
 from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_m
-from graphmill.devcluster import control_groups
-from graphmill.devcluster.description import HOME, Description, environment
-from graphmill.devcluster.hosts import first_child
-from graphmill.devcluster.requirements import check_requirements, own_user_namespace
+from graphmill_devcluster import control_groups
+from graphmill_devcluster.description import HOME, Description, environment
+from graphmill_devcluster.hosts import first_child
+from graphmill_devcluster.requirements import check_requirements, own_user_namespace
 
 _ENTER: Final = Path(__file__).with_name("enter.py")
 _PID1: Final = Path(__file__).with_name("pid1.py")
@@ -150,7 +150,7 @@ def _state_folder() -> Path:
 def _first_process(
     cluster: Description, command: Sequence[str], options: Sequence[str], *, group: str, lifeline: int = -1
 ) -> list[str]:
-    builder = python_m("graphmill.devcluster.build", cluster.model_dump_json(), *options)
+    builder = python_m("graphmill_devcluster.build", cluster.model_dump_json(), *options)
     return [
         *control_groups.join(group),
         *("unshare", *own_user_namespace(), *_NAMESPACES, *(["--cgroup"] if group else [])),

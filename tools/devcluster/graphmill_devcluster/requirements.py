@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from graphmill.base.errors import UserError
-from graphmill.devcluster import control_groups
-from graphmill.devcluster.description import Description, environment
+from graphmill_devcluster import control_groups
+from graphmill_devcluster.description import Description, environment
 
 _SLURM: Final[Mapping[str, str]] = {
     "slurmctld": "slurmctld",

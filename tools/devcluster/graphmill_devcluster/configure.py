@@ -11,7 +11,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from graphmill.base.errors import UserError
-from graphmill.devcluster.description import HEAD, HOME, LOCAL, Description, Ports, head_address
+from graphmill_devcluster.description import HEAD, HOME, LOCAL, Description, Ports, head_address
 
 _FOLDERS: Final = ("db", "dev", "disks", "etc", "hosts", "log", "munge", "slurmctld", "spool", "ssh")
 _SPARE_DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "fuse")
@@ -52,7 +52,7 @@ def write_ssh(cluster: Description) -> None:
 def render(template: str, facts: dict[str, Any]) -> str:
     """A template of this package, filled in. A missing value is a bug, not an empty line."""
     environment = Environment(
-        loader=PackageLoader("graphmill.devcluster"),
+        loader=PackageLoader("graphmill_devcluster"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphmill.base.errors import UserError
-from graphmill.devcluster.description import (
+from graphmill_devcluster.description import (
     ENVIRONMENT_NAME,
     HOME,
     Description,
@@ -50,7 +50,7 @@ def lay_network(cluster: Description) -> None:
 
 def share_names() -> None:
     """Let the names of the cluster's hosts resolve here, and in the hosts made later. No name server is asked."""
-    from graphmill.devcluster.pid1 import mount
+    from graphmill_devcluster.pid1 import mount
 
     for name in ("hosts", "resolv.conf"):
         target = Path("/etc", name).resolve()
@@ -60,7 +60,7 @@ def share_names() -> None:
 
 def make_disks(cluster: Description) -> None:
     """The private folders: a small file system for each folder of each host."""
-    from graphmill.devcluster.pid1 import mount
+    from graphmill_devcluster.pid1 import mount
 
     for folder in cluster.private_folders:
         if folder.is_relative_to("/run"):

@@ -7,13 +7,13 @@ import sys
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.devcluster.configure import idle_cgroup_plugin
-from graphmill.devcluster.description import Description
-from graphmill.devcluster.requirements import check_requirements, missing_packages
+from graphmill_devcluster.configure import idle_cgroup_plugin
+from graphmill_devcluster.description import Description
+from graphmill_devcluster.requirements import check_requirements, missing_packages
 
 
 def test_missing_programs_are_named_by_their_packages(monkeypatch, tmp_path):
-    monkeypatch.setattr("graphmill.devcluster.requirements.environment", lambda base: {"PATH": str(tmp_path)})
+    monkeypatch.setattr("graphmill_devcluster.requirements.environment", lambda base: {"PATH": str(tmp_path)})
     assert missing_packages(Description(accounting=False, ssh=False)) == [
         *("iproute2", "munge", "slurm-client", "slurmctld", "slurmd", "util-linux")
     ]

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from graphmill.devcluster.description import Description
+from graphmill_devcluster.description import Description
 
 CONTROLLERS: Final = ("memory", "freezer")
 _MOUNTED: Final = Path("/sys/fs/cgroup")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from graphmill.devcluster import requirements
-from graphmill.devcluster.description import Description
+from graphmill_devcluster import requirements
+from graphmill_devcluster.description import Description
 
 GRAPHMILL = [sys.executable, "-m", "graphmill.cli", "devcluster"]
 SMALL = ["--hosts", "1", "--no-ssh", "--no-accounting"]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.devcluster import releases
-from graphmill.devcluster.description import Description
-from graphmill.devcluster.requirements import missing_packages, why_not
+from graphmill_devcluster import releases
+from graphmill_devcluster.description import Description
+from graphmill_devcluster.requirements import missing_packages, why_not
 
 GRAPHMILL = [sys.executable, "-m", "graphmill.cli"]
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_what_cannot_be_fetched_leaves_what_was_there(cache):
 def test_its_programs_need_not_be_on_the_path(tmp_path, monkeypatch):
     """Nor is a Slurm of this machine's own needed."""
     (tmp_path / "usr/sbin").mkdir(parents=True)
-    monkeypatch.setattr("graphmill.devcluster.requirements.environment", lambda _: {"PATH": "/nowhere"})
+    monkeypatch.setattr("graphmill_devcluster.requirements.environment", lambda _: {"PATH": "/nowhere"})
     before = set(missing_packages(Description(slurm_root=tmp_path)))
     for program in ("slurmd", "slurmctld"):
         (tmp_path / "usr/sbin" / program).touch(mode=0o755)

@@ -1,4 +1,7 @@
-"""The embedded real data set `debian-packages`: made from apt's package lists, kept in one compact file.
+"""Make the data set `debian-packages` from apt's package lists: one compact file, as ships with graphmill.
+
+    python tools/build_debian_packages.py FOLDER_OF_LISTS debian-packages.npz
+    graphmill prepare debian-packages --from debian-packages.npz
 
 Nodes are binary packages of the Debian archive, edges say what depends on what, the label is the archive section, and
 time splits them: train = packages of bullseye, validation = new in bookworm, test = new in trixie or sid. Assumed:
@@ -12,45 +15,52 @@ time splits them: train = packages of bullseye, validation = new in bookworm, te
 - Features count the words of the description, short and long. Neither section, name, tags nor maintainer is read into
   them. The words are chosen on the training packages alone: test descriptions decide nothing.
 
-The compact file is a plain `.npz` (`numpy.load(path, allow_pickle=False)` reads it) whose members are LZMA-compressed
-and whose last bytes, the comment of the zip archive, are the SHA-256 of all bytes before them.
+The file's layout stands where it is read, in graphmill's `tasks/node_classification/data/debian.py`.
 
 A parser of our own, because python-debian takes 4.6 to 6.2 s for a list that is read here in 1.5 s, and is GPL.
 """
 
+import argparse
 import hashlib
 import io
 import json
 import lzma
-import os
 import re
-import struct
 import subprocess
+import sys
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import parsedate
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.base import exits
 from graphmill.base.errors import UserError
-from graphmill.base.json_text import parse_json
+from graphmill.base.files import replacing
 from graphmill.base.packed import open_packed
+from graphmill.tasks.node_classification.data.debian import (
+    CHECKSUM_BYTES,
+    RELATIONS,
+    TEST,
+    TRAIN,
+    VAL,
+    DebianPackages,
+    find_problems,
+)
 
 SCRIPT_VERSION = 1  # raise it when the same lists would give another file
 SUITES = ("bullseye", "bookworm", "trixie", "sid")  # oldest first
-RELATIONS = ("Pre-Depends", "Depends", "Recommends", "Suggests")  # strongest first; the position is the edge kind
 MAX_PROVIDERS = 10
 MAX_WORDS = 4000
 MAX_SHARE = 0.25  # a word in more than this share of the training descriptions is uninformative: "the", "package"
-TRAIN, VAL, TEST = 0, 1, 2
 
 _Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]
 _WORD = re.compile(r"[a-z]{3,}")
@@ -61,36 +71,11 @@ _LIST = re.compile(  # host_debian_dists_bookworm_main_binary-amd64_Packages.xz,
 )
 _RELEASE_FIELD = re.compile(r"^(Origin|Codename|Date): *(.+?) *$", re.MULTILINE)
 _FIELDS = frozenset({*RELATIONS, "Package", "Section", "Provides", "Description", "Description-md5", "Description-en"})
-_CHECKSUM_BYTES = 64  # SHA-256 in hexadecimal
-_MAX_UNPACKED_BYTES = 1 << 30  # the real file unpacks to some 13 MB
-_UNPACKING = (zipfile.BadZipFile, lzma.LZMAError, zlib.error, struct.error)
 _FETCH_AGAIN = "Fetch the list again (apt-get update), or unpack it where it lies."
 _WHICH_LISTS = (
     f"Give a folder of apt package lists of two or more of {', '.join(SUITES)}: /var/lib/apt/lists after `apt-get "
     "update` with these suites in the sources, or folders such as bullseye/ and sid/ with a file Packages[.xz] each."
 )
-
-
-@dataclass(frozen=True, eq=False)
-class DebianPackages:
-    """Packages, what they depend on, the words that describe them. Strings are tuples: an array would pad them all."""
-
-    names: tuple[str, ...]  # [num_nodes], sorted
-    edge_index: NDArray[np.int64]  # [2, num_edges] row 0 depends on row 1; columns sorted; no loops, no duplicates
-    edge_kind: NDArray[np.int8]  # [num_edges] position in RELATIONS
-    x_indptr: NDArray[np.int64]  # [num_nodes + 1] where each node's words begin in the next two
-    x_indices: NDArray[np.int32]  # [nnz] positions in words, rising within a node
-    x_counts: NDArray[np.uint8]  # [nnz] how often the word occurs, at most 255
-    words: tuple[str, ...]  # [num_words] the most common in training first: the first k are the vocabulary of size k
-    labels: NDArray[np.int64]  # [num_nodes] position in class_names
-    class_names: tuple[str, ...]  # [num_classes] archive sections
-    split: NDArray[np.int8]  # [num_nodes] TRAIN, VAL or TEST
-    metadata: Mapping[str, Any]  # suites, dates of the lists, what was left out: JSON values
-
-    @property
-    def num_words(self) -> int:
-        """How many features a node has."""
-        return len(self.words)
 
 
 @dataclass(frozen=True)
@@ -290,39 +275,9 @@ def build_from_package_lists(folder: Path) -> DebianPackages:
     }
     arrays = (*edges, *_count_words((package.text for package in kept), words))
     data = DebianPackages(tuple(names), *arrays, words, labels, tuple(classes.tolist()), split, metadata)
-    if problem := next(_find_problems(data), None):
+    if problem := next(find_problems(data), None):
         raise UserError(f"The package lists of {folder} make no data set: {problem}.", fix=_WHICH_LISTS)
     return data
-
-
-def _is_within(values: NDArray[Any], limit: int) -> bool:
-    return values.ndim == 1 and (values.size == 0 or (int(values.min()) >= 0 and int(values.max()) < limit))
-
-
-def _find_problems(data: DebianPackages) -> Iterator[str]:
-    """What is inconsistent in the arrays; a check relies on those before it, so ask for the first problem only."""
-    n, strings = len(data.names), (*data.names, *data.words, *data.class_names)
-    if not all(text and "\n" not in text for text in strings):
-        yield "a name is empty or has a line break"
-    if not n or not data.words or any(a >= b for a, b in pairwise(data.names)):
-        yield "there are no words, or names are not sorted and distinct"
-    if data.split.shape != (n,) or set(data.split.tolist()) != {TRAIN, VAL, TEST}:
-        yield "the split does not give each of train, val and test a node"
-    if data.labels.shape != (n,) or not _is_within(data.labels, len(data.class_names)):
-        yield "labels are not [num_nodes] class numbers"
-    edges, kinds = data.edge_index, data.edge_kind
-    if edges.shape != (2, kinds.size) or not (_is_within(edges.ravel(), n) and _is_within(kinds, len(RELATIONS))):
-        yield "edges are not pairs of node numbers, each of a known kind"
-    if (edges[0] == edges[1]).any() or (np.diff(edges[0] * n + edges[1]) <= 0).any():
-        yield "edges are not sorted, or hold loops or duplicates"
-    lengths = np.diff(data.x_indptr)
-    if lengths.shape != (n,) or data.x_indptr[0] != 0 or (lengths < 0).any():
-        yield "x_indptr is not [num_nodes + 1] rising positions from 0"
-    sizes = {int(data.x_indptr[-1]), data.x_indices.size, data.x_counts.size}
-    if len(sizes) > 1 or not _is_within(data.x_indices, data.num_words):
-        yield "x_indices and x_counts are not [nnz] word numbers and counts"
-    if (np.diff(np.repeat(np.arange(n), lengths) * data.num_words + data.x_indices) <= 0).any():
-        yield "word numbers do not rise within a node"
 
 
 def _pack(data: DebianPackages) -> bytes:
@@ -337,7 +292,7 @@ def _pack(data: DebianPackages) -> bytes:
     arrays |= {"x_indices": data.x_indices, "x_counts": data.x_counts, "labels": data.labels, "split": data.split}
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
-        archive.comment = bytes(_CHECKSUM_BYTES)
+        archive.comment = bytes(CHECKSUM_BYTES)
         for name, array in arrays.items():
             narrow = np.min_scalar_type(int(array.max(initial=0))).newbyteorder("<")
             content = io.BytesIO()
@@ -345,62 +300,35 @@ def _pack(data: DebianPackages) -> bytes:
             member = zipfile.ZipInfo(f"{name}.npy")  # without a date: it would make other bytes of the same data
             member.compress_type, member.create_system = zipfile.ZIP_LZMA, 3
             archive.writestr(member, content.getvalue())
-    content_bytes = packed.getvalue()[:-_CHECKSUM_BYTES]
+    content_bytes = packed.getvalue()[:-CHECKSUM_BYTES]
     return content_bytes + hashlib.sha256(content_bytes).hexdigest().encode()
 
 
 def write_compact(data: DebianPackages, path: Path) -> None:
     """Write the compact file, whole or not at all."""
-    if problem := next(_find_problems(data), None):
+    if problem := next(find_problems(data), None):
         raise UserError(f"These packages cannot be written to {path}: {problem}.", fix="Correct the arrays first.")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with replacing(path) as temporary:
+        temporary.write_bytes(_pack(data))
+
+
+def main(words: Sequence[str]) -> int:
+    """Read the lists, write the file, say what is in it."""
+    parser = argparse.ArgumentParser(description="Make the data set debian-packages from apt's package lists.")
+    parser.add_argument("lists", type=Path, metavar="FOLDER_OF_LISTS", help="/var/lib/apt/lists, or like it")
+    parser.add_argument("out", type=Path, metavar="FILE.npz")
+    arguments = parser.parse_args(words)
     try:
-        with temporary.open("wb") as handle:
-            handle.write(_pack(data))
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)  # without this the name can be lost with the power
-        os.fsync(folder)
-        os.close(folder)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _unpack(content: bytes) -> DebianPackages:
-    if hashlib.sha256(content[:-_CHECKSUM_BYTES]).hexdigest().encode() != content[-_CHECKSUM_BYTES:]:
-        raise ValueError("its checksum does not match: it is cut short, was altered, or never was one")
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        if sum(member.file_size for member in archive.infolist()) > _MAX_UNPACKED_BYTES:
-            raise ValueError("it would unpack to more than a GiB")
-        members = {name: np.load(io.BytesIO(archive.read(name)), allow_pickle=False) for name in archive.namelist()}
-    arrays = {name.removesuffix(".npy"): array for name, array in members.items()}
-    texts = {name: arrays[name].tobytes().decode() for name in ("names", "words", "class_names", "metadata")}
-    source = np.repeat(np.arange(len(arrays["out_degree"])), arrays["out_degree"])
-    data = DebianPackages(
-        names=tuple(texts["names"].split("\n")),
-        edge_index=np.stack([source, arrays["edge_target"]]).astype(np.int64),
-        edge_kind=arrays["edge_kind"].astype(np.int8),
-        x_indptr=np.concatenate([[0], np.cumsum(arrays["x_row_length"], dtype=np.int64)]),
-        x_indices=arrays["x_indices"].astype(np.int32),
-        x_counts=arrays["x_counts"].astype(np.uint8),
-        words=tuple(texts["words"].split("\n")),
-        labels=arrays["labels"].astype(np.int64),
-        class_names=tuple(texts["class_names"].split("\n")),
-        split=arrays["split"].astype(np.int8),
-        metadata=parse_json(texts["metadata"]),
+        data = build_from_package_lists(arguments.lists)
+        write_compact(data, arguments.out)
+    except UserError as error:
+        sys.stderr.write(f"error: {error.message}\n  → {error.fix}\n")
+        return exits.BAD_REQUEST
+    print(
+        f"{arguments.out}: {len(data.names):,} packages, {data.edge_index.shape[1]:,} edges, {data.num_words:,} words"
     )
-    if problem := next(_find_problems(data), None):
-        raise ValueError(problem)
-    return data
+    return exits.DONE
 
 
-def read_compact(path: Path) -> DebianPackages:
-    """Read a compact file; one that is cut short, altered or at odds with itself is refused."""
-    try:
-        return _unpack(path.read_bytes())
-    except (OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, MemoryError, *_UNPACKING) as error:
-        fix = (
-            "Install graphmill again, or make the file again: graphmill prepare debian-packages --from FOLDER_OF_LISTS"
-        )
-        raise UserError(f"{path} is not a package data set: {error}.", fix=fix) from error
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

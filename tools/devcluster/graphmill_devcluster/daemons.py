@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from graphmill.base.errors import UserError
-from graphmill.devcluster.description import HOME, Description, Host, Ports, head_address
-from graphmill.devcluster.hosts import enter, log_tail
+from graphmill_devcluster.description import HOME, Description, Host, Ports, head_address
+from graphmill_devcluster.hosts import enter, log_tail
 
 WAIT_S: Final = 60.0
 ACCOUNTS: Final = ("lab", "teaching")

@@ -10,9 +10,9 @@ from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
-from graphmill.devcluster import daemons, hosts
-from graphmill.devcluster.configure import write_configuration, write_ssh
-from graphmill.devcluster.description import HOME, Description, Host, environment
+from graphmill_devcluster import daemons, hosts
+from graphmill_devcluster.configure import write_configuration, write_ssh
+from graphmill_devcluster.description import HOME, Description, Host, environment
 
 _MANY: Final = 8
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from graphmill.devcluster.daemons import process_of
-from graphmill.devcluster.description import Description, Host
-from graphmill.devcluster.hosts import first_process
+from graphmill_devcluster.daemons import process_of
+from graphmill_devcluster.description import Description, Host
+from graphmill_devcluster.hosts import first_process
 
 _IFF_UP: Final = 1
 

@@ -5,8 +5,8 @@ import stat
 
 import pytest
 
-from graphmill.devcluster import configure
-from graphmill.devcluster.configure import _write
+from graphmill_devcluster import configure
+from graphmill_devcluster.configure import _write
 
 
 @pytest.fixture
