@@ -1,4 +1,4 @@
-"""The measured figures, from benchmarks/results/*.json: headlines and tables in docs/measurements.md, some in README.md.
+"""The measured figures, from benchmarks/results/*.json: tables in docs/measurements.md, the first lines in README.md.
 
 python benchmarks/measured.py            print them
 python benchmarks/measured.py --write    put them between the markers of both files
