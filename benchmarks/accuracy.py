@@ -22,10 +22,10 @@ import torch
 from entries import write_entries
 from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.traffic import TrafficPlan
-from graphmill.tasks.traffic.metrics import measures, tally
-from graphmill.tasks.traffic.store import TrafficStore
-from graphmill.tasks.traffic.windows import TrafficWindows
+from graphmill.tasks.traffic.data.store import TrafficStore
+from graphmill.tasks.traffic.data.windows import TrafficWindows
+from graphmill.tasks.traffic.nn.metrics import measures, tally
+from graphmill.tasks.traffic.page import TrafficPlan
 from harness import Ledger, print_table
 from near_copies import near_copies
 

@@ -24,8 +24,8 @@ from scipy.optimize import linear_sum_assignment
 
 from entries import write_entries
 from graphmill.assignment import solve
-from graphmill.spec.assignment_data import Family
-from graphmill.tasks.assignment.families import SQUARE, rng_of
+from graphmill.tasks.assignment.data.families import SQUARE, rng_of
+from graphmill.tasks.assignment.page.data import Family
 from harness import ForeignLoad, Spread, print_table
 from origin import Origin
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from graphmill import load
-from graphmill.spec.assignment_bench import AssignmentBenchOptions
 from graphmill.tasks.assignment.bench import measure
-from graphmill.tasks.assignment.families import SQUARE
-from graphmill.tasks.assignment.store import AssignmentStore
+from graphmill.tasks.assignment.data.families import SQUARE
+from graphmill.tasks.assignment.data.store import AssignmentStore
+from graphmill.tasks.assignment.page.bench import AssignmentBenchOptions
 from harness import CACHE, ForeignLoad, console, print_table, write_result
 from origin import Origin
 

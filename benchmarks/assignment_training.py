@@ -32,7 +32,7 @@ from graphmill.spec.load import load_experiment
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
-from graphmill.tasks.assignment.store import AssignmentStore
+from graphmill.tasks.assignment.data.store import AssignmentStore
 from graphmill.tasks.assignment.task import Assignment
 from graphmill.tasks.build import build_task
 from graphmill.tasks.planning import plan_experiment

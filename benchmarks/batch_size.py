@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from graphmill.record.metrics import read_metrics
-from graphmill.tasks.intrusion.captures import iterate
-from graphmill.tasks.intrusion.frames import Problems
-from graphmill.tasks.intrusion.windows import Leftover, graphs_of, joined_graphs
+from graphmill.tasks.intrusion.data.captures import iterate
+from graphmill.tasks.intrusion.data.frames import Problems
+from graphmill.tasks.intrusion.data.windows import Leftover, graphs_of, joined_graphs
 from harness import console, print_table, write_result
 from origin import Origin
 

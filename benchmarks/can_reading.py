@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from graphmill.tasks.intrusion.captures import iterate, read_capture
-from graphmill.tasks.intrusion.frames import Problems
-from graphmill.tasks.intrusion.windows import Leftover, graphs_of
+from graphmill.tasks.intrusion.data.captures import iterate, read_capture
+from graphmill.tasks.intrusion.data.frames import Problems
+from graphmill.tasks.intrusion.data.windows import Leftover, graphs_of
 
 
 def with_pandas(path: Path) -> None:

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.intrusion import IntrusionPlan
+from graphmill.tasks.intrusion.data.windows import WindowGraphs
 from graphmill.tasks.intrusion.live import LiveWindows
 from graphmill.tasks.intrusion.live import Weights as Weighing
-from graphmill.tasks.intrusion.windows import WindowGraphs
+from graphmill.tasks.intrusion.page import IntrusionPlan
 from graphmill.tasks.task import Detector
 from graphmill.train.detect import detector_of
 from harness import ForeignLoad, Spread, print_table, write_result

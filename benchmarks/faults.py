@@ -543,7 +543,7 @@ class Benchmark:
 
     def run_clusters(self, options: argparse.Namespace, work: Path) -> None:
         from graphmill.runtime.code import code_checksum
-        from graphmill.tasks.node_classification.prepare import prepare
+        from graphmill.tasks.node_classification.data.prepare import prepare
 
         (work / "logs").mkdir(parents=True, exist_ok=True)
         shutil.rmtree(work / "claims", ignore_errors=True)

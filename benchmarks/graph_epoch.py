@@ -37,14 +37,14 @@ from torch_geometric.nn import GATConv, JumpingKnowledge, global_mean_pool
 
 from graphmill import _native
 from graphmill.graph.batch import GraphBatch
-from graphmill.nn.can.gat import CanGat
-from graphmill.nn.can.ids import NUM_ID_COLUMNS, HashedIds, ids_of
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.can_models import NUM_FEATURES, CanGatSpec
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
 from graphmill.tasks.build import build_task
+from graphmill.tasks.intrusion.nn.gat import CanGat
+from graphmill.tasks.intrusion.nn.ids import NUM_ID_COLUMNS, HashedIds, ids_of
+from graphmill.tasks.intrusion.page.models import NUM_FEATURES, CanGatSpec
 from graphmill.tasks.intrusion.task import Intrusion
 from graphmill.train.learner import Learner
 from harness import CACHE, Rounds, interleave, print_table, write_result
@@ -161,7 +161,7 @@ class Ours(Side):
 
 
 class PygGat(nn.Module):
-    """`nn.can.gat.CanGat` written with PyG's parts; ids are hashed by the same code."""
+    """`tasks.intrusion.nn.gat.CanGat` written with PyG's parts; ids are hashed by the same code."""
 
     def __init__(self, spec: CanGatSpec, like: CanGat) -> None:
         super().__init__()

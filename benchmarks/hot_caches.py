@@ -48,7 +48,7 @@ from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.schedule import Assign, KeyedOrder, SeedSchedule, contiguous_shares, equal_batch
 from graphmill.sample.windows import in_windows
 from graphmill.spec.calendar import EqualBatches
-from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from harness import console, print_table
 from origin import Origin
 

@@ -25,10 +25,10 @@ import numpy as np
 
 from entries import write_entries
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.intrusion import RATES, IntrusionPlan
 from graphmill.tasks.intrusion.baselines import score
-from graphmill.tasks.intrusion.splits import SPLITS
-from graphmill.tasks.intrusion.store import CaptureStore
+from graphmill.tasks.intrusion.data.splits import SPLITS
+from graphmill.tasks.intrusion.data.store import CaptureStore
+from graphmill.tasks.intrusion.page import RATES, IntrusionPlan
 from harness import CACHE, Ledger, print_table
 
 DOS, ROAD = "DoS-1.csv.gz", "masquerade"

@@ -161,7 +161,7 @@ def main() -> None:
     if options.inside:
         inside(options)
         return
-    from graphmill.tasks.node_classification.prepare import prepare
+    from graphmill.tasks.node_classification.data.prepare import prepare
 
     work, watch, origin = Path(options.work), ForeignLoad(), Origin.now()
     shutil.rmtree(work, ignore_errors=True)

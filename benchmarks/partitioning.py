@@ -27,7 +27,7 @@ from graphmill.partition.methods.packages import partition_with
 from graphmill.partition.problem import Problem
 from graphmill.partition.write import CHUNK_BYTES
 from graphmill.spec.partition import METHODS
-from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from harness import ForeignLoad, print_table
 from origin import Origin
 

@@ -37,7 +37,7 @@ from typing import Any
 from entries import write_entries
 from graphmill.partition.metadata import part_folder, read_parts_metadata
 from graphmill.record.run_folder import RunFolder
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 from harness import console, print_table
 from memory_groups import MemoryGroup, groups, supported
 from origin import Origin

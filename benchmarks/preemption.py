@@ -293,7 +293,7 @@ def main() -> None:
 
 def run_clusters(options: argparse.Namespace, work: Path) -> None:
     """All clusters at once."""
-    from graphmill.tasks.node_classification.prepare import prepare
+    from graphmill.tasks.node_classification.data.prepare import prepare
 
     (work / "logs").mkdir(parents=True, exist_ok=True)
     shutil.rmtree(work / "claims", ignore_errors=True)

@@ -23,7 +23,7 @@ from graphmill.sample.presampled.packing import Form
 from graphmill.sample.presampled.schedule import EpochSource, PresampledSampler, ScheduleIdentity
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.calendar import EqualBatches
-from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from harness import Rounds, console, print_table
 from origin import Origin
 

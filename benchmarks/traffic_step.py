@@ -30,8 +30,8 @@ import torch
 from torch import Tensor, nn
 
 from graphmill import _native
-from graphmill.tasks.traffic.model import Dcrnn
-from graphmill.tasks.traffic.walks import RandomWalks
+from graphmill.tasks.traffic.nn.model import Dcrnn
+from graphmill.tasks.traffic.nn.walks import RandomWalks
 from harness import Rounds, Spread, interleave, print_table, write_result
 from origin import Origin
 
@@ -215,8 +215,8 @@ def report(rounds: Rounds, rates: list[float], graph: str, threads: int, batch: 
 
 
 def run_data_path(num_steps: int) -> dict[str, float]:
-    from graphmill.tasks.traffic.generate import generate
-    from graphmill.tasks.traffic.store import write_traffic
+    from graphmill.tasks.traffic.data.generate import generate
+    from graphmill.tasks.traffic.data.store import write_traffic
 
     with tempfile.TemporaryDirectory() as folder:
         write_traffic(generate(num_sensors=NODES, num_steps=num_steps), Path(folder) / "store")
@@ -234,9 +234,9 @@ def data_path_memory(path: Path) -> dict[str, float]:
     from graphmill.sample.prefetch import prefetch
     from graphmill.sample.schedule import SeedSchedule
     from graphmill.spec.calendar import EqualBatches
-    from graphmill.spec.kinds.traffic import TrafficTrainSpec
-    from graphmill.tasks.traffic.store import TrafficStore
-    from graphmill.tasks.traffic.windows import TrafficWindows
+    from graphmill.tasks.traffic.data.store import TrafficStore
+    from graphmill.tasks.traffic.data.windows import TrafficWindows
+    from graphmill.tasks.traffic.page import TrafficTrainSpec
 
     prefetched = TrafficTrainSpec().prefetch  # as training does unless told otherwise
     torch.zeros(8).sum()

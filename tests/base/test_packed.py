@@ -11,10 +11,15 @@ from graphmill.base.errors import UserError
 from graphmill.base.packed import csv_source, open_packed
 from graphmill.graph.csv_header import csv_header
 from graphmill.record.traces import merge
-from graphmill.tasks.intrusion.captures import read_capture
+from graphmill.tasks.intrusion.data.captures import read_capture
+from graphmill.tasks.node_classification.data.sources.tables import (
+    count_columns,
+    read_headerless,
+    read_integers,
+    read_table,
+)
 from graphmill.tasks.node_classification.debian import _read_lines
-from graphmill.tasks.node_classification.sources.tables import count_columns, read_headerless, read_integers, read_table
-from graphmill.tasks.traffic.series import read_series
+from graphmill.tasks.traffic.data.series import read_series
 
 MIB = 1 << 20
 

@@ -12,7 +12,7 @@ from rounding import Bounded, assert_within
 
 import near_copies
 import parts_tables
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 from harness import Rounds, interleave
 from hot_caches import METHODS
 from kills import ranks_of

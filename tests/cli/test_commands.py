@@ -11,7 +11,7 @@ from waiting import HANG_S
 from graphmill.record.documents import Outcome
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.node_classification import KIND as NODES
+from graphmill.tasks.node_classification.page import KIND as NODES
 
 
 def facts(result) -> dict:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from command_line import TOY
 
-from graphmill.spec.kinds.traffic import KIND as TRAFFIC
-from graphmill.spec.kinds.traffic import TrafficPrepareOptions
 from graphmill.tasks.stores import Preparation, prepare_store
+from graphmill.tasks.traffic.page import KIND as TRAFFIC
+from graphmill.tasks.traffic.page import TrafficPrepareOptions
 
 SERIES = """task: {kind: traffic}
 name: series

@@ -226,7 +226,7 @@ def test_damage_says_what_makes_the_same_parts_again(graphmill, data):
 
 def test_auto_streams_what_a_partitioner_has_no_memory_for(data, caplog):
     from graphmill.partition.split import Wanted, choose
-    from graphmill.tasks.node_classification.store import LabelledGraphStore
+    from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 
     store = LabelledGraphStore.open(data / "random")
     chosen, needed = choose(store, Wanted(num_parts=2), available_bytes=2**60)

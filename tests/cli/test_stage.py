@@ -8,7 +8,7 @@ import pytest
 
 from graphmill.cluster.staging.dataset import Dataset
 from graphmill.cluster.staging.stage import StagingError, refuse_too_large
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from graphmill.record.documents import Outcome
 from graphmill.record.endings import ENDINGS
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.traffic import KIND, TrafficExperiment, TrafficInfo
 from graphmill.spec.plan import MachineInfo, resolve
+from graphmill.tasks.traffic.page import KIND, TrafficExperiment, TrafficInfo
 
 NOW = {"epoch": 3, "loss": 2.5, "val_mae": 1.25, "seeds_per_s": 640.0, "peak_rss_mib": 300.0}
 OF_0_1_0 = """epoch,train_loss,val_mae,throughput_samples_per_sec,peak_rss_mib

@@ -10,7 +10,7 @@ from graphmill.diagnose.bottleneck_facts import measured_of
 from graphmill.diagnose.thresholds import THRESHOLDS, headline, thresholds_text
 from graphmill.record.events import Epoch, EventWriter
 from graphmill.record.metrics import write_metrics
-from graphmill.spec.kinds.node_classification import KIND as NODES
+from graphmill.tasks.node_classification.page import KIND as NODES
 
 
 def clock(rank: int = 0, *, train=100.0, compute=90.0, wait=0.0, sync=0.0, sample=0.0, gather=0.0) -> Clock:

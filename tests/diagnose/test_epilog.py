@@ -8,10 +8,10 @@ from graphmill.monitor.sampler import line
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import StagedHost, write_staged
-from graphmill.spec.kinds.node_classification import KIND as NODES
-from graphmill.spec.kinds.traffic import KIND as TRAFFIC
-from graphmill.spec.kinds.traffic import TrafficExperiment, TrafficInfo
 from graphmill.spec.plan import MachineInfo, Plan, resolve
+from graphmill.tasks.node_classification.page import KIND as NODES
+from graphmill.tasks.traffic.page import KIND as TRAFFIC
+from graphmill.tasks.traffic.page import TrafficExperiment, TrafficInfo
 
 
 def fill(folder: RunFolder) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from capture_text import csv_of
 
-from graphmill.spec.kinds.intrusion import KIND
 from graphmill.spec.pipeline import load_pipeline
-from graphmill.tasks.intrusion.generate import captures
-from graphmill.tasks.intrusion.layouts import LAYOUTS
+from graphmill.tasks.intrusion.data.generate import captures
+from graphmill.tasks.intrusion.data.layouts import LAYOUTS
+from graphmill.tasks.intrusion.page import KIND
 
 TEXT = (Path(__file__).parents[2] / "docs" / "howto" / "can-detector.md").read_text(encoding="utf-8")
 COMMANDS = {

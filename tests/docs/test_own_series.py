@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from graphmill.cli.app import commands
 from graphmill.record.run_folder import RunFolder
-from graphmill.tasks.traffic.store import TrafficStore
+from graphmill.tasks.traffic.data.store import TrafficStore
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "own-series.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -23,7 +23,7 @@ from torch_geometric.nn import GraphSAGE
 from typer.testing import CliRunner
 
 from graphmill.cli.app import commands
-from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 
 ROOT = Path(__file__).parents[2]
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)

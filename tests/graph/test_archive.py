@@ -12,9 +12,9 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.base.packed import is_inflated
 from graphmill.graph.archive import map_npz, read_npz
-from graphmill.tasks.graph_classification.read import read_graphs
-from graphmill.tasks.intrusion.road import read_npz as read_frames
-from graphmill.tasks.traffic.series import read_series
+from graphmill.tasks.graph_classification.data.read import read_graphs
+from graphmill.tasks.intrusion.data.road import read_npz as read_frames
+from graphmill.tasks.traffic.data.series import read_series
 
 NUM_BYTES = 300 << 20
 

@@ -16,8 +16,8 @@ from graphmill.graph.topology import edge_keys, topology_from_keys, undirected_k
 from graphmill.graph.typed import ANY, RawTypes, Relation, named_relations, typed_topology, with_reverse
 from graphmill.graph.write import write_all
 from graphmill.sample.neighbor import NeighborSampler
-from graphmill.tasks.node_classification.labelled import LabelledGraph
-from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
 
 
 @st.composite

@@ -22,12 +22,12 @@ from graphmill.cluster.launch.local import reserved_port
 from graphmill.record.events import Sync, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.secret import new_token
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import World
-from graphmill.tasks.node_classification.prepare import prepare
-from graphmill.tasks.node_classification.sources.generate import generate
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.data.prepare import prepare
+from graphmill.tasks.node_classification.data.sources.generate import generate
+from graphmill.tasks.node_classification.data.store import write_store
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 
 PROGRAMS = Path(__file__).parent / "programs"

@@ -14,7 +14,7 @@ from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import ranks_at, stretches_of, world_of
-from graphmill.tasks.node_classification.presample import epoch_source
+from graphmill.tasks.node_classification.access import epochs_of
 from graphmill.verify.events import read_event_log
 from graphmill.verify.run import verify_run
 
@@ -101,7 +101,7 @@ def test_every_step_loses_what_it_would_have_lost(both):
 def test_presampled_epochs_are_cut_for_other_ranks(planned, zygote, tmp_path, both):
     """The same draws, whoever reads them: every step loses what it loses where they are sampled."""
     sampling = both[1].read_plan()
-    source = epoch_source(sampling)
+    source = epochs_of(sampling)
     folder = source.folder(tmp_path / "sampled")
     folder.begin()
     for epoch in range(sampling.calendar.num_epochs):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from failing_disk import FOR_EVER
 
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 PROGRAM = Path(__file__).parent / "programs" / "faults.py"
 OPTIONS = (

@@ -7,9 +7,9 @@ from rounding import drift
 
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.graph_classification import GraphClassificationExperiment, GraphSetPrepareOptions
 from graphmill.spec.plan import MachineInfo, Plan
-from graphmill.tasks.graph_classification.prepare import GENERATED, prepare_asked
+from graphmill.tasks.graph_classification.data.prepare import GENERATED, prepare_asked
+from graphmill.tasks.graph_classification.page import GraphClassificationExperiment, GraphSetPrepareOptions
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.stores import Preparation
 from graphmill.verify.run import verify_run

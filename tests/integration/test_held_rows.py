@@ -11,9 +11,9 @@ from graphmill.cluster.launch.judge import Evidence, judge
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.record.events import Failure, Sync, events_in
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 
 pytestmark = pytest.mark.distributed

@@ -27,10 +27,10 @@ from graphmill.sample.hot.replay import needs_of_rank, steps_of
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.windows import in_windows
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import world_of
-from graphmill.tasks.node_classification.presample import epoch_source
+from graphmill.tasks.node_classification.access import epochs_of
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 
 pytestmark = pytest.mark.distributed
@@ -95,7 +95,7 @@ def trained(zygote, plan: Plan, root: Path) -> RunFolder:
 
 def presampled(plan: Plan, path: Path) -> Plan:
     """The same, over epochs that are sampled into a folder."""
-    source = epoch_source(plan)
+    source = epochs_of(plan)
     (folder := source.folder(path)).begin()
     for epoch in range(plan.calendar.num_epochs):
         folder.write(epoch, source.schedule, source.sampler(), lambda steps, num_bytes: None)

@@ -14,7 +14,7 @@ from graphmill.nn.weights import Weights
 from graphmill.record.events import Evaluation, Initialised, events_in
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.record.weights import WEIGHTS_FILE, WeightsFile
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 from graphmill.train.evaluate import evaluate
 from graphmill.verify.run import verify_run

@@ -10,9 +10,9 @@ from command_line import start
 from graphmill.graph.features import dense
 from graphmill.record.kept_baselines import KeptBaselines
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.node_classification import LABELS
-from graphmill.tasks.node_classification.labelled import LabelledGraph
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.store import write_store
+from graphmill.tasks.node_classification.page import LABELS
 from graphmill.train.baselines_after import costly_scores
 
 pytestmark = pytest.mark.distributed

@@ -10,13 +10,13 @@ from rounding import drift
 
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.traffic import TrafficExperiment
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.planning import plan_experiment
-from graphmill.tasks.traffic.generate import generate
-from graphmill.tasks.traffic.store import write_traffic
+from graphmill.tasks.traffic.data.generate import generate
+from graphmill.tasks.traffic.data.store import write_traffic
+from graphmill.tasks.traffic.page import TrafficExperiment
 
 pytestmark = pytest.mark.distributed
 GLOBAL_BATCH, EPOCHS = 4, 2

@@ -10,8 +10,8 @@ import pytest
 
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.tasks.node_classification.prepare import prepare
-from graphmill.tasks.traffic.prepare import prepare_traffic
+from graphmill.tasks.node_classification.data.prepare import prepare
+from graphmill.tasks.traffic.data.prepare import prepare_traffic
 
 pytestmark = pytest.mark.distributed
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "own-loss.md"

@@ -11,11 +11,11 @@ from relation_problem import relation_problem
 from graphmill.record.events import Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import world_of
-from graphmill.tasks.node_classification.presample import epoch_source
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.access import epochs_of
+from graphmill.tasks.node_classification.data.store import write_store
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 
 pytestmark = pytest.mark.distributed
@@ -96,7 +96,7 @@ def test_served_and_presampled(zygote, planned, whole, tmp_path):
     """The batches of ranks that sample for themselves, from samplers and from a file; also of other ranks."""
     served = trained(zygote, planned(roles={"samplers": 1, "trainers": 2}), tmp_path / "served")
     assert hashes(served) == hashes(whole)
-    source = epoch_source(planned())
+    source = epochs_of(planned())
     folder = source.folder(tmp_path / "sampled")
     folder.begin()
     for epoch in range(3):

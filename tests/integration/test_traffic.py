@@ -10,10 +10,10 @@ from rounding import drift
 
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.traffic import TrafficExperiment
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.tasks.planning import plan_experiment
-from graphmill.tasks.traffic.prepare import prepare_traffic
+from graphmill.tasks.traffic.data.prepare import prepare_traffic
+from graphmill.tasks.traffic.page import TrafficExperiment
 
 pytestmark = pytest.mark.distributed
 GLOBAL_BATCH = 24

@@ -20,7 +20,7 @@ from graphmill.record.endings import ENDINGS
 from graphmill.record.manifest import Manifest, checkpoint_folders, saved_steps
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import WEIGHTS_FILE, WeightsFile
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 from graphmill.train import evaluate
 
 OPTIONS = (

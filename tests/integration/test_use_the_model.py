@@ -17,12 +17,12 @@ from rounding import Bounded, assert_within, magnitude
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.graph.features import SparseFeatures
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
-from graphmill.spec.kinds.traffic import TrafficExperiment
-from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
-from graphmill.tasks.traffic.prepare import prepare_traffic
-from graphmill.tasks.traffic.store import TrafficStore
+from graphmill.tasks.traffic.data.prepare import prepare_traffic
+from graphmill.tasks.traffic.data.store import TrafficStore
+from graphmill.tasks.traffic.page import TrafficExperiment
 from graphmill.train.evaluate import evaluate, open_run
 from graphmill.train.predict import predict
 from graphmill.train.where_data_are import DataChoice, plan_over
@@ -114,7 +114,7 @@ def test_a_model_of_standardised_features_gives_the_logits_of_evaluate_to_the_bi
     with torch.no_grad():
         logits = model(x, edge_index)
     assert torch.equal(logits, torch.from_numpy(run.task.predict(None, embeddings=False).values["logit"]))
-    mean = x[run.task.source.store.nodes_in("train")].double().mean(dim=0).float()
+    mean = x[run.task.access.store.nodes_in("train")].double().mean(dim=0).float()
     assert torch.equal(model.model.standardise.mean, mean)
 
 

@@ -12,10 +12,10 @@ from graphmill.record.events import Start, Sync, events_in
 from graphmill.record.metrics import read_table
 from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.traffic import TrafficExperiment
 from graphmill.spec.plan import Plan
 from graphmill.tasks.planning import plan_experiment
-from graphmill.tasks.traffic.prepare import prepare_traffic
+from graphmill.tasks.traffic.data.prepare import prepare_traffic
+from graphmill.tasks.traffic.page import TrafficExperiment
 from graphmill.train.evaluate import evaluate
 from graphmill.verify.run import verify_run
 

@@ -8,6 +8,7 @@ import torch
 from rounding import Bounded, assert_within, cat
 from torch import Tensor
 
+from graphmill.access.layerwise import LayerwiseInference
 from graphmill.graph.batch import MiniBatch
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.keys import Purpose, key_of
@@ -18,7 +19,6 @@ from graphmill.nn.graphsage import GraphSage
 from graphmill.sample.collect import Collector, WholeTables
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sync.group import Group
-from graphmill.tasks.node_classification.inference import LayerwiseInference
 
 NUM_NODES, NUM_FEATURES, NUM_CLASSES = 400, 11, 5
 ALONE = Group(0, 1, torch.device("cpu"))
@@ -119,14 +119,14 @@ def test_layerwise_inference_gives_the_exact_output(features, topology, x, num_l
 
 def test_inference_in_small_blocks(features, topology, x, monkeypatch):
     model = model_of(3).eval()
-    monkeypatch.setattr("graphmill.tasks.node_classification.inference._ROWS_AT_A_TIME", 37)
+    monkeypatch.setattr("graphmill.access.layerwise._ROWS_AT_A_TIME", 37)
     blocks = LayerwiseInference(model, topology, features, ALONE).logits(np.arange(NUM_NODES))[1]
     assert_within(blocks, dense_reference(model, x, topology))
 
 
 def test_ranks_with_unequal_shares_ask_equally_often_whether_to_stop(features, topology, monkeypatch):
     """They ask together: of five nodes one has three, in two blocks, and the other two, in one."""
-    monkeypatch.setattr("graphmill.tasks.node_classification.inference._ROWS_AT_A_TIME", 2)
+    monkeypatch.setattr("graphmill.access.layerwise._ROWS_AT_A_TIME", 2)
     asked = []
     for rank in (0, 1):
         group = Group(rank, 2, torch.device("cpu"))

@@ -189,7 +189,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from labelled_stores import split_made
-from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 
 store = LabelledGraphStore.open(Path(sys.argv[1]))
 while True:  # the first round writes where nothing is, the others replace

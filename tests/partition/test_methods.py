@@ -22,7 +22,7 @@ from graphmill.partition.methods.random import random_parts
 from graphmill.partition.problem import Problem, nothing_assigned
 from graphmill.partition.quality import crossing
 from graphmill.partition.write import bytes_to_write
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 METHODS = ("kaminpar", "metis", "ldg", "random", "hotness")
 

@@ -6,9 +6,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from graphmill.spec.assignment_data import GENERATED, AssignmentPrepareOptions
-from graphmill.tasks.assignment.prepare import prepare_asked
-from graphmill.tasks.assignment.store import AssignmentStore
+from graphmill.tasks.assignment.data.prepare import prepare_asked
+from graphmill.tasks.assignment.data.store import AssignmentStore
+from graphmill.tasks.assignment.page.data import GENERATED, AssignmentPrepareOptions
 from graphmill.tasks.stores import Preparation
 
 

@@ -1,6 +1,6 @@
 """Frames as the text that can-train-and-test has them in."""
 
-from graphmill.tasks.intrusion.frames import EXTENDED, Frames
+from graphmill.tasks.intrusion.data.frames import EXTENDED, Frames
 
 
 def csv_of(frames: Frames) -> str:

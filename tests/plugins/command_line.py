@@ -51,7 +51,7 @@ def graphmill(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def _toy_root(tmp_path_factory) -> Path:
-    from graphmill.tasks.node_classification.prepare import prepare
+    from graphmill.tasks.node_classification.data.prepare import prepare
 
     root = tmp_path_factory.mktemp("data")
     prepare("synthetic/sbm", root=root, options={"num_nodes": 300, "num_edges": 1500, "features": 8})

@@ -9,8 +9,8 @@ from graphmill.graph.features import dense, sparse
 from graphmill.graph.typed import ANY, RawTypes, Relation
 from graphmill.partition.parts import PartedGraph
 from graphmill.partition.split import Shown, Wanted, choose, split_store
-from graphmill.tasks.node_classification.labelled import LabelledGraph
-from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
 
 
 def made_store(

@@ -12,7 +12,7 @@ from graphmill.record.documents import Outcome
 from graphmill.record.events import E, Start, Sync, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import WeightsFile
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 EXPERIMENT = """
 name: life

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.graph_classification import GraphSetPrepareOptions
-from graphmill.spec.kinds.intrusion import CapturePrepareOptions
-from graphmill.tasks.graph_classification.prepare import GENERATED, prepare_asked
-from graphmill.tasks.intrusion.prepare import GENERATED as CAPTURES
-from graphmill.tasks.intrusion.prepare import prepare_asked as prepare_captures
+from graphmill.tasks.graph_classification.data.prepare import GENERATED, prepare_asked
+from graphmill.tasks.graph_classification.page import GraphSetPrepareOptions
+from graphmill.tasks.intrusion.data.prepare import GENERATED as CAPTURES
+from graphmill.tasks.intrusion.data.prepare import prepare_asked as prepare_captures
+from graphmill.tasks.intrusion.page import CapturePrepareOptions
 from graphmill.tasks.stores import Preparation
-from graphmill.tasks.traffic.prepare import prepare_traffic
+from graphmill.tasks.traffic.data.prepare import prepare_traffic
 
 DIES_BEFORE: Final = Path(__file__).parent / "dies_before"
 

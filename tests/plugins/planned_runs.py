@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.plan import MachineInfo, Plan, resolve
+from graphmill.tasks.node_classification.page import GraphInfo, NodeClassificationExperiment
 
 STAND_IN = Path(__file__).parents[1] / "cluster" / "programs" / "rank.py"
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from graphmill.graph.features import dense, sparse
 from graphmill.graph.typed import RawTypes, Relation
-from graphmill.tasks.node_classification.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 
 RELATIONS = (Relation("paper", "cites", "paper"), Relation("author", "writes", "paper"), Relation("*", "near", "*"))
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.record.columns import columns_markdown
 from graphmill.record.metrics import append_metrics, format_cell, read_metrics, read_table, write_metrics
-from graphmill.spec.kinds.node_classification import KIND as NODES
+from graphmill.tasks.node_classification.page import KIND as NODES
 
 
 def test_every_column_is_described_in_the_generated_reference():

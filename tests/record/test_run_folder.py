@@ -10,8 +10,8 @@ from graphmill.base.errors import UserError
 from graphmill.record.documents import Outcome, SubmittedJob
 from graphmill.record.manifest import Best, Counters, Manifest, Position, SavedStats
 from graphmill.record.run_folder import RunFolder, find_runs, plan_text
-from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.plan import MachineInfo, Plan, resolve
+from graphmill.tasks.node_classification.page import GraphInfo, NodeClassificationExperiment
 
 
 def make_plan(run_id: str = "run") -> Plan:

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from graphmill.record.metrics import format_cell, write_metrics
-from graphmill.spec.kinds.node_classification import KIND as NODES
-from graphmill.spec.kinds.node_classification import SYNC_ABLATION
+from graphmill.tasks.node_classification.page import KIND as NODES
+from graphmill.tasks.node_classification.page import SYNC_ABLATION
 
 PARAM_MIB = 1.257
 

@@ -27,7 +27,7 @@ from graphmill.report.draw import drawn
 from graphmill.report.frontier_chart import pareto_frontier
 from graphmill.report.pareto import DEFAULT_COMM, usable_points
 from graphmill.report.table import by_dataset, load_metrics
-from graphmill.spec.kinds.node_classification import KIND as NODES
+from graphmill.tasks.node_classification.page import KIND as NODES
 
 ORDINARY = st.floats(-1e6, 1e6, allow_nan=False)
 

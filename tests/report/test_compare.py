@@ -9,7 +9,7 @@ from graphmill.base.errors import UserError
 from graphmill.record.documents import Outcome
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.compare import compare
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from graphmill.report.merge import merge
 from graphmill.report.pareto import pareto
 from graphmill.report.schemes import scheme_table
 from graphmill.report.table import by_dataset, load_metrics
-from graphmill.spec.kinds.node_classification import KIND as NODES
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
+from graphmill.tasks.node_classification.page import KIND as NODES
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 
 GRID = list(itertools.product((8, 16), (0.1, 0.01), (1, 2)))
 WIDTH, LR = "plan.model.hidden_channels", "plan.optimizer.lr"

@@ -14,7 +14,7 @@ from graphmill.record.metrics import write_metrics
 from graphmill.report.figures import figures
 from graphmill.report.latex import build_tex, find_latex
 from graphmill.report.pgf import MARKER_LINE, escape_tex
-from graphmill.spec.kinds.node_classification import KIND as NODES
+from graphmill.tasks.node_classification.page import KIND as NODES
 
 needs_latexmk = pytest.mark.skipif(
     not shutil.which("latexmk"), reason="latexmk is absent: apt-get install texlive-latex-base texlive-pictures latexmk"

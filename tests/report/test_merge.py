@@ -12,7 +12,7 @@ from graphmill.base.errors import UserError
 from graphmill.record.metrics import read_metrics, write_metrics
 from graphmill.report.layouts import merge_as
 from graphmill.report.merge import merge
-from graphmill.spec.kinds.node_classification import KIND as NODES
+from graphmill.tasks.node_classification.page import KIND as NODES
 
 
 def column(path: Path, name: str) -> list[str]:

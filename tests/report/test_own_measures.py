@@ -17,8 +17,8 @@ from graphmill.report.merge import merge
 from graphmill.report.table import by_dataset, load_metrics, load_runs
 from graphmill.spec.columns import Measure
 from graphmill.spec.kinds import find_kind
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.measures import with_measures
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 
 ERR = {"target": "mymeasures.err", "higher_is_better": False}
 NODES = find_kind("node_classification")

@@ -17,8 +17,8 @@ from graphmill.report.page import Facts, Figures, Page, Remark, Section, Shares,
 from graphmill.report.pipeline_page import Crossed, Predicted, StageOfReport, pipeline_page
 from graphmill.report.run_page import run_page
 from graphmill.report.study_page import comparison_blocks, study_page
-from graphmill.spec.kinds.node_classification import KIND, NodeClassificationExperiment
 from graphmill.spec.packing import Interval
+from graphmill.tasks.node_classification.page import KIND, NodeClassificationExperiment
 
 EVIL = '<script>document.title = "owned"</script><img src="http://127.0.0.1/x" onerror="alert(1)">'
 

@@ -14,8 +14,8 @@ from graphmill.record.metrics import write_metrics
 from graphmill.report.figures import figures
 from graphmill.report.pareto import RUN, column_tag, frontier, pareto, points
 from graphmill.report.schemes import scheme_table
-from graphmill.spec.kinds.node_classification import KIND as NODES
-from graphmill.spec.kinds.traffic import KIND as TRAFFIC
+from graphmill.tasks.node_classification.page import KIND as NODES
+from graphmill.tasks.traffic.page import KIND as TRAFFIC
 
 FEW = st.integers(0, 6).map(float)  # so that ties are common
 PAIRS = st.lists(st.tuples(FEW, FEW), min_size=1, max_size=40)

@@ -30,8 +30,8 @@ from graphmill.report.learning import MOST_LINES, learning_curves
 from graphmill.report.predictions import open_predictions
 from graphmill.report.table import by_dataset, load_metrics
 from graphmill.spec.kinds.kind import ORIGIN
-from graphmill.spec.kinds.node_classification import KIND as NODES
-from graphmill.spec.kinds.traffic import KIND as TRAFFIC
+from graphmill.tasks.node_classification.page import KIND as NODES
+from graphmill.tasks.traffic.page import KIND as TRAFFIC
 
 ABOUT = {"run": "logs/r-1", "dataset": "toy", "split": "test", "synthetic": True}
 

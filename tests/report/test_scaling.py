@@ -17,11 +17,11 @@ from graphmill.report.latex import build_tex, find_latex
 from graphmill.report.measured_cells import Spread
 from graphmill.report.scaling import write_scaling
 from graphmill.report.scaling_points import STRONG_COLUMNS, WEAK_COLUMNS
-from graphmill.spec.kinds.node_classification import KIND as NODES
-from graphmill.spec.kinds.node_classification import GraphInfo
 from graphmill.spec.optimizer import AdamSpec
 from graphmill.spec.plan import MachineInfo, resolve
 from graphmill.spec.study import Cell, Study, expand, load_cell
+from graphmill.tasks.node_classification.page import KIND as NODES
+from graphmill.tasks.node_classification.page import GraphInfo
 
 ONE_THREAD = {"train.threads": 1, "train.epochs": 3, "train.device": "cpu", "train.batch_size": 64}
 STRONG = {"kind": "strong", "ranks": [1, 2, 4], "global_batch": 64, "repeats": 2}

@@ -9,7 +9,7 @@ from graphmill.record.documents import Outcome
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.schemes import scheme_table, scheme_tables
-from graphmill.spec.kinds.node_classification import KIND as NODES
+from graphmill.tasks.node_classification.page import KIND as NODES
 
 
 def printed(rows, width=90) -> str:

@@ -6,8 +6,8 @@ from labelled_stores import made_store, split_made
 
 import graphmill
 from graphmill.base.errors import UserError
-from graphmill.tasks.node_classification.sources.hetero import from_hetero
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.data.sources.hetero import from_hetero
+from graphmill.tasks.node_classification.data.store import write_store
 
 pytest.importorskip("torch_geometric")
 from torch_geometric.data import HeteroData

@@ -71,8 +71,8 @@ def test_a_graph_that_would_be_read_wrongly_is_refused(changed, says):
 
 
 def test_what_prepare_refuses_of_edges_a_loader_refuses_in_the_same_words():
-    from graphmill.tasks.node_classification.labelled import check_labelled
-    from graphmill.tasks.node_classification.sources.pyg import from_data
+    from graphmill.tasks.node_classification.data.labelled import check_labelled
+    from graphmill.tasks.node_classification.data.sources.pyg import from_data
 
     for wrong in (GOOD.edge_index.T, GOOD.edge_index.float(), GOOD.edge_index + 5, -GOOD.edge_index):
         with pytest.raises(UserError) as by_loader:

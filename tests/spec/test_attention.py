@@ -4,10 +4,10 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.spec.attention import AttentionSpec, is_fused, refuse_gpus
-from graphmill.spec.can_models import CanVgaeSpec, FusionSpec
-from graphmill.spec.kinds.node_classification import GraphInfo
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo, Plan, resolve
+from graphmill.tasks.intrusion.page.models import CanVgaeSpec, FusionSpec
+from graphmill.tasks.node_classification.page import GraphInfo
 
 FACTS = GraphInfo(
     name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_nodes=100, num_edges=400,

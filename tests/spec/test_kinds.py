@@ -1,4 +1,4 @@
-"""A task is one page and one folder: nothing else names it, its classes or its own columns; a stranger's is found."""
+"""A task is one folder: nothing else names it, its classes or its own columns; a stranger's is found."""
 
 import ast
 import sys
@@ -16,9 +16,7 @@ from graphmill.spec.kinds import TASKS, all_kinds, find_kind
 SOURCE = Path(graphmill.__file__).parent
 ALLOWED = {
     "spec/kinds/__init__.py": "the closed tuple",
-    "spec/assignment_data.py": "the part of a page that is about data",
     "spec/fetching.py": "the part of a page that is about graphs in parts",
-    "spec/node_sizes.py": "the part of a page that is formulas",
     "__init__.py": "the solver, a library of that name",
     "report/scaling_points.py": "the header of the predecessor's scaling tables, promised as it is",
     "report/sensitivity.py": "the same names in the table of a sensitivity study",
@@ -26,8 +24,8 @@ ALLOWED = {
 
 
 def folder_of(path: str) -> str | None:
-    """The task whose page or folder a module is in."""
-    return next((task for task in TASKS if path == f"spec/kinds/{task}.py" or path.startswith(f"tasks/{task}/")), None)
+    """The task whose folder a module is in."""
+    return next((task for task in TASKS if path.startswith(f"tasks/{task}/")), None)
 
 
 def modules(source: Path) -> dict[str, ast.Module]:
@@ -62,7 +60,7 @@ def words_of(tree: ast.Module) -> Iterator[str]:
 
 @cache
 def names_of_a_task(source: Path = SOURCE) -> dict[str, set[str]]:
-    """What each module outside the pages and folders says of a task, by the module's path."""
+    """What each module outside the folders says of a task, by the module's path."""
     trees, here = modules(source), modules(SOURCE)
     shared_classes = set().union(*(classes(tree) for path, tree in here.items() if folder_of(path) is None))
     own_classes = set().union(*(classes(tree) for path, tree in here.items() if folder_of(path)))
@@ -71,7 +69,7 @@ def names_of_a_task(source: Path = SOURCE) -> dict[str, set[str]]:
     own_columns = {name for kind in all_kinds() for name in kind.columns} | of_layouts
     own_columns -= shared_columns
     forbidden = {*TASKS, *(own_classes - shared_classes), *own_columns}
-    places = [place for task in TASKS for place in (f"tasks.{task}", f"kinds.{task}")]
+    places = [f"tasks.{task}" for task in TASKS]
     found: dict[str, set[str]] = {}
     for path, tree in trees.items():
         if folder_of(path) is None:
@@ -81,7 +79,7 @@ def names_of_a_task(source: Path = SOURCE) -> dict[str, set[str]]:
     return found
 
 
-def test_nothing_but_its_page_and_folder_names_a_task():
+def test_nothing_but_its_folder_names_a_task():
     assert {path: said for path, said in names_of_a_task().items() if path not in ALLOWED} == {}
 
 
@@ -102,7 +100,7 @@ def test_a_built_in_kind_is_found_by_its_name(kind):
         ("no.such.package:KIND", "no.such.package"),
         ("numpy:KIND", "numpy has no 'KIND'"),
         ("graphmill.base.errors:UserError", "is a type, not a"),
-        ("graphmill.spec.kinds.traffic:KIND", "calls itself 'traffic'"),
+        ("graphmill.tasks.traffic.page:KIND", "calls itself 'traffic'"),
         (":", "names no module"),
     ],
 )

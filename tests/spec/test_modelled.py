@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from graphmill.partition.placement import Placement
 from graphmill.spec.kinds.kind import StepShape
-from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.modelled import modelled
 from graphmill.spec.parted_memory import PartedGraphSizes, evaluation_bytes, held_bytes, largest_batch
 from graphmill.spec.partition import HotCacheSpec, NoCacheSpec, PartitionSpec
 from graphmill.spec.plan import MachineInfo, resolve
+from graphmill.tasks.node_classification.page import GraphInfo, NodeClassificationExperiment
 
 REDDIT = GraphInfo(
     name="reddit", path="/r", checksum="0", synthetic=False, num_nodes=232_965, num_edges=114_615_892, num_features=602,

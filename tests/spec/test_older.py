@@ -8,9 +8,9 @@ import pytest
 from graphmill.record.manifest import hash_text
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.classification import CrossEntropySpec
-from graphmill.spec.kinds.node_classification import NodeClassificationPlan
 from graphmill.spec.older import upgrade_plan
 from graphmill.spec.optimizer import AdamSpec, ConstantSchedule, MultistepSchedule
+from graphmill.tasks.node_classification.page import NodeClassificationPlan
 
 FIRST = {  # as commit a258eaa wrote it
     "name": "cora-sage", "run_id": "old",

@@ -4,11 +4,11 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.spec.kinds import find_kind
-from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment, SampledTrainSpec
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.modelled import modelled
 from graphmill.spec.plan import MachineInfo, refuse_unfit_for_roles, resolve
 from graphmill.spec.roles import RolesSpec
+from graphmill.tasks.node_classification.page import GraphInfo, NodeClassificationExperiment, SampledTrainSpec
 
 GRAPH = GraphInfo(
     name="g",

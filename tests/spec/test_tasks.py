@@ -6,14 +6,14 @@ from pydantic import ValidationError
 from graphmill.base.errors import UserError
 from graphmill.spec.differences import flat, plan_differences
 from graphmill.spec.kinds import TASKS, default_kind
-from graphmill.spec.kinds.node_classification import GraphInfo
-from graphmill.spec.kinds.traffic import DcrnnSpec, TrafficExperiment, TrafficInfo
 from graphmill.spec.load import inline_experiment, load_experiment
 from graphmill.spec.modelled import modelled
-from graphmill.spec.node_models import GraphSageSpec
 from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.spec.recipes import list_recipes
+from graphmill.tasks.node_classification.page import GraphInfo
+from graphmill.tasks.node_classification.page.models import GraphSageSpec
 from graphmill.tasks.planning import plan_experiment
+from graphmill.tasks.traffic.page import DcrnnSpec, TrafficExperiment, TrafficInfo
 
 MACHINE = MachineInfo(num_cores=2, num_gpus=0)
 METR_LA = TrafficInfo(

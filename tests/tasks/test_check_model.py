@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
-from graphmill.spec.kinds.traffic import KIND as TRAFFIC
-from graphmill.spec.kinds.traffic import TrafficExperiment, TrafficPrepareOptions
 from graphmill.tasks.build import task_class
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.stores import Preparation, prepare_store
+from graphmill.tasks.traffic.page import KIND as TRAFFIC
+from graphmill.tasks.traffic.page import TrafficExperiment, TrafficPrepareOptions
 
 MODELS = """
 import torch

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds, Seeds
 from graphmill.spec.experiment import CustomLossSpec
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
-from graphmill.spec.kinds.traffic import KIND as TRAFFIC
-from graphmill.spec.kinds.traffic import TrafficExperiment, TrafficPrepareOptions
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task, task_class
 from graphmill.tasks.custom_loss import CustomLoss
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.stores import Preparation, prepare_store
+from graphmill.tasks.traffic.page import KIND as TRAFFIC
+from graphmill.tasks.traffic.page import TrafficExperiment, TrafficPrepareOptions
 
 CPU = torch.device("cpu")
 ALONE = Group(0, 1, CPU)

@@ -10,14 +10,14 @@ import torch
 from sklearn.metrics import matthews_corrcoef
 
 from graphmill.base.errors import UserError
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
-from graphmill.spec.kinds.traffic import KIND as TRAFFIC
-from graphmill.spec.kinds.traffic import TrafficExperiment, TrafficPrepareOptions
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task, task_class
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.stores import Preparation, prepare_store
+from graphmill.tasks.traffic.page import KIND as TRAFFIC
+from graphmill.tasks.traffic.page import TrafficExperiment, TrafficPrepareOptions
 
 ALONE = Group(0, 1, torch.device("cpu"))
 

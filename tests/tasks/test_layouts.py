@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from graphmill.spec.kinds import all_kinds
-from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.recognise import Certainty, looks_of, recognised
 
 DATA = Path(__file__).parents[1] / "data"

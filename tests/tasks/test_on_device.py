@@ -16,14 +16,14 @@ from rounding import drift
 from waiting import HANG_S
 
 from graphmill.graph.features import DenseFeatures, SparseFeatures
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
-from graphmill.spec.kinds.traffic import TrafficExperiment
 from graphmill.spec.plan import MachineInfo, Plan
-from graphmill.tasks.node_classification.labelled import LabelledGraph
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.store import write_store
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
-from graphmill.tasks.traffic.generate import generate
-from graphmill.tasks.traffic.store import write_traffic
+from graphmill.tasks.traffic.data.generate import generate
+from graphmill.tasks.traffic.data.store import write_traffic
+from graphmill.tasks.traffic.page import TrafficExperiment
 
 PROGRAM = Path(__file__).parent / "programs" / "on_device.py"
 MACHINE = MachineInfo(num_cores=1, num_gpus=0)

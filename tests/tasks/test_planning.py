@@ -10,11 +10,11 @@ from graphmill.base.errors import UserError
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds import all_kinds, default_kind
 from graphmill.spec.kinds.kind import FromCatalogue
-from graphmill.spec.kinds.node_classification import GraphDatasetSpec, NodeClassificationExperiment, SampledTrainSpec
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.modelled import modelled
-from graphmill.tasks.node_classification.prepare import prepare
-from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.data.prepare import prepare
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
+from graphmill.tasks.node_classification.page import GraphDatasetSpec, NodeClassificationExperiment, SampledTrainSpec
 from graphmill.tasks.planning import plan_experiment, prepare_embedded
 from graphmill.tasks.stores import find_store
 

@@ -9,7 +9,7 @@ from labelled_stores import made_store, split_made
 from graphmill.base.errors import UserError
 from graphmill.partition.parts import PartedGraph
 from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
-from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.train.data_check import DataCheck
 
 

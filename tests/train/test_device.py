@@ -10,10 +10,10 @@ from waiting import HANG_S
 from graphmill.base.errors import UserError
 from graphmill.nn.attention import layers
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.node_classification import GraphInfo
-from graphmill.spec.kinds.traffic import TrafficExperiment, TrafficInfo
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo, resolve
+from graphmill.tasks.node_classification.page import GraphInfo
+from graphmill.tasks.traffic.page import TrafficExperiment, TrafficInfo
 from graphmill.train import device
 from graphmill.train.device import choose_allocator, is_built_for, rank_device
 

@@ -11,11 +11,11 @@ from torch import nn
 from graphmill.base.errors import UserError
 from graphmill.nn.weights import Weights
 from graphmill.record.manifest import Counters, SavedStats
-from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.optimizer import learning_rate
 from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.sync.group import MIB, Group
 from graphmill.sync.schemes import Step
+from graphmill.tasks.node_classification.page import GraphInfo, NodeClassificationExperiment
 from graphmill.train.epoch_stats import EpochStats
 from graphmill.train.learner import Learner
 from graphmill.train.optimizer import limit_norm

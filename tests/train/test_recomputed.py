@@ -13,12 +13,12 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from graphmill.graph.features import dense
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.tasks.node_classification.labelled import LabelledGraph
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.store import write_store
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 from graphmill.train.evaluate import Judged, measured, open_run
 from graphmill.train.predict import predict

@@ -22,10 +22,11 @@ from graphmill.runtime.deadline import Deadline
 from graphmill.runtime.rank import ALONE
 from graphmill.runtime.stop import StopRequest
 from graphmill.sample.schedule import SeedSchedule
-from graphmill.spec.kinds.traffic import KIND, TrafficExperiment, TrafficInfo
 from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.sync.group import Group
-from graphmill.tasks.task import Measures, Pause, never_pause
+from graphmill.sync.pause import Pause, never_pause
+from graphmill.tasks.task import Measures
+from graphmill.tasks.traffic.page import KIND, TrafficExperiment, TrafficInfo
 from graphmill.train import worker
 from graphmill.train.checkpoint import CheckpointStore
 from graphmill.train.epoch_stats import EpochStats

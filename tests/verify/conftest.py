@@ -15,9 +15,9 @@ from graphmill.cluster.launch.run import start_run
 from graphmill.record.checksums import renew_checksums
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.seal import seal_of
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
-from graphmill.tasks.node_classification.sources.generate import generate
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.data.sources.generate import generate
+from graphmill.tasks.node_classification.data.store import write_store
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 from graphmill.verify.check import Check
 from graphmill.verify.run import verify_run

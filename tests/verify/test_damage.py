@@ -442,7 +442,7 @@ def test_synthetic_data_where_real_was_promised(run, trained, tmp_path):
     shutil.copytree(plan.dataset.path, data)
     metadata = json.loads((data / "metadata.json").read_text())
     from graphmill.graph.header import seal, write_metadata
-    from graphmill.tasks.node_classification.store import StoreMetadata
+    from graphmill.tasks.node_classification.data.store import StoreMetadata
 
     write_metadata(data, seal(StoreMetadata.model_validate({**metadata, "synthetic": True})))
     run.json(run.folder.plan_path, task__dataset__path=str(data))

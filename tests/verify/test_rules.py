@@ -8,7 +8,7 @@ from graphmill.record.documents import Outcome
 from graphmill.record.events import Evaluation, EventWriter, Finish, Start, Sync
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.early_stopping import EarlyStoppingSpec
-from graphmill.spec.kinds.traffic import KIND as TRAFFIC
+from graphmill.tasks.traffic.page import KIND as TRAFFIC
 from graphmill.verify.events import EventLog, read_event_log
 from graphmill.verify.job import _stopped_early
 from graphmill.verify.metrics import _best

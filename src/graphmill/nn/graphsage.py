@@ -132,6 +132,11 @@ class GraphSage(nn.Module):
             case SparseRows():
                 return layer.on_sparse(inputs, batch.blocks[0], activation)
 
+    @property
+    def mean_layers(self) -> list[MeanLayer]:
+        """All of them, in order."""
+        return [layer for layer in self.layers if isinstance(layer, MeanLayer)]
+
     def _layer(self, number: int) -> MeanLayer:
         layer = self.layers[number]
         assert isinstance(layer, MeanLayer)

@@ -7,7 +7,7 @@ sampling is not partitioned.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from graphmill.graph.edge_features import EdgeRows
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.header import ArrayRecord
 from graphmill.graph.pages import forget
+from graphmill.graph.splits import SPLITS, Split
 from graphmill.graph.topology import EdgeIds, Topology
 from graphmill.partition.book import PartitionBook
 from graphmill.partition.metadata import (
@@ -32,10 +33,7 @@ from graphmill.partition.metadata import (
 )
 from graphmill.record.staged import Share
 
-__all__ = ["Part", "PartedGraph", "Split", "again", "files_of", "is_parts", "read_parts_metadata"]
-
-Split = Literal["train", "val", "test"]
-SPLITS: Final[tuple[Split, ...]] = get_args(Split)
+__all__ = ["Part", "PartedGraph", "again", "files_of", "is_parts", "read_parts_metadata"]
 
 
 @dataclass(frozen=True, slots=True)

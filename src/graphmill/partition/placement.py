@@ -6,6 +6,7 @@ after a host was lost. With fewer parts than places, several have the same one, 
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,3 +74,10 @@ class Placement:
         those = self.ranks_with(parts.start)
         number, count = rank - those.start, len(those)
         return first + (last - first) * number // count, first + (last - first) * (number + 1) // count
+
+
+def placement_of(asked: Literal["per_host", "per_rank"], num_parts: int, *, ranks: int, hosts: int) -> Placement:
+    """Where `num_parts` parts lie: on hosts, whose ranks share them, or on single ranks."""
+    if asked == "per_rank":
+        return Placement(num_parts, ranks, 1)
+    return Placement(num_parts, hosts, ranks // hosts)

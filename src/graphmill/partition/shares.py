@@ -1,6 +1,6 @@
 """What a host needs of a graph in parts, by where its ranks are among all ranks."""
 
-from graphmill.partition.placement import Placement
+from graphmill.partition.placement import placement_of
 from graphmill.record.staged import LABELS, Share
 from graphmill.spec.partition import InParts
 from graphmill.spec.plan import Plan
@@ -19,11 +19,8 @@ def share_of_host(asked: InParts, host: int, *, hosts: int, ranks: int) -> Share
     [(0,), (1,), (2, 3)]
     """
     each = ranks // hosts
-    if asked.placement == "per_host":
-        parts = set(Placement(asked.num_parts, hosts, each).parts_on(host))
-    else:
-        alone = Placement(asked.num_parts, ranks, 1)
-        parts = {part for rank in range(host * each, (host + 1) * each) for part in alone.parts_on(rank)}
+    placement = placement_of(asked.placement, asked.num_parts, ranks=ranks, hosts=hosts)
+    parts = {part for rank in range(host * each, (host + 1) * each) for part in placement.parts_of(rank)}
     return Share(tuple(sorted(parts)), asked.topology == "replicated")
 
 

@@ -4,11 +4,11 @@ import numpy as np
 
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_checksums
-from graphmill.graph.splits import SPLIT_CODES
+from graphmill.graph.splits import SPLIT_CODES, SPLITS
 from graphmill.graph.typed import column_problem, neighbours_and_types
 from graphmill.partition.metadata import files_of, part_folder
 from graphmill.partition.methods.files import row_blocks
-from graphmill.partition.parts import SPLITS, PartedGraph, again
+from graphmill.partition.parts import PartedGraph, again
 
 _ENTRIES_AT_A_TIME = 2**22
 

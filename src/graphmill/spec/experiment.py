@@ -1,7 +1,7 @@
 """The experiment file: what the user asks for. A field may say "auto"; the plan never does.
 
-Each task has an experiment of its own, with the sections and keys that make sense for it: see `spec/kinds`. This module
-holds what the experiments of all tasks share.
+Each task has an experiment of its own, with the sections and keys that make sense for it: see `tasks/<task>/page`. This
+module holds what the experiments of all tasks share.
 """
 
 from collections.abc import Mapping

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
+from graphmill.graph.splits import Split
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.stores import load
-from graphmill.tasks.task import Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import BudgetSchedule, SeedSchedule
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
-from graphmill.tasks.task import Pause
+from graphmill.sync.pause import Pause
 
 _EVALUATED_AT_ONCE = 256  # graphs
 _EPOCHS_LOOKED_AT = 10  # for the largest batches

@@ -6,28 +6,17 @@ split; the loop steps, synchronises, saves and records without knowing what is l
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Final, Literal, Protocol, TypeVar, runtime_checkable
+from typing import IO, Any, Protocol, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from graphmill.graph.splits import Split
 from graphmill.nn.weights import Weights
 from graphmill.spec.columns import Cell
 from graphmill.spec.plan import Plan
+from graphmill.sync.pause import Pause
 from graphmill.tasks.attended import Attention
-
-Split = Literal["train", "val", "test"]
-SPLITS: Final[tuple[Split, ...]] = ("train", "val", "test")
-Pause = Callable[[], None]
-"""Called by all ranks together now and then during an evaluation; raises `EvaluationStopped` on all or none."""
-
-
-def never_pause() -> None:
-    """The pause of an evaluation that is never stopped."""
-
-
-class EvaluationStopped(Exception):  # noqa: N818  # nothing went wrong: it is done again later
-    """The ranks agreed to stop in the middle of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from graphmill.graph.splits import Split
 from graphmill.record.evaluations import recorded_baselines
 from graphmill.record.kept_baselines import KeptBaselines, Scores
 from graphmill.spec.columns import Baseline
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.baselines import BaselineScore, score_baselines
-from graphmill.tasks.task import Split
 from graphmill.train.loop import Training
 
 _SPLITS: Final[tuple[Split, ...]] = ("val", "test")

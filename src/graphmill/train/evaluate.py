@@ -18,6 +18,7 @@ import torch
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
+from graphmill.graph.splits import SPLITS, Split
 from graphmill.nn.weights import Weights
 from graphmill.record.judged import lost_to
 from graphmill.record.run_folder import RunFolder
@@ -27,9 +28,10 @@ from graphmill.runtime.trust import refuse_foreign_code
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.sync.pause import never_pause
 from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.build import build_task
-from graphmill.tasks.task import SPLITS, AnyTask, Split, never_pause
+from graphmill.tasks.task import AnyTask
 from graphmill.train.baselines_after import costly_scores
 from graphmill.train.device import device_of
 from graphmill.train.where_data_are import DATA_OF_THE_RUN, DataChoice, plan_over

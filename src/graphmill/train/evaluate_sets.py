@@ -19,14 +19,16 @@ import torch
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
+from graphmill.graph.splits import Split
 from graphmill.nn.weights import Weights
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.machine import machine_info
 from graphmill.runtime.snapshot import import_from_snapshot
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.sync.pause import never_pause
 from graphmill.tasks.build import build_task
-from graphmill.tasks.task import EvaluatesSets, Split, never_pause
+from graphmill.tasks.task import EvaluatesSets
 from graphmill.train.device import device_of
 
 _log = logging.getLogger(__name__)

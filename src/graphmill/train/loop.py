@@ -8,6 +8,7 @@ from itertools import islice
 import torch
 
 from graphmill.base.errors import UserError
+from graphmill.graph.splits import SPLITS, Split
 from graphmill.nn.weights import Loaded, Weights
 from graphmill.record.endings import EndingName
 from graphmill.record.events import Checkpoint, Sync
@@ -19,19 +20,10 @@ from graphmill.spec.calendar import Calendar
 from graphmill.spec.early_stopping import Patience
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.sync.pause import EvaluationStopped
 from graphmill.sync.schemes import Step
 from graphmill.tasks.baselines import BaselineScore
-from graphmill.tasks.task import (
-    SPLITS,
-    AnyTask,
-    Batch,
-    CountsEpochs,
-    CountsEvaluations,
-    EvaluatesSets,
-    EvaluationStopped,
-    Measures,
-    Split,
-)
+from graphmill.tasks.task import AnyTask, Batch, CountsEpochs, CountsEvaluations, EvaluatesSets, Measures
 from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.epoch_stats import EpochStats, evaluation_facts
 from graphmill.train.learner import Learner

@@ -22,9 +22,10 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import replacing
 from graphmill.base.messages import show_messages
 from graphmill.graph.header import read_header
+from graphmill.graph.splits import SPLITS, Split
 from graphmill.record.csv_frames import without_formulas
 from graphmill.spec.kinds.kind import ORIGIN, PredictsClasses, PredictsSeries
-from graphmill.tasks.task import SPLITS, Attends, Predictions, Predicts, Split
+from graphmill.tasks.task import Attends, Predictions, Predicts
 from graphmill.train.attention_file import STREAMED, write_attention
 from graphmill.train.evaluate import Facts, Judged, add_choices, judged
 

@@ -21,8 +21,9 @@ from graphmill.sample.service.link import Link, LostPeerError, Message, Word
 from graphmill.sample.service.served import CLOCKS
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.sync.pause import EvaluationStopped
 from graphmill.tasks.build import build_server
-from graphmill.tasks.task import EvaluationStopped, ServesBatches
+from graphmill.tasks.task import ServesBatches
 from graphmill.train.assemble import RankContext, plan_over_data
 
 

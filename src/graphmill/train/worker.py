@@ -51,7 +51,8 @@ from graphmill.runtime.trust import refuse_foreign_code
 from graphmill.sample.service.link import Link, LostPeerError, Word
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.world import World, in_words, stretches_of
-from graphmill.tasks.task import EvaluationStopped, Measures
+from graphmill.sync.pause import EvaluationStopped
+from graphmill.tasks.task import Measures
 from graphmill.train.assemble import RankContext, build
 from graphmill.train.baselines_after import score_after
 from graphmill.train.company import together

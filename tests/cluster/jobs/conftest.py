@@ -117,7 +117,7 @@ def login_host(tmp_path_factory) -> Iterator[Cluster]:
         check_requirements(Description(ssh=False))
     except UserError as error:
         pytest.skip(f"no dev cluster here: {error.message}")
-    from graphmill.tasks.node_classification.prepare import prepare
+    from graphmill.tasks.node_classification.data.prepare import prepare
 
     root = tmp_path_factory.mktemp("data")
     prepare("synthetic/sbm", root=root, options={"num_nodes": 300, "num_edges": 1500, "features": 8})

@@ -14,7 +14,7 @@ from graphmill.record.run_folder import RunFolder, make_empty_folder
 from graphmill.runtime import trust
 from graphmill.runtime.trust import TRUST_VARIABLE
 from graphmill.spec.load import load_experiment
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 TOY = """
 name: toy

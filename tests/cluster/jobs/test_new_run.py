@@ -5,7 +5,7 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.arguments import parse_arguments
 from graphmill.cluster.jobs.new_run import find_or_make
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 
 def made(tmp_path, toy, environ):

@@ -25,7 +25,7 @@ from graphmill.spec.dotted import import_named
 from graphmill.spec.job.resolve import ApptainerSpec
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.study import Study
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 EXPERIMENT = {
     "name": "mine",

@@ -14,7 +14,7 @@ import yaml
 from graphmill.record.events import Start, Sync, events_in
 from graphmill.record.find_weights import weights_of
 from graphmill.record.run_folder import RunFolder
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import pytest
 from waiting import wait_until
 
 from graphmill.record.run_folder import RunFolder
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 EXPERIMENT = """
 name: toy

@@ -21,7 +21,7 @@ from graphmill.record.documents import Attempt, Outcome
 from graphmill.record.events import Sync, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import WeightsFile
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 WORDS = ["--python=python", "--ranks-per-host=2", "--cpus-per-rank=3"]
 LONG_S = 240.0  # for a machine that others use as well

@@ -9,7 +9,7 @@ import pytest
 from graphmill.record.events import Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 EXPERIMENT = """
 name: toy

@@ -10,12 +10,12 @@ from waiting import HANG_S
 
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import read_staged
-from graphmill.spec.kinds.node_classification import GraphDatasetSpec
+from graphmill.tasks.node_classification.page import GraphDatasetSpec
 
 RANK = """
 import os, sys
 from pathlib import Path
-from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import staged_store_path
 folder = RunFolder.open(Path(sys.argv[1]))
@@ -31,7 +31,7 @@ def job(cluster, tmp_path: Path, make_plan):
     data = Path(cluster.environ["GRAPHMILL_DATA_ROOT"]) / "synthetic" / "sbm"
     if not data.exists():
         (data,) = [path.parent for path in Path(cluster.environ["GRAPHMILL_DATA_ROOT"]).rglob("metadata.json")]
-    from graphmill.tasks.node_classification.store import LabelledGraphStore
+    from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 
     plan = make_plan()
     task = plan.task.model_copy(update={"dataset": LabelledGraphStore.open(data).info(GraphDatasetSpec())})

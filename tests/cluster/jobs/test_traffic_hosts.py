@@ -7,7 +7,7 @@ from rounding import drift
 
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.tasks.traffic.prepare import prepare_traffic
+from graphmill.tasks.traffic.data.prepare import prepare_traffic
 
 GLOBAL_BATCH = 24
 EXPERIMENT = """

@@ -3,7 +3,7 @@
 import pytest
 
 from graphmill.cluster.launch.batch_size import FOLDER, BatchSizes
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 
 BATCH = {"mode": "static", "memory": "1G", "min": 8, "max": 40, "target": 0.85}
 TRAIN = {"ranks": 1, "epochs": 2, "num_neighbors": [3, 3], "threads": 1, "device": "cpu"}

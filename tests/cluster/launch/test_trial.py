@@ -9,7 +9,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.trial import try_out
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 SMALL = """
 name: small

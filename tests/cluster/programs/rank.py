@@ -21,8 +21,8 @@ from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.rank import current_rank
 from graphmill.runtime.stop import StopRequest
-from graphmill.spec.kinds.node_classification import KIND as NODES
 from graphmill.spec.plan import Plan
+from graphmill.tasks.node_classification.page import KIND as NODES
 
 RANK = current_rank(os.environ)
 SPLIT = sys.argv.index("--")

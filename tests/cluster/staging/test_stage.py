@@ -79,8 +79,8 @@ def test_a_real_dataset_opens_from_its_copy(tmp_path: Path):
     import numpy as np
 
     from graphmill.graph.features import DenseFeatures
-    from graphmill.tasks.node_classification.labelled import LabelledGraph
-    from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
+    from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+    from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
 
     raw = LabelledGraph(
         name="ring", source="test", synthetic=True, split_note="test",

@@ -38,8 +38,8 @@ def arrays(**changes: Any) -> Callable[[Path], object]:
 
 
 def prepared(folder: Path) -> None:
-    from graphmill.spec.kinds.intrusion import CapturePrepareOptions
-    from graphmill.tasks.intrusion.prepare import prepare_asked
+    from graphmill.tasks.intrusion.data.prepare import prepare_asked
+    from graphmill.tasks.intrusion.page import CapturePrepareOptions
     from graphmill.tasks.stores import Preparation
 
     text("a.csv", HEADER, *CSV)(folder)
@@ -47,8 +47,8 @@ def prepared(folder: Path) -> None:
 
 
 def copies(folder: Path) -> None:
-    from graphmill.spec.kinds.intrusion import CapturePrepareOptions
-    from graphmill.tasks.intrusion.prepare import prepare_asked
+    from graphmill.tasks.intrusion.data.prepare import prepare_asked
+    from graphmill.tasks.intrusion.page import CapturePrepareOptions
     from graphmill.tasks.stores import Preparation
 
     both(text("two/a.csv", HEADER, *CSV), text("two/b.csv", HEADER, *CSV))(folder)

@@ -93,7 +93,7 @@ def of(file: str, name: str, make: Callable[[Path], object], *says: str, options
 
 
 def prepared_without_graph(folder: Path) -> None:
-    from graphmill.tasks.traffic.prepare import prepare_traffic
+    from graphmill.tasks.traffic.data.prepare import prepare_traffic
 
     series(adj=None)(folder)
     prepare_traffic("mine", root=folder, from_path=folder / "series.npz")

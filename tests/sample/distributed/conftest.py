@@ -13,9 +13,9 @@ from labelled_stores import made_store
 from waiting import HANG_S
 
 from graphmill.graph.features import dense
-from graphmill.tasks.node_classification.labelled import LabelledGraph
-from graphmill.tasks.node_classification.prepare import prepare
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.prepare import prepare
+from graphmill.tasks.node_classification.data.store import write_store
 
 PROGRAMS = Path(__file__).parent / "programs"
 SIZES = {"num_nodes": 1200, "num_edges": 12_000, "features": 7, "classes": 3}

@@ -8,10 +8,10 @@ from graphmill.cluster.jobs.sites import site_folders
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.job.resolve import Begin, Job, resolve_job
 from graphmill.spec.job.site import load_site
-from graphmill.spec.kinds.node_classification import GraphInfo
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo, resolve
 from graphmill.spec.roles import RolesSpec
+from graphmill.tasks.node_classification.page import GraphInfo
 
 
 def _experiment(train: dict[str, Any] | None = None, staging: str = "nowhere", **section: Any) -> Experiment:

@@ -3,7 +3,7 @@
 import pytest
 from assignment_problems import prepared
 
-from graphmill.tasks.assignment.store import AssignmentStore
+from graphmill.tasks.assignment.data.store import AssignmentStore
 
 
 @pytest.fixture(scope="session")

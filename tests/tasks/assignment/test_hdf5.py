@@ -15,13 +15,13 @@ from hypothesis.extra.numpy import arrays
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import leftovers
-from graphmill.spec.assignment_data import AssignmentPrepareOptions
-from graphmill.tasks.assignment.files import ProblemFiles, write_hdf5
+from graphmill.tasks.assignment.data.files import ProblemFiles, write_hdf5
+from graphmill.tasks.assignment.data.instance import About, Instance, RecordError, solved
+from graphmill.tasks.assignment.data.oracle import InfeasibleError, solve_exactly
+from graphmill.tasks.assignment.data.sources import sources_in
 from graphmill.tasks.assignment.hdf5 import Hdf5Records, holds_records, split_by_name, write_records
 from graphmill.tasks.assignment.heaps import heap_problem
-from graphmill.tasks.assignment.instance import About, Instance, RecordError, solved
-from graphmill.tasks.assignment.oracle import InfeasibleError, solve_exactly
-from graphmill.tasks.assignment.sources import sources_in
+from graphmill.tasks.assignment.page.data import AssignmentPrepareOptions
 
 FINITE = st.floats(-1e6, 1e6, width=32)
 MATRICES = st.tuples(st.integers(1, 5), st.integers(1, 5)).flatmap(
@@ -298,8 +298,8 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 from graphmill.base.errors import UserError
-from graphmill.tasks.assignment.files import write_hdf5
-from graphmill.tasks.assignment.store import AssignmentStore
+from graphmill.tasks.assignment.data.files import write_hdf5
+from graphmill.tasks.assignment.data.store import AssignmentStore
 store = AssignmentStore.open(Path(sys.argv[1]))
 for limit in range(2000, 700_000, 20_000):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))

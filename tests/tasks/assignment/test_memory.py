@@ -9,9 +9,9 @@ import pytest
 from assignment_problems import prepared
 
 from graphmill.record.run_folder import plan_text
-from graphmill.spec.kinds.assignment import AssignmentExperiment
 from graphmill.spec.modelled import modelled
 from graphmill.spec.plan import MachineInfo
+from graphmill.tasks.assignment.page import AssignmentExperiment
 from graphmill.tasks.planning import plan_experiment
 
 

@@ -10,12 +10,12 @@ import torch
 from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.nn.weights import Weights
 from graphmill.record.weights import Origin
-from graphmill.spec.kinds.assignment import KIND, AssignmentExperiment
 from graphmill.spec.kinds.kind import StepShape
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
-from graphmill.tasks.assignment.batches import Problem
-from graphmill.tasks.assignment.metrics import column_potentials, judged, row_potentials
+from graphmill.tasks.assignment.data.batches import Problem
+from graphmill.tasks.assignment.nn.metrics import column_potentials, judged, row_potentials
+from graphmill.tasks.assignment.page import KIND, AssignmentExperiment
 from graphmill.tasks.assignment.task import Assignment
 from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.build import build_task

@@ -9,10 +9,10 @@ from sklearn.metrics import accuracy_score, f1_score
 from sklearn.preprocessing import StandardScaler
 
 from graphmill.graph.graph_set import GraphSet
-from graphmill.spec.kinds.graph_classification import MAJORITY, MEANS, GraphClassificationExperiment
 from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.graph_classification.baselines import of_whole_graphs
-from graphmill.tasks.graph_classification.store import GraphSetStore, RawGraphs, write_graphs
+from graphmill.tasks.graph_classification.data.store import GraphSetStore, RawGraphs, write_graphs
+from graphmill.tasks.graph_classification.page import MAJORITY, MEANS, GraphClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 
 

@@ -13,13 +13,13 @@ from graphmill.base.errors import UserError
 from graphmill.graph.batch import GraphBatch
 from graphmill.nn.weights import Weights
 from graphmill.record.weights import Origin
-from graphmill.spec.kinds.graph_classification import KIND, GraphClassificationExperiment, GraphSetPrepareOptions
 from graphmill.spec.kinds.kind import StepShape
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.tasks.graph_classification.model import arguments, edge_arguments
-from graphmill.tasks.graph_classification.prepare import GENERATED, prepare_asked
+from graphmill.tasks.graph_classification.data.prepare import GENERATED, prepare_asked
+from graphmill.tasks.graph_classification.nn.model import arguments, edge_arguments
+from graphmill.tasks.graph_classification.page import KIND, GraphClassificationExperiment, GraphSetPrepareOptions
 from graphmill.tasks.graph_classification.task import GraphClassification
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.stores import Preparation

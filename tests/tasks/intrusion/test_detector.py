@@ -9,14 +9,14 @@ import torch
 from graphmill.graph.batch import Block, GraphBatch
 from graphmill.graph.graph_set import GraphSet
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
-from graphmill.nn.can.fixed import fixed
-from graphmill.nn.can.fusion import CanFusion
-from graphmill.spec.can_models import CanGatSpec, CanVgaeSpec, FusionSpec
+from graphmill.tasks.intrusion.data.frames import Frames
+from graphmill.tasks.intrusion.data.store import id_columns
+from graphmill.tasks.intrusion.data.windows import Leftover, graphs_of, joined_graphs
 from graphmill.tasks.intrusion.detector import Judge, windows_of
-from graphmill.tasks.intrusion.frames import Frames
-from graphmill.tasks.intrusion.model import Detecting, Scales, inner_model
-from graphmill.tasks.intrusion.store import id_columns
-from graphmill.tasks.intrusion.windows import Leftover, graphs_of, joined_graphs
+from graphmill.tasks.intrusion.nn.fixed import fixed
+from graphmill.tasks.intrusion.nn.fusion import CanFusion
+from graphmill.tasks.intrusion.nn.model import Detecting, Scales, inner_model
+from graphmill.tasks.intrusion.page.models import CanGatSpec, CanVgaeSpec, FusionSpec
 
 GAT = {"hidden_channels": 6, "heads": 3, "num_layers": 2, "id_channels": 4, "id_rows": 16, "fc_layers": 2}
 VGAE = {"kind": "vgae", "hidden_channels": 24, "latent_channels": 5, "id_channels": 4, "id_rows": 16, "id_buckets": 8}

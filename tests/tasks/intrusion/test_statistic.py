@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.tasks.intrusion.captures import read_capture
-from graphmill.tasks.intrusion.frames import Frames
+from graphmill.tasks.intrusion.data.captures import read_capture
+from graphmill.tasks.intrusion.data.frames import Frames
+from graphmill.tasks.intrusion.data.windows import Leftover, graphs_of, joined_graphs
 from graphmill.tasks.intrusion.statistic import Frequencies
 from graphmill.tasks.intrusion.threshold import roc_auc
-from graphmill.tasks.intrusion.windows import Leftover, graphs_of, joined_graphs
 
 
 def _frames(ids, time=None):

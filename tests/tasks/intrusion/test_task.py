@@ -12,19 +12,19 @@ from torch_geometric.nn import GATConv as TheirGAT
 from torch_geometric.nn import global_mean_pool
 
 from graphmill.base.errors import UserError
-from graphmill.nn.can.gat import log_odds
-from graphmill.nn.can.ids import NUM_ID_COLUMNS, HashedIds, ids_of, row_of
 from graphmill.nn.weights import Weights
 from graphmill.record.weights import Origin
-from graphmill.spec.kinds.intrusion import KIND, CapturePrepareOptions, IntrusionExperiment
 from graphmill.spec.kinds.kind import StepShape
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.build import build_task
-from graphmill.tasks.intrusion.generate import captures
-from graphmill.tasks.intrusion.prepare import GENERATED, prepare_asked
-from graphmill.tasks.intrusion.store import ids_of_columns
+from graphmill.tasks.intrusion.data.generate import captures
+from graphmill.tasks.intrusion.data.prepare import GENERATED, prepare_asked
+from graphmill.tasks.intrusion.data.store import ids_of_columns
+from graphmill.tasks.intrusion.nn.gat import log_odds
+from graphmill.tasks.intrusion.nn.ids import NUM_ID_COLUMNS, HashedIds, ids_of, row_of
+from graphmill.tasks.intrusion.page import KIND, CapturePrepareOptions, IntrusionExperiment
 from graphmill.tasks.intrusion.task import Intrusion
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.stores import Preparation

@@ -11,12 +11,12 @@ from graphmill.graph.features import dense
 from graphmill.nn.weights import Weights
 from graphmill.record.weights import Origin
 from graphmill.spec.kinds.kind import StepShape
-from graphmill.spec.kinds.node_classification import KIND, NodeClassificationExperiment
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification import attended
-from graphmill.tasks.node_classification.labelled import LabelledGraph
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.store import write_store
+from graphmill.tasks.node_classification.page import KIND, NodeClassificationExperiment
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
 
@@ -65,18 +65,18 @@ def task(root, **model) -> NodeClassification:
 @pytest.mark.parametrize(("kind", "conv"), [("gat", GATConv), ("gatv2", GATv2Conv)])
 def test_exact_inference_is_that_of_pyg_on_the_whole_graph(root, kind, conv, edges):
     one = task(root, kind=kind, edges=edges)
-    topology, inner = one.source.store.topology(undirected=True), one.model.inner
+    topology, inner = one.access.store.topology(undirected=True), one.model.inner
     targets = np.repeat(np.arange(NUM_NODES), np.diff(topology.indptr))
     edge_index = torch.from_numpy(np.stack([topology.indices, targets]).astype(np.int64))
     attr = None
     if edges:
-        features = one.source.store.edge_features(undirected=True)
+        features = one.access.store.edge_features(undirected=True)
         attr = torch.from_numpy(features.values[features.rows_of(np.arange(topology.num_edges))])
     dim = 3 if edges else None
     layers = [conv(6, 5, HEADS, edge_dim=dim), conv(5 * HEADS, 4, HEADS, concat=False, edge_dim=dim)]
     for layer, ours in zip(layers, inner.layers, strict=True):
         layer.load_state_dict(ours.state_dict())
-    x = torch.from_numpy(one.source.store.features.x)
+    x = torch.from_numpy(one.access.store.features.x)
     with torch.no_grad():
         theirs = layers[1](F.elu(layers[0](x, edge_index, attr)), edge_index, attr)
     one.model.eval()
@@ -147,11 +147,11 @@ def test_checkpointed_activations_are_planned_with_less_memory(root):
 
 def whole_graph(one):
     """x, edge_index and edge_attr as a user of PyG has them."""
-    topology, features = one.source.store.topology(undirected=True), one.source.store.edge_features(undirected=True)
+    topology, features = one.access.store.topology(undirected=True), one.access.store.edge_features(undirected=True)
     targets = np.repeat(np.arange(NUM_NODES), np.diff(topology.indptr))
     edge_index = torch.from_numpy(np.stack([topology.indices, targets]).astype(np.int64))
     attr = torch.from_numpy(features.values[features.rows_of(np.arange(topology.num_edges))])
-    return torch.from_numpy(np.array(one.source.store.features.x)), edge_index, attr
+    return torch.from_numpy(np.array(one.access.store.features.x)), edge_index, attr
 
 
 @pytest.mark.parametrize("rows_at_a_time", [7, 10_000])
@@ -171,7 +171,7 @@ def test_attention_is_that_of_pyg(root, kind, conv, rows_at_a_time, monkeypatch)
     for splits in (None, ["val"]):
         found = one.attention(splits)
         assert (found.names, found.heads) == (("source", "target"), HEADS)
-        asked = np.arange(NUM_NODES) if splits is None else one.source.store.nodes_in("val")
+        asked = np.arange(NUM_NODES) if splits is None else one.access.store.nodes_in("val")
         seen = [set(), set()]
         for part in found.parts:
             for source, target, alpha in zip(*part.ids, part.alpha, strict=True):

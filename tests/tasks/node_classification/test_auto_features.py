@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from graphmill.graph.features import dense
-from graphmill.spec.kinds.node_classification import KIND, NodeClassificationExperiment
-from graphmill.tasks.node_classification.labelled import LabelledGraph
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.store import write_store
+from graphmill.tasks.node_classification.page import KIND, NodeClassificationExperiment
 
 
 @pytest.mark.parametrize(

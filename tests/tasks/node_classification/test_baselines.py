@@ -11,11 +11,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 from graphmill.graph.features import SparseFeatures, dense, sparse
-from graphmill.spec.kinds.node_classification import KIND, LOGISTIC, NodeClassificationExperiment
 from graphmill.tasks import perceptron
 from graphmill.tasks.baselines import score_baselines, score_beside_runs
-from graphmill.tasks.node_classification.labelled import LabelledGraph
-from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.page import KIND, LOGISTIC, NodeClassificationExperiment
 from graphmill.tasks.regression import Csr
 from graphmill.train.baseline import main as score_alone
 from graphmill.train.baselines_after import costly_scores

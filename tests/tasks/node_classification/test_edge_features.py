@@ -15,12 +15,12 @@ from graphmill.graph.arrays import write_array
 from graphmill.graph.features import dense
 from graphmill.graph.header import seal, write_metadata
 from graphmill.graph.metadata import GraphMetadata
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.tasks.node_classification.labelled import LabelledGraph
-from graphmill.tasks.node_classification.prepare import prepare
-from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.prepare import prepare
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import _tell_once, plan_experiment
 
@@ -219,7 +219,7 @@ def test_a_model_of_pyg_gets_its_own_argument(root):
     NodeClassification.check_model(plan, plan.task)
     task = build_task(plan, ALONE)
     assert isinstance(task.model.inner, geometric.GCN)
-    store = task.source.store
+    store = task.access.store
     topology, features = store.topology(undirected=True), store.edge_features(undirected=True)
     targets = np.repeat(np.arange(NUM_NODES), np.diff(topology.indptr))
     weight = features.values[features.rows_of(np.arange(topology.num_edges)), 0]
@@ -294,7 +294,7 @@ def test_other_data_must_have_the_same(planned, root):
 def test_graphmill_load_takes_them(planned, root):
     """A model by dotted path comes back as it is; on standardised features it is wrapped, and passes them on."""
     from graphmill.nn.standardise import Standardise
-    from graphmill.tasks.node_classification.portable import OnStandardised
+    from graphmill.tasks.node_classification.nn.portable import OnStandardised
 
     x, ends, weight = torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]), torch.tensor([2.0, 3.0])
     wrapped = OnStandardised(Standardise(torch.zeros(1), torch.ones(1)), Weighted(1, 2))

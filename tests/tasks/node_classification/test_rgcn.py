@@ -11,12 +11,12 @@ from torch import Tensor
 from graphmill.base.errors import UserError
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.spec.kinds.kind import StepShape
-from graphmill.spec.kinds.node_classification import KIND, NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.tasks.node_classification.portable import RelationalClassifier
-from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.nn.portable import RelationalClassifier
+from graphmill.tasks.node_classification.page import KIND, NodeClassificationExperiment
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
 
@@ -112,7 +112,7 @@ def whole_rows(features: Features) -> Tensor:
 def test_exact_inference_is_the_model_on_the_whole_graph(planned, name, features):
     """To the bit, called as `graphmill.load` gives it, with the edges in any order."""
     task = build_task(planned(name, {"num_bases": 2}, dataset={"features": features}), ALONE)
-    store = task.source.store
+    store = task.access.store
     topology, types = store.topology(undirected=False), store.edge_features(undirected=False)
     targets = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
     edge_index = torch.from_numpy(np.stack([topology.indices.astype(np.int64), targets]))

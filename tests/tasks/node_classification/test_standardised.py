@@ -13,17 +13,17 @@ from sklearn.preprocessing import StandardScaler
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures, dense, sparse, stored_as
+from graphmill.graph.statistics import statistics
 from graphmill.nn.weights import Weights
 from graphmill.record.weights import Origin
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.sync.group import Group
 from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.build import build_task
-from graphmill.tasks.node_classification.sources.generate import generate
-from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.data.sources.generate import generate
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
-from graphmill.tasks.standardise import statistics
 
 ALONE = Group(0, 1, torch.device("cpu"))
 SAGE = {"kind": "graphsage", "hidden_channels": 8, "num_layers": 2, "dropout": 0.0}
@@ -101,7 +101,7 @@ def test_it_is_what_a_person_would_do_with_scikit_learn(root, model):
     """Losses of steps, gradients and logits: nodes without neighbours included, of which the mean is none."""
     mine = build_task(plan_of(root, model=model), ALONE)
     by_hand = build_task(plan_of(root, "by-hand", "as_stored", model), ALONE)
-    assert (np.diff(mine.sampler.topology.indptr) == 0).any()
+    assert (np.diff(mine.access.sampler.topology.indptr) == 0).any()
     for one, other in zip(mine.batches(0, 0), by_hand.batches(0, 0), strict=True):
         losses = [task.loss_sum(batch) for task, batch in ((mine, one), (by_hand, other))]
         torch.testing.assert_close(losses[0], losses[1], rtol=1e-3, atol=1e-3)
@@ -152,7 +152,7 @@ def test_weights_carry_the_training_graphs_statistics_to_other_data(root, model)
     assert torch.equal(elsewhere.model.standardise.mean, trained.model.standardise.mean)
     loaded = NodeClassification.inference_model(plan, weights).eval()
     for task in (trained, elsewhere):
-        store, topology = task.source.store, task.sampler.topology
+        store, topology = task.access.store, task.access.sampler.topology
         targets = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
         edges = torch.from_numpy(np.stack([np.asarray(topology.indices, np.int64), targets]))
         with torch.no_grad():

@@ -10,16 +10,16 @@ import torch
 from rounding import FUNCTION_ROUNDINGS, Bounded, assert_near, cross_entropy, magnitude
 from torch import nn
 
+from graphmill.access.transform import transformed
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures, SparseFeatures
-from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.classification import measures, tally
-from graphmill.tasks.node_classification.prepare import prepare
-from graphmill.tasks.node_classification.sources.generate import generate
-from graphmill.tasks.node_classification.store import write_store
-from graphmill.tasks.node_classification.transform import transformed
+from graphmill.tasks.node_classification.data.prepare import prepare
+from graphmill.tasks.node_classification.data.sources.generate import generate
+from graphmill.tasks.node_classification.data.store import write_store
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 
 ALONE = Group(0, 1, torch.device("cpu"))
@@ -138,10 +138,10 @@ def test_an_epoch_is_trained_on_the_training_nodes_and_on_nothing_else(tmp_path,
 def test_labels_are_mapped(planned):
     """Ranks of a host share the file's pages: a copy of each would be 8 bytes per node and rank."""
     task = build_task(planned({"kind": "graphsage", "num_layers": 1}), ALONE)
-    for labels in (task.source.labels, task.collector.labels):
+    for labels in (task.labels, task.access.collector.labels):
         assert isinstance(labels.base, np.memmap)
         assert Path(labels.base.filename).name == "y.npy"
-        assert np.shares_memory(labels, task.source.labels)
+        assert np.shares_memory(labels, task.labels)
 
 
 def test_a_strangers_model_is_evaluated_with_all_neighbours(planned, monkeypatch):
@@ -149,15 +149,15 @@ def test_a_strangers_model_is_evaluated_with_all_neighbours(planned, monkeypatch
     monkeypatch.setattr(torch.nn, "OurMean", Mean, raising=False)
     task = build_task(planned(stranger("torch.nn.OurMean", scale=2.0)), ALONE)
     found = task.evaluate("test")
-    topology = task.sampler.topology
+    topology = task.access.sampler.topology
     targets = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
     edge_index = torch.from_numpy(np.stack([topology.indices.astype(np.int64), targets]))
-    x = torch.from_numpy(np.array(task.source.store.features.x))
-    nodes = torch.from_numpy(task.source.store.nodes_in("test"))
+    x = torch.from_numpy(np.array(task.access.store.features.x))
+    nodes = torch.from_numpy(task.access.store.nodes_in("test"))
     with torch.no_grad():
         logits = task.model.inner.eval()(x, edge_index)[nodes]
     assert not task.model.inner.norm.running_mean.any(), "nothing is learnt from what is judged"
-    labels = torch.from_numpy(task.source.labels[nodes.numpy()])
+    labels = torch.from_numpy(task.labels[nodes.numpy()])
     expected = measures(tally(logits, labels), task.own.dataset.num_classes)
     assert found.values == expected.values
     size = magnitude(task.model.inner.eval(), x, edge_index)[nodes]
@@ -170,9 +170,9 @@ def test_a_strangers_model_is_evaluated_with_all_neighbours(planned, monkeypatch
 def test_degrees_of_the_last_neighbours_are_those_of_the_graph(planned, monkeypatch):
     monkeypatch.setattr(torch.nn, "OurDegrees", Degrees, raising=False)
     task = build_task(planned(stranger("torch.nn.OurDegrees"), num_neighbors=[3]), ALONE)
-    topology = task.sampler.topology
+    topology = task.access.sampler.topology
     degree = np.diff(topology.indptr)
-    nodes = task.source.store.nodes_in("test")
+    nodes = task.access.store.nodes_in("test")
     sums = [degree[topology.indices[topology.indptr[node] : topology.indptr[node + 1]]].sum() for node in nodes]
     logit = task.predict(["test"], embeddings=False).values["logit"]
     assert np.array_equal(logit, np.outer(sums, np.arange(1, logit.shape[1] + 1)))
@@ -221,7 +221,7 @@ def test_a_model_that_cannot_be_built_is_refused(planned, model, message):
 def test_all_splits_are_evaluated_the_same_way(planned):
     task = build_task(planned({"kind": "graphsage", "num_layers": 1}), ALONE)
     for split in ("train", "val", "test"):
-        assert task.evaluate(split).num_seeds == len(task.source.store.nodes_in(split))
+        assert task.evaluate(split).num_seeds == len(task.access.store.nodes_in(split))
     assert task.model.training, "evaluation leaves the model in training"
 
 

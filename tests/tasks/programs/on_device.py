@@ -19,9 +19,9 @@ from graphmill.record.manifest import Counters, Position, SavedStats
 from graphmill.record.weights import Origin
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.sync.pause import never_pause
 from graphmill.sync.schemes import Step
 from graphmill.tasks.build import build_task
-from graphmill.tasks.task import never_pause
 from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.learner import Learner
 

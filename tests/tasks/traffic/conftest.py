@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.tasks.traffic.generate import generate
-from graphmill.tasks.traffic.store import TrafficStore, write_traffic
+from graphmill.tasks.traffic.data.generate import generate
+from graphmill.tasks.traffic.data.store import TrafficStore, write_traffic
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "traffic"
 

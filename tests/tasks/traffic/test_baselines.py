@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphmill.spec.kinds.traffic import KIND, TrafficExperiment, TrafficPlan
 from graphmill.tasks.baselines import score_baselines, score_beside_runs
-from graphmill.tasks.traffic.generate import generate
-from graphmill.tasks.traffic.prepare import prepare_traffic
-from graphmill.tasks.traffic.store import TrafficStore, write_traffic
+from graphmill.tasks.traffic.data.generate import generate
+from graphmill.tasks.traffic.data.prepare import prepare_traffic
+from graphmill.tasks.traffic.data.store import TrafficStore, write_traffic
+from graphmill.tasks.traffic.page import KIND, TrafficExperiment, TrafficPlan
 
 DAY, WEEK = 86_400, 7 * 86_400
 SEASONS = {"last_value": 0, "day_before": DAY, "week_before": WEEK}

@@ -10,15 +10,15 @@ from rounding import FACTOR, UNIT, Bounded, assert_near, assert_within
 
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import SeedIds, Seeds
-from graphmill.spec.kinds.traffic import KIND, TrafficExperiment
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.planning import plan_experiment
-from graphmill.tasks.traffic.generate import generate
-from graphmill.tasks.traffic.metrics import measures, tally
-from graphmill.tasks.traffic.prepare import prepare_traffic
-from graphmill.tasks.traffic.store import TrafficStore, write_traffic
+from graphmill.tasks.traffic.data.generate import generate
+from graphmill.tasks.traffic.data.prepare import prepare_traffic
+from graphmill.tasks.traffic.data.store import TrafficStore, write_traffic
+from graphmill.tasks.traffic.nn.metrics import measures, tally
+from graphmill.tasks.traffic.page import KIND, TrafficExperiment
 from graphmill.tasks.traffic.task import Traffic
 
 SMALL = {"kind": "dcrnn", "rnn_units": 8, "num_layers": 2, "cl_decay_steps": 20.0}

@@ -19,9 +19,10 @@ from graphmill.base.arguments import flag, one_of, path_of, share, whole_number
 from graphmill.base.errors import UserError
 from graphmill.graph.features import Features, SparseFeatures, to_float32
 from graphmill.graph.sampled import Sampled
+from graphmill.graph.splits import SPLITS, Split
 from graphmill.partition.metadata import PartsMetadata
-from graphmill.partition.parts import SPLITS, LabelsOfSplits, PartedGraph, Split, read_parts_metadata
-from graphmill.partition.placement import Placement
+from graphmill.partition.parts import LabelsOfSplits, PartedGraph, read_parts_metadata
+from graphmill.partition.placement import placement_of
 from graphmill.sample.collect import NeighbourSource
 from graphmill.sample.distributed.announced import AnnouncedFetcher
 from graphmill.sample.distributed.edges import EdgeFetcher
@@ -108,7 +109,8 @@ def open_partitioned(
     folder = path_of("path", path).expanduser()
     rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     together = _ranks_per_host(ranks_per_host, world_size)
-    placement = Placement(read_parts_metadata(folder).num_parts, world_size // together, together)
+    num_parts, hosts = read_parts_metadata(folder).num_parts, world_size // together
+    placement = placement_of("per_host", num_parts, ranks=world_size, hosts=hosts)
     graph = PartedGraph.open(folder, parts=placement.parts_of(rank), whole_topology=topology == "replicated")
     if undirected and graph.metadata.edge_types and not graph.metadata.is_symmetric:
         raise no_union_of_types(graph.metadata.name, "undirected")

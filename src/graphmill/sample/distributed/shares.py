@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from graphmill.graph.sampled import NodeIds, StorageIds
 from graphmill.partition.book import PartitionBook
+from graphmill.partition.owners import Owners
 from graphmill.partition.parts import Part, PartedGraph
 from graphmill.partition.placement import Placement
 
@@ -46,18 +47,20 @@ class Shares:
     rank: int
     book: PartitionBook = field(init=False)
     parts: tuple[Part, ...] = field(init=False)  # that this rank holds, consecutive
-    owned: tuple[int, int] = field(init=False)  # storage ids that this rank alone answers for: first, one past the last
+    owners: Owners = field(init=False)  # the rank that answers for a node: of those that share a part, one
     _servers: NDArray[np.int64] = field(init=False, repr=False)  # [num_parts]
-    _first_owned: NDArray[np.int64] = field(init=False, repr=False)  # of each rank [world_size]: its first storage id
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "book", self.graph.book)
         parts = tuple(self.graph.part(number) for number in self.placement.parts_of(self.rank))
         object.__setattr__(self, "parts", parts)
         object.__setattr__(self, "_servers", self.placement.servers_for(self.rank))
-        ranges = [self.placement.own_range(rank, self.book.offsets) for rank in range(self.placement.world_size)]
-        object.__setattr__(self, "owned", ranges[self.rank])
-        object.__setattr__(self, "_first_owned", np.array([first for first, _ in ranges], dtype=np.int64))
+        object.__setattr__(self, "owners", Owners(self.book, self.placement))
+
+    @property
+    def owned(self) -> tuple[int, int]:
+        """Storage ids that this rank alone answers for: first, one past the last."""
+        return self.owners.ranges[self.rank]
 
     @property
     def own_parts(self) -> tuple[int, int]:
@@ -75,8 +78,8 @@ class Shares:
         return self.owned[1] - self.owned[0]
 
     def owner_of(self, nodes: NodeIds) -> NDArray[np.int64]:
-        """The rank that answers for each of `nodes` [n]: of the ranks that share a part, one."""
-        return np.searchsorted(self._first_owned, self.book.storage_of(nodes), side="right") - 1
+        """The rank that answers for each of `nodes` [n]."""
+        return self.owners.owner_of(nodes)
 
     def owned_nodes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """The nodes in `rows` [n] of those that this rank owns, counted from its first."""

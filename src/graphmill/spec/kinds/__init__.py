@@ -10,8 +10,8 @@ from graphmill.spec.dotted import import_named
 from graphmill.spec.kinds.kind import AnyKind, Kind
 
 TASKS: Final = ("node_classification", "traffic", "graph_classification", "intrusion", "assignment")
-"""The built-in tasks. The page of each is the module of that name here, imported when it is asked for: a command that
-needs one task does not pay for the others.
+"""The built-in tasks. The page of each is `page` in its folder, imported when it is asked for: a command that needs
+one task does not pay for the others.
 """
 DEFAULT_TASK: Final = TASKS[0]
 """Of an experiment that names none."""
@@ -24,7 +24,7 @@ def find_kind(name: str) -> AnyKind:
     none, or it is not a kind.
     """
     if name in TASKS:
-        return _checked(importlib.import_module(f"{__name__}.{name}").KIND, name)
+        return _checked(importlib.import_module(f"graphmill.tasks.{name}.page").KIND, name)
     module_name, colon, attribute = name.partition(":")
     if not colon:
         raise UserError(

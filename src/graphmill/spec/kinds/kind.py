@@ -1,4 +1,4 @@
-"""What a task is to everything but its own folder: one `Kind`, made on one page of `spec/kinds`, without torch."""
+"""What a task is to everything but its own folder: one `Kind`, made on its page, `tasks/<task>/page`, without torch."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

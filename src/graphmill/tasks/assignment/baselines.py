@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from graphmill.spec.kinds.assignment import COLUMN_REDUCED, ORACLE, ROW_MINIMA, ZERO, AssignmentPlan
+from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
-from graphmill.tasks.assignment.batches import Problem
-from graphmill.tasks.assignment.metrics import Vector, column_potentials, judged, row_potentials
-from graphmill.tasks.assignment.store import AssignmentStore
+from graphmill.tasks.assignment.data.batches import Problem
+from graphmill.tasks.assignment.data.store import AssignmentStore
+from graphmill.tasks.assignment.nn.metrics import Vector, column_potentials, judged, row_potentials
+from graphmill.tasks.assignment.page import COLUMN_REDUCED, ORACLE, ROW_MINIMA, ZERO, AssignmentPlan
 from graphmill.tasks.baselines import BaselineScore
-from graphmill.tasks.task import Split
 
 
 def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:

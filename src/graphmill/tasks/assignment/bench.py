@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from graphmill.assignment import solve
 from graphmill.base.errors import UserError
-from graphmill.spec.assignment_bench import AssignmentBenchOptions
+from graphmill.tasks.assignment.data.store import AssignmentStore
+from graphmill.tasks.assignment.page.bench import AssignmentBenchOptions
 from graphmill.tasks.assignment.seeded import TRIALS, SeededSolver
-from graphmill.tasks.assignment.store import AssignmentStore
 from graphmill.tasks.task import Benched
 
 _log = logging.getLogger(__name__)

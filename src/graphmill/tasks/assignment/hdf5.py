@@ -20,9 +20,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing
 from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.graph.unused import tell_unused
-from graphmill.tasks.assignment.file_object import SurvivingFile
-from graphmill.tasks.assignment.heaps import heap_problem
-from graphmill.tasks.assignment.instance import (
+from graphmill.tasks.assignment.data.instance import (
     NO_SEQUENCE,
     About,
     Instance,
@@ -32,8 +30,10 @@ from graphmill.tasks.assignment.instance import (
     confirmed,
     solved,
 )
-from graphmill.tasks.assignment.oracle import UNMATCHED, Columns
-from graphmill.tasks.assignment.splits import SPLITS, Split
+from graphmill.tasks.assignment.data.oracle import UNMATCHED, Columns
+from graphmill.tasks.assignment.data.splits import SPLITS, Split
+from graphmill.tasks.assignment.file_object import SurvivingFile
+from graphmill.tasks.assignment.heaps import heap_problem
 
 SUFFIXES: Final = (".h5", ".hdf5")
 _COSTS: Final = ("C", "n")

@@ -14,23 +14,25 @@ from torch import Tensor, nn
 from graphmill.base.errors import UserError
 from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
+from graphmill.graph.splits import SPLITS, Split
 from graphmill.nn.weights import Weights
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import BucketSchedule, SeedSchedule
-from graphmill.spec.assignment_data import AssignmentDatasetSpec, AssignmentInfo
-from graphmill.spec.kinds.assignment import AssignmentPlan, instances_at_once, largest_batch
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
-from graphmill.tasks.assignment.batches import AssignmentBatch, Collector, CostRoom, Problem
-from graphmill.tasks.assignment.loss import distance, missing_share, objective
-from graphmill.tasks.assignment.metrics import Judged, judged, row_potentials
-from graphmill.tasks.assignment.model import PotentialModel, build_model, check_model
-from graphmill.tasks.assignment.portable import CostsToPotentials
-from graphmill.tasks.assignment.predicted import Predicted
-from graphmill.tasks.assignment.store import AssignmentStore
+from graphmill.sync.pause import Pause, never_pause
+from graphmill.tasks.assignment.data.batches import AssignmentBatch, Collector, CostRoom, Problem
+from graphmill.tasks.assignment.data.store import AssignmentStore
+from graphmill.tasks.assignment.nn.loss import distance, missing_share, objective
+from graphmill.tasks.assignment.nn.metrics import Judged, judged, row_potentials
+from graphmill.tasks.assignment.nn.model import PotentialModel, build_model, check_model
+from graphmill.tasks.assignment.nn.portable import CostsToPotentials
+from graphmill.tasks.assignment.nn.predicted import Predicted
+from graphmill.tasks.assignment.page import AssignmentPlan, instances_at_once, largest_batch
+from graphmill.tasks.assignment.page.data import AssignmentDatasetSpec, AssignmentInfo
 from graphmill.tasks.same_data import refuse_other_data
-from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
+from graphmill.tasks.task import Measures, Predictions
 
 Ids = NDArray[np.int64]
 

@@ -8,14 +8,14 @@ import torch
 from numpy.typing import NDArray
 
 from graphmill.graph.graph_set import GraphSet
-from graphmill.spec.kinds.graph_classification import MEANS, GraphClassificationPlan
+from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.baselines import MOST_BYTES, BaselineScore
 from graphmill.tasks.classification import measures_of_guesses
-from graphmill.tasks.graph_classification.store import GraphSetStore, ids_in
+from graphmill.tasks.graph_classification.data.store import GraphSetStore, ids_in
+from graphmill.tasks.graph_classification.page import MEANS, GraphClassificationPlan
 from graphmill.tasks.graph_classification.task import asked_of, by_name
 from graphmill.tasks.regression import fit
-from graphmill.tasks.task import Split
 
 
 def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:

@@ -14,24 +14,26 @@ from graphmill.graph.batch import GraphBatch
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
-from graphmill.nn.gin import Gin
+from graphmill.graph.splits import SPLITS, Split
+from graphmill.graph.statistics import statistics
 from graphmill.nn.graph_attention import GraphAttention
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.schedule import BudgetSchedule, SeedSchedule
-from graphmill.spec.kinds.graph_classification import KIND, GraphClassificationPlan, GraphSetDatasetSpec, GraphSetInfo
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.sync.pause import Pause, never_pause
 from graphmill.tasks.attended import Attended, Attention, graph_of_edges, heads_of, of_batches
 from graphmill.tasks.classification import ClassifierLoss, check_judgement, measures, tally
 from graphmill.tasks.custom_measures import CustomMeasures
-from graphmill.tasks.graph_classification.model import GraphModel, build_model, check_model, standardised
-from graphmill.tasks.graph_classification.portable import GraphClassifier, OnStandardised
-from graphmill.tasks.graph_classification.store import GraphSetStore, ids_in
+from graphmill.tasks.graph_classification.data.store import GraphSetStore, ids_in
+from graphmill.tasks.graph_classification.nn.gin import Gin
+from graphmill.tasks.graph_classification.nn.model import GraphModel, build_model, check_model, standardised
+from graphmill.tasks.graph_classification.nn.portable import GraphClassifier, OnStandardised
+from graphmill.tasks.graph_classification.page import KIND, GraphClassificationPlan, GraphSetDatasetSpec, GraphSetInfo
 from graphmill.tasks.graph_feed import GraphFeed
 from graphmill.tasks.same_data import refuse_other_data
-from graphmill.tasks.standardise import statistics
-from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
+from graphmill.tasks.task import Measures, Predictions
 
 
 @dataclass(slots=True)

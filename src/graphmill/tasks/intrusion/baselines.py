@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.spec.kinds.intrusion import PAIRS, IntrusionPlan
+from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.baselines import BaselineScore
+from graphmill.tasks.intrusion.data.splits import SPLITS
+from graphmill.tasks.intrusion.data.store import CaptureStore
+from graphmill.tasks.intrusion.data.windows import WindowGraphs
 from graphmill.tasks.intrusion.judge import measured
+from graphmill.tasks.intrusion.page import PAIRS, IntrusionPlan
 from graphmill.tasks.intrusion.pairs import scores_by_pairs
-from graphmill.tasks.intrusion.splits import SPLITS
 from graphmill.tasks.intrusion.statistic import Frequencies
-from graphmill.tasks.intrusion.store import CaptureStore
 from graphmill.tasks.intrusion.threshold import choose_threshold
-from graphmill.tasks.intrusion.windows import WindowGraphs
-from graphmill.tasks.task import Split
 
 
 def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill import _native
-from graphmill.nn.can.fixed import fixed
-from graphmill.nn.can.fixed_layers import Windows
+from graphmill.tasks.intrusion.data.windows import WindowGraphs
 from graphmill.tasks.intrusion.live import LiveWindows
 from graphmill.tasks.intrusion.live import Weights as Weighing
-from graphmill.tasks.intrusion.model import Detecting
-from graphmill.tasks.intrusion.windows import WindowGraphs
+from graphmill.tasks.intrusion.nn.fixed import fixed
+from graphmill.tasks.intrusion.nn.fixed_layers import Windows
+from graphmill.tasks.intrusion.nn.model import Detecting
 
 
 def detector(model: Detecting, *, window: int, stride: int) -> LiveWindows:

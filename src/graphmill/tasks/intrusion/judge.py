@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.spec.kinds.intrusion import KIND
-from graphmill.tasks.intrusion.store import CaptureStore
+from graphmill.tasks.intrusion.data.store import CaptureStore
+from graphmill.tasks.intrusion.page import KIND
 from graphmill.tasks.intrusion.threshold import InTime, alarms_of, in_time, tells
 
 

@@ -8,10 +8,10 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.tasks.intrusion.captures import iterate_arriving
-from graphmill.tasks.intrusion.frames import EXTENDED, Frames, Problems
+from graphmill.tasks.intrusion.data.captures import iterate_arriving
+from graphmill.tasks.intrusion.data.frames import EXTENDED, Frames, Problems
+from graphmill.tasks.intrusion.data.windows import Leftover, WindowGraphs, graphs_of
 from graphmill.tasks.intrusion.threshold import tells
-from graphmill.tasks.intrusion.windows import Leftover, WindowGraphs, graphs_of
 from graphmill.tasks.task import Verdict
 
 _log = logging.getLogger(__name__)

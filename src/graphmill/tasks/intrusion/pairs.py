@@ -7,7 +7,7 @@ model of these counts is what a practitioner would try first.
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.tasks.intrusion.windows import WindowGraphs
+from graphmill.tasks.intrusion.data.windows import WindowGraphs
 from graphmill.tasks.regression import Csr, fit
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.tasks.intrusion.windows import Ids, WindowGraphs
+from graphmill.tasks.intrusion.data.windows import Ids, WindowGraphs
 
 _LEAST_COUNT_STD: Final = 0.5  # frames: a count is a whole number, and half of one is no deviation
 _LEAST_GAP_STD: Final = 0.05  # of a logarithm: 5 per cent

@@ -15,32 +15,34 @@ from graphmill.graph.batch import GraphBatch
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import Seeds
-from graphmill.nn.can.fusion import CanFusion
-from graphmill.nn.can.gat import CanGat
-from graphmill.nn.can.ids import ids_of
-from graphmill.nn.can.vgae import CanVgae, Reconstruction
+from graphmill.graph.splits import Split
+from graphmill.graph.statistics import statistics
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.schedule import BudgetSchedule, SeedSchedule
-from graphmill.spec.can_models import NUM_CLASSES, CurriculumSpec, IntrusionModelSpec
-from graphmill.spec.kinds.intrusion import KIND, CaptureDatasetSpec, CaptureInfo, IntrusionPlan
 from graphmill.spec.plan import Plan, refuse_missing_sources
 from graphmill.sync.group import Group
+from graphmill.sync.pause import Pause, never_pause
 from graphmill.tasks.attended import Attended, Attention, graph_of_edges, heads_of, of_batches
 from graphmill.tasks.classification import ClassifierLoss
 from graphmill.tasks.graph_feed import GraphFeed
+from graphmill.tasks.intrusion.data.splits import SPLITS
+from graphmill.tasks.intrusion.data.store import CaptureStore
 from graphmill.tasks.intrusion.detector import detector
 from graphmill.tasks.intrusion.fusion import Stacking
 from graphmill.tasks.intrusion.judge import measured
-from graphmill.tasks.intrusion.learn import Curriculum, Teacher
-from graphmill.tasks.intrusion.model import Detecting, Inner, Scales, build_model, inner_model
-from graphmill.tasks.intrusion.portable import WindowScores
-from graphmill.tasks.intrusion.splits import SPLITS
-from graphmill.tasks.intrusion.store import CaptureStore
+from graphmill.tasks.intrusion.nn.fusion import CanFusion
+from graphmill.tasks.intrusion.nn.gat import CanGat
+from graphmill.tasks.intrusion.nn.ids import ids_of
+from graphmill.tasks.intrusion.nn.learn import Curriculum, Teacher
+from graphmill.tasks.intrusion.nn.model import Detecting, Inner, Scales, build_model, inner_model
+from graphmill.tasks.intrusion.nn.portable import WindowScores
+from graphmill.tasks.intrusion.nn.vgae import CanVgae, Reconstruction
+from graphmill.tasks.intrusion.page import KIND, CaptureDatasetSpec, CaptureInfo, IntrusionPlan
+from graphmill.tasks.intrusion.page.models import NUM_CLASSES, CurriculumSpec, IntrusionModelSpec
 from graphmill.tasks.intrusion.threshold import alarms_of, choose_threshold
 from graphmill.tasks.same_data import refuse_other_data
-from graphmill.tasks.standardise import statistics
-from graphmill.tasks.task import Detector, Measures, Pause, Predictions, Split, never_pause
+from graphmill.tasks.task import Detector, Measures, Predictions
 
 
 @dataclass(slots=True)

@@ -8,14 +8,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
-from graphmill.spec.kinds.node_classification import MAJORITY, NodeClassificationPlan
 from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_in_words
 from graphmill.tasks.classification import measures_of_guesses
 from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
+from graphmill.tasks.node_classification.page import MAJORITY, NodeClassificationPlan
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
-from graphmill.tasks.node_classification.store import LabelledGraphStore
-from graphmill.tasks.task import Split
 
 _log = logging.getLogger(__name__)
 _LABELS_AT_A_TIME: Final = 1 << 16  # each rank scores beside its parts, and has no array of all nodes
@@ -52,7 +52,7 @@ def _guesses(
         return np.broadcast_to(counts.argmax(), store.metadata.num_nodes)
     if isinstance(store, PartedLabelledGraph):
         return f"it reads the whole graph at once, and {store.path} is partitioned: graphmill baseline NAME scores it"
-    from graphmill.tasks.node_classification import simple
+    from graphmill.tasks.node_classification.nn import simple
 
     cost = simple.cost_of(own, store, name)
     if cost.operations > MOST_OPERATIONS or cost.bytes > MOST_BYTES:

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph.header import damaged
+from graphmill.graph.splits import SPLITS, Split
 from graphmill.partition.metadata import again
-from graphmill.partition.parts import LabelsOfSplits, Split, is_parts, read_parts_metadata
+from graphmill.partition.parts import LabelsOfSplits, is_parts, read_parts_metadata
 from graphmill.sample.collect import Labels
-from graphmill.tasks.task import SPLITS
 
 _AT_A_TIME: Final = 2**20  # nodes
 

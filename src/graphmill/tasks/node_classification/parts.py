@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.graph.splits import Split
 from graphmill.partition.metadata import PartsMetadata
-from graphmill.partition.parts import LabelsOfSplits, PartedGraph, Split, is_parts, read_parts_metadata
+from graphmill.partition.parts import LabelsOfSplits, PartedGraph, is_parts, read_parts_metadata
 from graphmill.partition.verify import verify_parts
 from graphmill.spec.experiment import DatasetSpec
-from graphmill.spec.kinds.node_classification import GraphInfo
-from graphmill.tasks.node_classification.store import (
+from graphmill.tasks.node_classification.data.store import (
     LabelledGraphStore,
     graph_info,
     refuse_empty_splits,
     refuse_unlabelled,
 )
+from graphmill.tasks.node_classification.page import GraphInfo
 
 
 def open_graph(path: Path) -> "LabelledGraphStore | PartedLabelledGraph":

@@ -1,10 +1,7 @@
 """Node classification as the loop sees it: batches, a loss, measures."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import islice
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -12,48 +9,51 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from graphmill.access.exact import in_order_of_nodes
+from graphmill.access.graph import GraphAccess
+from graphmill.access.layerwise import LayerwiseInference
+from graphmill.access.local import LocalAccess
+from graphmill.access.opening import open_access
+from graphmill.access.serving import BatchServer
+from graphmill.access.whole import WholeGraph
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import MiniBatch
 from graphmill.graph.keys import drawn
-from graphmill.graph.sampled import EvaluationSeeds, Sampled, SeedIds
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds
+from graphmill.graph.splits import SPLITS, Split
 from graphmill.nn.graphsage import GraphSage
-from graphmill.nn.node_attention import NodeAttention
-from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
-from graphmill.sample.collect import Collector, NeighbourSource, sample_window
-from graphmill.sample.feed import feed
-from graphmill.sample.prefetch import prefetch
-from graphmill.sample.schedule import SeedSchedule, contiguous_shares
+from graphmill.partition.parts import LabelsOfSplits
+from graphmill.sample.collect import Labels
+from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.service.served import Served
-from graphmill.sample.windows import in_windows, with_following
 from graphmill.spec.columns import Cell
-from graphmill.spec.kinds.node_classification import (
+from graphmill.spec.partition import PartitionSpec
+from graphmill.spec.plan import Plan
+from graphmill.spec.roles import Seat
+from graphmill.sync.group import Group
+from graphmill.sync.pause import Pause, never_pause
+from graphmill.tasks.attended import Attention, heads_of
+from graphmill.tasks.classification import ClassifierLoss, check_judgement, measures, tally
+from graphmill.tasks.custom_measures import CustomMeasures
+from graphmill.tasks.node_classification.access import access_spec
+from graphmill.tasks.node_classification.attended import LayerwiseAttention
+from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
+from graphmill.tasks.node_classification.nn.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
+from graphmill.tasks.node_classification.nn.node_attention import NodeAttention
+from graphmill.tasks.node_classification.nn.portable import NodeClassifier, OnStandardised, RelationalClassifier
+from graphmill.tasks.node_classification.nn.rgcn import RelationalGcn
+from graphmill.tasks.node_classification.page import (
     GraphDatasetSpec,
     GraphInfo,
     NodeClassificationPlan,
     refuse_other_form,
 )
-from graphmill.spec.partition import PartitionSpec
-from graphmill.spec.plan import Plan
-from graphmill.sync.group import MIB, Group
-from graphmill.tasks.attended import Attention, heads_of
-from graphmill.tasks.classification import ClassifierLoss, check_judgement, measures, tally
-from graphmill.tasks.custom_measures import CustomMeasures
-from graphmill.tasks.node_classification.attended import LayerwiseAttention
-from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
-from graphmill.tasks.node_classification.in_parts import GraphInParts
-from graphmill.tasks.node_classification.inference import LayerwiseInference
-from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
-from graphmill.tasks.node_classification.parts import PartedLabelledGraph
-from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised, RelationalClassifier
-from graphmill.tasks.node_classification.presample import presampled
-from graphmill.tasks.node_classification.served_graph import ServedGraph
-from graphmill.tasks.node_classification.source import GraphSource, SharedSource, WholeGraph, in_order_of_nodes
-from graphmill.tasks.node_classification.store import LabelledGraphStore
-from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
-
-_EVALUATION_BATCH = 512  # seeds whose whole neighbourhood is in memory together, for models that are not layer-wise
+from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
+from graphmill.tasks.same_data import refuse_other_data
+from graphmill.tasks.task import Measures, Predictions
 
 
 @dataclass(slots=True)
@@ -63,89 +63,49 @@ class NodeClassification:
     plan: Plan
     own: NodeClassificationPlan
     group: Group
-    served: Served | None = None  # by a process that samples, which holds the graph; None: this one does
+    served: InitVar[Served | None] = None  # by a process that samples, which holds the graph; None: this one does
     model: GraphSage | RelationalGcn | EdgeIndexModel = field(init=False)
-    schedule: SeedSchedule = field(init=False)
-    source: GraphSource = field(init=False)  # unless it is served
-    graph: GraphSource | ServedGraph = field(init=False)  # what it knows of the graph
+    access: GraphAccess = field(init=False)
+    labels: Labels = field(init=False)  # by node id, of the nodes of splits at least
     loss: ClassifierLoss = field(init=False)
     custom_measures: CustomMeasures = field(init=False)
-    sampler: NeighbourSource = field(init=False)
-    collector: Collector = field(init=False)
-    _fetch_began: float = field(default=0.0, init=False)
-    _received_before: int = field(default=0, init=False)  # bytes, before the evaluation of an epoch
 
-    def __post_init__(self) -> None:
-        plan, own = self.plan, self.own
-        if self.served is None:
-            self.source = self.graph = _source(plan, own, self.group)
-        else:
-            self.graph = ServedGraph(own, self.group, self.served)
-        path, num_classes = Path(own.dataset.path), own.dataset.num_classes
-        refuse_unknown_classes(path, self.graph.labels, self.graph.nodes_in, num_classes)
-        scale = self.graph.standardise()
+    def __post_init__(self, served: Served | None) -> None:
+        plan, own, path = self.plan, self.own, Path(self.own.dataset.path)
+        store = open_graph(path) if served is None else open_labels(path)
+        refuse_other_data(own.dataset, store.metadata.checksum)
+        self.access = open_access(access_spec(plan, own), store, self.group, served)
+        self.labels, num_classes = store.labels, own.dataset.num_classes
+        refuse_unknown_classes(path, self.labels, store.nodes_in, num_classes)
+        scale = self.access.standardise()
         self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
-        train_ids = drawn(self.graph.nodes_in("train"), own.dataset.num_train, plan.seed)
-        assign = self.graph.assign or partial(contiguous_shares, world_size=self.group.world_size)
-        self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed, assign)
-        labels = self._labels_of(train_ids)
+        labels = self._labels_of(drawn(store.nodes_in("train"), own.dataset.num_train, plan.seed))
         self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)
-        if isinstance(self.graph, ServedGraph):
-            return
-        self.sampler = self._sampler()
-        self.collector = Collector(
-            self.source.labels,
-            self.model.input_form,
-            DTYPE_OF[plan.precision] if self.model.input_form == "self_and_mean" and scale is None else torch.float32,
-            plan.threads,
-            plan.prefetch,
-            pinned=self.group.device.type == "cuda",
-            edge_columns=len(own.edge_columns),
-        )
-        if isinstance(self.source, SharedSource):
-            self.source.warm_up(self.sampler, self.schedule, plan.calendar.steps_in(0))
+        reads_averages = self.model.input_form == "self_and_mean" and scale is None
+        dtype = DTYPE_OF[plan.precision] if reads_averages else torch.float32
+        self.access.begin(self.labels, form=self.model.input_form, dtype=dtype)
 
-    def _sampler(self) -> NeighbourSource:
-        if self.own.presampled is not None:
-            return presampled(self.plan, Path(self.own.presampled), self.group.rank, self.group.world_size)
-        return self.source.sampler(self.own.num_neighbors, resample=self.own.resamples)
+    @property
+    def schedule(self) -> SeedSchedule:
+        """Which training nodes each rank has at each step."""
+        return self.access.schedule
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
-        if isinstance(self.graph, ServedGraph):
-            num_steps = self.plan.calendar.steps_in(epoch) - first_step
-            with closing(self.graph.served.batches(epoch, first_step, num_steps)) as batches:
-                yield from feed(batches, self.group.device, self.group.spans)
-            return
-        if isinstance(self.source, SharedSource):
-            self.source.mark()
-            self._fetch_began = self.group.spans.seconds["fetch"]
-        made = prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch, together=self.source.is_shared)
-        with closing(made) as batches:
-            yield from feed(batches, self.group.device, self.group.spans)
+        return self.access.batches(epoch, first_step)
 
     def epoch_facts(self) -> Mapping[str, Cell]:
-        """What its loaders fetched from other ranks; nothing of a graph that is stored whole."""
-        if isinstance(self.graph, ServedGraph):
-            return self.graph.epoch_facts()
-        if not isinstance(self.source, SharedSource):
-            return {}
-        self._received_before = self.source.received_bytes()
-        return {**self.source.facts(), "fetch_s": self.group.spans.seconds["fetch"] - self._fetch_began}
+        """What was fetched from other ranks; nothing of a graph that is stored whole."""
+        return self.access.epoch_facts()
 
     def evaluation_facts(self) -> Mapping[str, Cell]:
         """What ranks received from one another to evaluate; nothing of a graph that is stored whole."""
-        if isinstance(self.graph, ServedGraph):
-            return self.graph.evaluation_facts()
-        if not isinstance(self.source, SharedSource):
-            return {}
-        received = torch.tensor([self.source.received_bytes() - self._received_before], dtype=torch.float64)
-        return {"eval_mib": float(self.group.sum_numbers(received)[0]) / MIB}
+        return self.access.evaluation_facts()
 
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
         """Sums of the class weights of every rank's seeds; their number if each counts 1."""
-        return self.loss.weights(self.schedule, self.graph.labels, epoch, step)
+        return self.loss.weights(self.schedule, self.labels, epoch, step)
 
     def loss_sum(self, batch: MiniBatch) -> Tensor:
         """The plan's loss summed over the seeds of a batch; cross-entropy by the weights of their classes, nats."""
@@ -154,7 +114,7 @@ class NodeClassification:
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Measures of a split by exact inference, the same on every rank; all ranks must call it."""
         self.model.eval()
-        nodes, logits = self.exact_logits(self.graph.nodes_in(split), pause)
+        nodes, logits = self.exact_logits(self.access.nodes_in(split), pause)
         labels = self._labels_of(nodes)
         total = tally(logits, labels)
         seeds, device = EvaluationSeeds(SeedIds(nodes)), self.group.device
@@ -173,7 +133,7 @@ class NodeClassification:
         _, logits = self.exact_logits(nodes, never_pause)
         values: dict[str, np.ndarray] = {
             "split": self._split_names(whole.store.metadata.num_nodes)[nodes],
-            "label": np.ma.masked_equal(whole.labels[nodes], -1),
+            "label": np.ma.masked_equal(self.labels[nodes], -1),
             "prediction": logits.argmax(dim=1).numpy(),
             "logit": logits.numpy(),
         }
@@ -192,8 +152,7 @@ class NodeClassification:
             )
         whole = self._whole("attention is")
         nodes = np.arange(whole.store.metadata.num_nodes) if splits is None else self._nodes_of(splits)
-        topology = whole.store.topology(undirected=self.own.undirected)
-        layers = LayerwiseAttention(self.model, topology, whole.features, whole.edge_features)
+        layers = LayerwiseAttention(self.model, whole.topology, whole.features, whole.edge_features)
         return Attention(("source", "target"), heads, layers.parts(nodes, self.group.device))
 
     @staticmethod
@@ -253,27 +212,28 @@ class NodeClassification:
         everyone = in_order_of_nodes(self.group, nodes, logits)
         values = torch.zeros(len(self.plan.measures), dtype=torch.float64)
         if self.group.rank == 0:
-            values = self.custom_measures.of_split(everyone.float(), self._labels_of(self.graph.nodes_in(split)))
+            values = self.custom_measures.of_split(everyone.float(), self._labels_of(self.access.nodes_in(split)))
         return self.custom_measures.by_name(self.group.sum_numbers(values), split, tells=self.group.rank == 0)
 
     def _labels_of(self, ids: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(self.graph.labels[ids])  # a copy: torch cannot hold what is mapped read-only
+        return torch.from_numpy(self.labels[ids])  # a copy: torch cannot hold what is mapped read-only
 
     def _nodes_of(self, splits: Sequence[Split]) -> np.ndarray:
-        return np.sort(np.concatenate([self.graph.nodes_in(split) for split in splits]))
+        return np.sort(np.concatenate([self.access.nodes_in(split) for split in splits]))
 
     def _whole(self, what: str) -> WholeGraph:
-        if not isinstance(self.graph, WholeGraph):
+        source = self.access.source if isinstance(self.access, LocalAccess) else None
+        if not isinstance(source, WholeGraph):
             raise UserError(
                 f"{what} made of a graph that is stored whole, and {self.own.dataset.path} is partitioned",
                 fix="name the graph that was partitioned: --dataset NAME",
             )
-        return self.graph
+        return source
 
     def _split_names(self, num_nodes: int) -> np.ndarray:
         names = np.full(num_nodes, "none", dtype="U5")
         for split in SPLITS:
-            names[self.graph.nodes_in(split)] = split
+            names[self.access.nodes_in(split)] = split
         return names
 
     def _embeddings(self, whole: WholeGraph, nodes: np.ndarray) -> np.ndarray:
@@ -282,56 +242,15 @@ class NodeClassification:
                 "only the built-in graphsage with two layers or more has embeddings that are known to be such",
                 fix="leave --embeddings out; of another model take them in Python: graphmill.load(RUN)",
             )
-        topology = whole.store.topology(undirected=self.own.undirected)
-        return LayerwiseInference(self.model, topology, whole.features, self.group).embeddings(nodes).numpy()
-
-    def _make(self, epoch: int, first_step: int) -> Iterator[MiniBatch]:
-        spans, source = self.group.spans, self.source
-        sampled = self._sampled(epoch, first_step)
-        steps = range(first_step, self.plan.calendar.steps_in(epoch))
-        in_turn = (list(islice(sampled, len(window))) for window in in_windows(steps, source.window))
-        for window, following in with_following(in_turn, source.windows_ahead):
-            with spans("fetch" if source.is_shared else "gather"):
-                fetched = source.tables.fetch(window, following)
-            for one, its in zip(window, fetched, strict=True):
-                with spans("gather"):
-                    batch = self.collector.collect(one, its)
-                yield batch
-                del one, its, batch
-            del window, following, fetched  # held here, what was fetched would stay while the next is
-
-    def _sampled(self, epoch: int, first_step: int) -> Iterator[Sampled]:
-        """The neighbourhoods of an epoch's steps, in turn."""
-        steps, rank = range(first_step, self.plan.calendar.steps_in(epoch)), self.group.rank
-        for together in in_windows(steps, self.source.sampled_together):
-            with self.group.spans("sample"):
-                sampled = sample_window(self.sampler, [self.schedule.seeds(epoch, step, rank) for step in together])
-            yield from sampled
+        return LayerwiseInference(self.model, whole.topology, whole.features, self.group).embeddings(nodes).numpy()
 
     def exact_logits(self, nodes: np.ndarray, pause: Pause) -> tuple[np.ndarray, Tensor]:
         """This rank's share of `nodes` and their logits, without sampling. All ranks must call it."""
-        if isinstance(self.graph, ServedGraph):
-            return self.graph.exact_logits(self.model, nodes, pause)
-        if isinstance(self.model, GraphSage):
-            self.collector.release()
-            return self.source.exact_logits(self.model, nodes, pause)
-        shares = np.array_split(nodes, self.group.world_size)
-        mine = shares[self.group.rank]
+        if isinstance(self.labels, LabelsOfSplits):
+            self.labels.forget()
         # A hop more where layers are unknown: GCN and its like also read degrees of the nodes that the last one reads.
         hops = len(self.own.num_neighbors) + (not self.own.resamples)
-        sampler = self.source.sampler((-1,) * hops, resample=False)
-        collector = replace(self.collector, prefetch=0, dtype=torch.float32)
-        logits = [torch.empty(0, self.own.dataset.num_classes)]
-        with torch.no_grad():
-            for begin in range(0, len(shares[0]), _EVALUATION_BATCH):  # the first share is never the smaller
-                pause()
-                seeds = EvaluationSeeds(SeedIds(mine[begin : begin + _EVALUATION_BATCH]))
-                sampled = sampler.sample(seeds)  # also of no seeds: other ranks may need this one to make theirs
-                (fetched,) = self.source.tables.fetch([sampled])
-                if len(seeds.ids):
-                    batch = collector.collect(sampled, fetched)
-                    logits.append(self.model(batch.to(self.group.device)).float().cpu())
-        return mine, torch.cat(logits)
+        return self.access.exact(self.model, nodes, pause, hops=hops, num_columns=self.own.dataset.num_classes)
 
 
 def _refuse_other_types(found: GraphInfo, known: GraphInfo) -> None:
@@ -350,7 +269,10 @@ def _refuse_other_types(found: GraphInfo, known: GraphInfo) -> None:
         )
 
 
-def _source(plan: Plan, own: NodeClassificationPlan, group: Group) -> GraphSource:
-    if own.partition is None:
-        return WholeGraph(own, plan.seed, group)
-    return GraphInParts(own, plan.seed, plan.threads, plan.batch_size, group)
+def serve(plan: Plan, group: Group, trainers: Sequence[int], first: Seat) -> BatchServer:
+    """A sampler's share of the problem; `first`: the seat of the first of all trainers."""
+    own = plan.task
+    assert isinstance(own, NodeClassificationPlan)
+    task = NodeClassification(plan, own, group)
+    assert isinstance(task.access, LocalAccess)
+    return BatchServer(task, task.access, trainers, first)

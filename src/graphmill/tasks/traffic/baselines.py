@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
+from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
-from graphmill.spec.kinds.traffic import DAY_BEFORE, HISTORICAL_AVERAGE, LAST_VALUE, WEEK_BEFORE, TrafficPlan
 from graphmill.tasks.baselines import BaselineScore
-from graphmill.tasks.task import Split
-from graphmill.tasks.traffic.metrics import empty_tally, measures, tally
-from graphmill.tasks.traffic.store import TrafficStore
-from graphmill.tasks.traffic.windows import TrafficWindows, WindowBatch
+from graphmill.tasks.traffic.data.store import TrafficStore
+from graphmill.tasks.traffic.data.windows import TrafficWindows, WindowBatch
+from graphmill.tasks.traffic.nn.metrics import empty_tally, measures, tally
+from graphmill.tasks.traffic.page import DAY_BEFORE, HISTORICAL_AVERAGE, LAST_VALUE, WEEK_BEFORE, TrafficPlan
 
 _BATCH = 256  # windows in memory together
 _DAY_S = 86_400

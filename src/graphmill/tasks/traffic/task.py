@@ -15,12 +15,26 @@ from torch import Tensor, nn
 from graphmill.base.errors import UserError
 from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds, Seeds
+from graphmill.graph.splits import SPLITS, Split
 from graphmill.nn.weights import Weights
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.experiment import CustomLossSpec
-from graphmill.spec.kinds.traffic import (
+from graphmill.spec.plan import Plan
+from graphmill.sync.group import Group
+from graphmill.sync.pause import Pause, never_pause
+from graphmill.tasks.custom_loss import CustomLoss
+from graphmill.tasks.custom_measures import CustomMeasures
+from graphmill.tasks.same_data import refuse_other_data
+from graphmill.tasks.task import Measures, Predictions
+from graphmill.tasks.traffic.data.store import TrafficStore
+from graphmill.tasks.traffic.data.windows import TrafficWindows, WindowBatch
+from graphmill.tasks.traffic.nn.loss import check_judgement, custom_loss
+from graphmill.tasks.traffic.nn.metrics import empty_tally, measures, tally
+from graphmill.tasks.traffic.nn.model import Forecaster, build_model, check_model
+from graphmill.tasks.traffic.nn.portable import TrafficForecaster
+from graphmill.tasks.traffic.page import (
     HuberSpec,
     MaeSpec,
     MseSpec,
@@ -30,18 +44,6 @@ from graphmill.spec.kinds.traffic import (
     TrafficPlan,
     windows_at_once,
 )
-from graphmill.spec.plan import Plan
-from graphmill.sync.group import Group
-from graphmill.tasks.custom_loss import CustomLoss
-from graphmill.tasks.custom_measures import CustomMeasures
-from graphmill.tasks.same_data import refuse_other_data
-from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
-from graphmill.tasks.traffic.loss import check_judgement, custom_loss
-from graphmill.tasks.traffic.metrics import empty_tally, measures, tally
-from graphmill.tasks.traffic.model import Forecaster, build_model, check_model
-from graphmill.tasks.traffic.portable import TrafficForecaster
-from graphmill.tasks.traffic.store import TrafficStore
-from graphmill.tasks.traffic.windows import TrafficWindows, WindowBatch
 
 
 @dataclass(slots=True)

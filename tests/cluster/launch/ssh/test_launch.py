@@ -15,7 +15,7 @@ from waiting import HANG_S
 
 from graphmill import _native
 from graphmill.record.run_folder import RunFolder
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 REPO = Path(__file__).parents[4]
 DATASET = ("-O", "dataset.name=synthetic/sbm", "-O", "dataset.features=as_stored")  # Cora would have to be downloaded

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from waiting import HANG_S
 
-from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 SETTINGS = ("cora-sage", "-O", "dataset.features=as_stored", "-O", "train.threads=1", "-O", "train.epochs=3")
 EXPERIMENT = (*SETTINGS, "-O", "dataset.name=synthetic/sbm")

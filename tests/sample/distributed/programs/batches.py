@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from graphmill.access.parts import GraphInParts
 from graphmill.graph.batch import DenseRows, MiniBatch, SelfAndMean
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.sampled import NodeIds, Seeds
@@ -25,7 +26,6 @@ from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.tasks.node_classification.in_parts import GraphInParts
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
 from graphmill.train.worker import leave
@@ -70,8 +70,8 @@ def differences(task: NodeClassification, whole: NodeClassification) -> Iterator
     for epoch in range(EPOCHS):
         for step, batch in enumerate(task.batches(epoch, 0)):
             assert isinstance(batch.seeds, Seeds)
-            sampled = whole.sampler.sample(batch.seeds)
-            wanted = whole.collector.collect(sampled, *whole.source.tables.fetch([sampled]))
+            sampled = whole.access.sampler.sample(batch.seeds)
+            wanted = whole.access.collector.collect(sampled, *whole.access.source.tables.fetch([sampled]))
             found, expected = tensors(batch), tensors(wanted)
             for name, value in expected.items():
                 if not torch.equal(found[name], value):
@@ -116,13 +116,14 @@ def compare() -> dict[str, Any]:
 
 
 def compared(parted: NodeClassification, whole: NodeClassification) -> dict[str, Any]:
-    assert isinstance(parted.source, GraphInParts)
-    before = parted.source.wire.num_swaps  # the cache is filled
+    source = parted.access.source
+    assert isinstance(source, GraphInParts)
+    before = source.wire.num_swaps  # the cache is filled
     found = {"differences": list(differences(parted, whole))[:3], **parted.epoch_facts()}
-    found["swaps of an epoch"] = (parted.source.wire.num_swaps - before) / EPOCHS
+    found["swaps of an epoch"] = (source.wire.num_swaps - before) / EPOCHS
     found["steps"] = parted.plan.calendar.steps_in(0)
-    if (lookahead := parted.source.tables.lookahead) is not None:
-        counts = parted.source.tables.fetcher.counts
+    if (lookahead := source.tables.lookahead) is not None:
+        counts = source.tables.fetcher.counts
         replayed = replayed_counts(parted, whole, lookahead.planner)
         found["counted"] = {
             "remote, reused, fetched, bytes": [
@@ -138,13 +139,13 @@ def compared(parted: NodeClassification, whole: NodeClassification) -> dict[str,
 
 def replayed_counts(parted: NodeClassification, whole: NodeClassification, planner: Lookahead) -> Moved:
     """What this rank's batches of all epochs should have moved, without any of them."""
-    steps, shares = parted.plan.calendar.steps_in(0), parted.source.shares
+    steps, shares = parted.plan.calendar.steps_in(0), parted.access.source.shares
     is_remote = shares.locate(NodeIds(np.arange(shares.book.num_nodes))).servers != RANK
     needs = needs_of_rank(
-        whole.sampler, parted.schedule, is_remote, rank=RANK, part=0, steps=steps_of(range(EPOCHS), steps)
+        whole.access.sampler, parted.schedule, is_remote, rank=RANK, part=0, steps=steps_of(range(EPOCHS), steps)
     )
-    windows = [in_windows(range(e * steps, (e + 1) * steps), parted.source.window) for e in range(EPOCHS)]
-    return with_lookahead(needs, planner, windows, bytes_of_rows(whole.source.features))
+    windows = [in_windows(range(e * steps, (e + 1) * steps), parted.access.source.window) for e in range(EPOCHS)]
+    return with_lookahead(needs, planner, windows, bytes_of_rows(whole.access.source.features))
 
 
 def bytes_of_rows(features: Features) -> int | np.ndarray:

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from graphmill.access import hidden_rows, layerwise_parts
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import NodeIds
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.tasks.node_classification import hidden_rows, parted_inference
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
 from graphmill.train.worker import leave
@@ -49,8 +49,8 @@ def same(dataset: str, placement: str) -> dict[str, int]:
     """Of how many of its own nodes of a split the logits are those of the whole graph, and how many there are."""
     parted = task_of(f"parts/{dataset}/{NUM_PARTS}-ldg", Group(RANK, RANKS, CPU), placement=placement)
     whole, asked = task_of(dataset, Group(0, 1, CPU)), []
-    nodes = np.asarray(whole.graph.nodes_in("test"))
-    hidden_rows.BLOCK_BYTES = parted_inference.BLOCK_BYTES = BLOCK_BYTES * (100 if dataset == "debian-packages" else 1)
+    nodes = np.asarray(whole.access.nodes_in("test"))
+    hidden_rows.BLOCK_BYTES = layerwise_parts.BLOCK_BYTES = BLOCK_BYTES * (100 if dataset == "debian-packages" else 1)
     mine, found = parted.exact_logits(nodes, lambda: asked.append(1))
     order, expected = whole.exact_logits(nodes, lambda: None)
     assert np.array_equal(order, nodes)
@@ -65,9 +65,9 @@ def received() -> dict[str, float]:
     parted.epoch_facts()
     parted.evaluate("test")
     said = parted.evaluation_facts()["eval_mib"] * (1 << 20)
-    topology = whole.source.store.topology(undirected=True)
-    owner, width = parted.source.shares.owner_of(NodeIds(np.arange(len(topology.indptr) - 1))), 24
-    rows, must = np.asarray(whole.graph.nodes_in("test")), 0
+    topology = whole.access.store.topology(undirected=True)
+    owner, width = parted.access.source.shares.owner_of(NodeIds(np.arange(len(topology.indptr) - 1))), 24
+    rows, must = np.asarray(whole.access.nodes_in("test")), 0
     for bytes_of_neighbour in (4 * width + 16, 4 * width + 16, 4 * parted.own.dataset.num_features):
         targets = np.repeat(rows, topology.indptr[rows + 1] - topology.indptr[rows])
         sources = np.concatenate([topology.indices[topology.indptr[r] : topology.indptr[r + 1]] for r in rows])
@@ -79,13 +79,13 @@ def received() -> dict[str, float]:
 
 def without_room() -> str:
     """What is said where the last rank's files may not grow."""
-    hidden_rows.BLOCK_BYTES = parted_inference.BLOCK_BYTES = BLOCK_BYTES
+    hidden_rows.BLOCK_BYTES = layerwise_parts.BLOCK_BYTES = BLOCK_BYTES
     parted = task_of(f"parts/synthetic/sbm/{NUM_PARTS}-ldg", Group(RANK, RANKS, CPU))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     if RANK == RANKS - 1:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        parted.exact_logits(np.asarray(parted.graph.nodes_in("test")), lambda: None)
+        parted.exact_logits(np.asarray(parted.access.nodes_in("test")), lambda: None)
     except UserError as error:
         return str(error)
     finally:

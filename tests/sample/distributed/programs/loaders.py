@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures, to_float32
-from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.train.worker import leave
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -38,7 +38,7 @@ def compare() -> dict[str, Any]:
         before = memories()
         parted = build_task(planned(f"parts/{dataset}/{NUM_PARTS}-ldg", MODEL, partition, **of_dataset), group)
         whole = build_task(planned(dataset, MODEL, {}, **of_dataset), group)
-        fetcher = parted.source.tables.fetcher
+        fetcher = parted.access.source.tables.fetcher
         found[f"{dataset}, {topology}, {seeds}, {policy}"] = {
             "differences": list(differences(parted, whole))[:3],
             "memories": sorted(memories().keys() - before.keys()),

@@ -1,0 +1,145 @@
+"""The seams of this package: what a task asks of its graph, and what a graph that lies here must offer for it."""
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from graphmill.graph.batch import Block, InputForm, MiniBatch, SparseRows
+from graphmill.graph.splits import Split
+from graphmill.nn.operators import Activation
+from graphmill.nn.standardise import Standardise
+from graphmill.partition.owners import Owners
+from graphmill.sample.collect import FeatureSource, Labels, NeighbourSource
+from graphmill.sample.schedule import SeedSchedule
+from graphmill.spec.columns import Cell
+from graphmill.sync.pause import Pause
+
+Ids = NDArray[np.int64]
+
+
+class GraphAccess(Protocol):
+    """One rank's way to mini-batches of a prepared graph; all that a task uses."""
+
+    @property
+    def schedule(self) -> SeedSchedule:
+        """Which seeds each rank has at each step."""
+
+    def nodes_in(self, split: Split) -> Ids:
+        """Ascending ids of the nodes of a split."""
+
+    def standardise(self) -> Standardise | None:
+        """Mean and deviation of the features of training nodes; None unless the spec asks for it."""
+
+    def begin(self, labels: Labels, *, form: InputForm, dtype: torch.dtype) -> None:
+        """Called once, before the first batch, by all ranks.
+
+        Args:
+            labels: what batches carry of their seeds.
+            form: how the model reads features.
+            dtype: of dense features.
+        """
+
+    def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
+        """This rank's mini-batches from a step of an epoch to the epoch's end, on the rank's device."""
+
+    def exact(self, model: nn.Module, nodes: Ids, pause: Pause, *, hops: int, num_columns: int) -> tuple[Ids, Tensor]:
+        """What a model gives `nodes` without sampling. All ranks must call it.
+
+        Args:
+            model: called with mini-batches; a `LayerwiseModel` is computed layer by layer, another one on whole
+                neighbourhoods of `hops` hops.
+            nodes: [n], ascending; the same on all ranks.
+            pause: called by all ranks equally often.
+            hops: how far a model of unknown layers may read.
+            num_columns: of its result.
+
+        Returns:
+            This rank's share of `nodes` [m], and their rows [m, num_columns] on the CPU.
+        """
+
+    def epoch_facts(self) -> Mapping[str, Cell]:
+        """What was fetched for the epoch whose batches were made last, by column. All ranks call it together."""
+
+    def evaluation_facts(self) -> Mapping[str, Cell]:
+        """What the evaluation since `epoch_facts` received of other ranks, by column. All ranks call it together."""
+
+
+class GraphSource(Protocol):
+    """A graph of which this process draws neighbourhoods and reads rows: `LocalAccess` makes batches of one.
+
+    Another way to have a graph, as on a device, is a class like this and a line in `opening.source_of`.
+    """
+
+    @property
+    def tables(self) -> FeatureSource:
+        """Brings what batches read within reach."""
+
+    @property
+    def owners(self) -> Owners | None:
+        """Which rank answers for each node; None: none does alone."""
+
+    @property
+    def window(self) -> int:
+        """Batches whose rows are fetched together."""
+
+    @property
+    def windows_ahead(self) -> int:
+        """Windows that have been sampled, besides the one that is fetched, when it is."""
+
+    @property
+    def sampled_together(self) -> int:
+        """Batches that are sampled together: a window, or more."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether making a batch takes all ranks, who must make equally many."""
+
+    def sampler(self, fanouts: tuple[int, ...], *, resample: bool) -> NeighbourSource:
+        """A sampler of this graph."""
+
+    def statistics(self, nodes: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and deviation [num_features] of dense features over `nodes`. All ranks must call it."""
+
+    def sweep(self, model: "LayerwiseModel", nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
+        """This rank's share of `nodes` and their rows, layer by layer over all neighbours. All ranks must call it."""
+
+    def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:
+        """Fetch what is held all the time, before the first batch. All ranks must call it. An epoch has `num_steps`."""
+
+    def mark(self) -> None:
+        """From here on `facts` counts."""
+
+    def facts(self) -> Mapping[str, Cell]:
+        """What was fetched of other ranks since, of all together, by column. All ranks must call it."""
+
+    def received_bytes(self) -> int | None:
+        """By this rank, of other ranks, so far: for batches, evaluations and all else; None: it asks no other rank."""
+
+
+class MeanAggregation(Protocol):
+    """A layer that reads a node's own row and the mean over its neighbours; `nn.graphsage.MeanLayer` is one."""
+
+    in_channels: int
+    out_channels: int
+    weight: Any  # nn.Parameter, whose device is the layer's
+
+    def on_self_and_mean(self, x: Tensor, activation: Activation | None) -> Tensor:
+        """On rows [n, 2 * in_channels]."""
+
+    def on_sparse(self, x: SparseRows, block: Block, activation: Activation | None) -> Tensor:
+        """On sparse rows [n, in_channels], of which the first are the block's own."""
+
+
+@runtime_checkable
+class LayerwiseModel(Protocol):
+    """A model whose layers can be computed one after the other for all nodes, with ReLU between them."""
+
+    standardise: Standardise | None
+
+    @property
+    def mean_layers(self) -> Sequence[MeanAggregation]:
+        """All of them, in order."""

@@ -1,0 +1,142 @@
+"""Exact inference: every node over all its neighbours, layer by layer, shared out over the ranks.
+
+Layer by layer no neighbourhood is computed twice, and only the rows that the wanted nodes depend on are computed at
+all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmill import _native
+from graphmill.access.graph import LayerwiseModel, MeanAggregation
+from graphmill.graph.batch import Block, SparseRows
+from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
+from graphmill.graph.sampled import NodeIds, stored_whole
+from graphmill.graph.topology import Topology
+from graphmill.nn.operators import RELU, Activation
+from graphmill.sample.collect import gather_sparse
+from graphmill.sync.group import Group
+from graphmill.sync.pause import Pause, never_pause
+
+_ROWS_AT_A_TIME = 8192  # rows whose inputs are in memory together
+
+
+@dataclass(frozen=True, slots=True)
+class LayerwiseInference:
+    """What a model gives nodes without sampling, on the CPU."""
+
+    model: LayerwiseModel
+    topology: Topology
+    features: Features
+    group: Group
+    pause: Pause = never_pause  # called by all ranks before every block of rows
+
+    @torch.no_grad()
+    def logits(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], Tensor]:
+        """This rank's share of `nodes` and their logits [num_share, num_classes]. All ranks must call it."""
+        return self._share(nodes), self._layer_rows(self._layers[-1], self._hidden(nodes), nodes, None)
+
+    @torch.no_grad()
+    def embeddings(self, nodes: NDArray[np.int64]) -> Tensor:
+        """What the last layer reads of each of `nodes` [num_nodes, hidden_channels]; for two layers or more."""
+        h = self._hidden(nodes)
+        assert h is not None
+        return h[torch.from_numpy(nodes)]
+
+    @property
+    def _layers(self) -> Sequence[MeanAggregation]:
+        return self.model.mean_layers
+
+    def _hidden(self, nodes: NDArray[np.int64]) -> Tensor | None:
+        """What the last layer reads [all nodes, hidden_channels], filled in where `nodes` need it; None: features."""
+        layers = self._layers
+        wanted = wanted_rows(self.topology, nodes, len(layers))
+        h: Tensor | None = None
+        for number, layer in enumerate(layers[:-1]):
+            counts = [len(self._share(wanted[number], rank)) for rank in range(self.group.world_size)]
+            rows = self.group.gather_rows(self._layer_rows(layer, h, wanted[number], RELU), counts)
+            h = torch.zeros(self.topology.num_nodes, layer.out_channels)
+            h[torch.from_numpy(wanted[number])] = rows.cpu()
+        return h
+
+    def _share(self, nodes: NDArray[np.int64], rank: int | None = None) -> NDArray[np.int64]:
+        return np.array_split(nodes, self.group.world_size)[self.group.rank if rank is None else rank]
+
+    def _layer_rows(
+        self, layer: MeanAggregation, h: Tensor | None, nodes: NDArray[np.int64], activation: Activation | None
+    ) -> Tensor:
+        """This rank's share of the rows `nodes` of a layer's result.
+
+        `h` [num_nodes, …] is the result of the layer before it; None: the features.
+        """
+        ids = self._share(nodes)
+        rows = [torch.empty(0, layer.out_channels)]
+        for begin in range(0, len(self._share(nodes, 0)), _ROWS_AT_A_TIME):  # rank 0's share is never the smaller
+            self.pause()
+            block = ids[begin : begin + _ROWS_AT_A_TIME]
+            if len(block):
+                rows.append(self._block(layer, h, block, activation))
+        return torch.cat(rows)
+
+    def _block(
+        self, layer: MeanAggregation, h: Tensor | None, ids: NDArray[np.int64], activation: Activation | None
+    ) -> Tensor:
+        indptr, indices = in_edges(self.topology, ids)
+        if h is None and isinstance(self.features, SparseFeatures):
+            return self._sparse_block(layer, self.features, ids, indptr, indices, activation)
+        table = self.features.x if h is None and isinstance(self.features, DenseFeatures) else h
+        x = torch.empty(len(ids), 2 * layer.in_channels)
+        _native.gather_self_and_mean(table, ids, None, indptr, indices, x, torch.get_num_threads())
+        if h is None and self.model.standardise is not None:
+            device = layer.weight.device
+            x = self.model.standardise.of_self_and_mean(x.to(device), torch.from_numpy(indptr).to(device))
+        return layer.on_self_and_mean(x.to(layer.weight.device), activation).cpu()
+
+    def _sparse_block(
+        self,
+        layer: MeanAggregation,
+        features: SparseFeatures,
+        ids: NDArray[np.int64],
+        indptr: NDArray[np.int64],
+        indices: NDArray[np.int32],
+        activation: Activation | None,
+    ) -> Tensor:
+        # Local ids: the block's own rows first, then its neighbours, so that a row's features are read once per block.
+        neighbours, local = np.unique(indices, return_inverse=True)
+        x = gather_sparse(features, stored_whole(NodeIds(np.concatenate([ids, neighbours]))), torch.get_num_threads())
+        device = layer.weight.device
+        shifted = torch.from_numpy((local + len(ids)).astype(np.int32))
+        block = Block(torch.from_numpy(indptr).to(device), shifted.to(device))
+        on_device = SparseRows(x.indptr.to(device), x.indices.to(device), x.values.to(device), x.num_features)
+        return layer.on_sparse(on_device, block, activation).cpu()
+
+
+def wanted_rows(topology: Topology, nodes: NDArray[np.int64], num_layers: int) -> list[NDArray[np.int64]]:
+    """For each layer the ascending ids of the rows that the layers after it read; of the last, `nodes`."""
+    wanted = [nodes]
+    for _ in range(num_layers - 1):
+        is_wanted = np.zeros(topology.num_nodes, dtype=bool)
+        is_wanted[wanted[0]] = True
+        is_wanted[in_edges(topology, wanted[0])[1]] = True
+        wanted.insert(0, np.flatnonzero(is_wanted))
+    return wanted
+
+
+def in_edges(topology: Topology, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The in-edges of `ids` in compressed sparse form, with global ids: indptr [n + 1], indices [num_edges]."""
+    indptr, entries = in_entries(topology, ids)
+    return indptr, topology.indices[entries].astype(np.int32, copy=False)
+
+
+def in_entries(topology: Topology, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same with the edges' places in the topology: indptr [n + 1], entries [num_edges]."""
+    starts = topology.indptr[ids]
+    lengths = topology.indptr[ids + 1] - starts
+    indptr = np.zeros(len(ids) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=indptr[1:])
+    return indptr, np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], lengths)

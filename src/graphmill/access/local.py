@@ -1,0 +1,134 @@
+"""Batches made in this process, of a graph that it reads: drawn, fetched, collected, a few ahead of the step."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+import torch
+from torch import Tensor, nn
+
+from graphmill.access.exact import on_neighbourhoods
+from graphmill.access.graph import GraphSource, Ids, LayerwiseModel
+from graphmill.access.seeds import assign_of, schedule_of
+from graphmill.access.spec import AccessSpec
+from graphmill.access.stores import NodeStore
+from graphmill.graph.batch import InputForm, MiniBatch
+from graphmill.graph.sampled import Sampled
+from graphmill.graph.splits import Split
+from graphmill.nn.standardise import Standardise
+from graphmill.sample.collect import Collector, Labels, NeighbourSource, sample_window
+from graphmill.sample.feed import feed
+from graphmill.sample.prefetch import prefetch
+from graphmill.sample.schedule import SeedSchedule
+from graphmill.sample.windows import in_windows, with_following
+from graphmill.spec.columns import Cell
+from graphmill.sync.group import MIB, Group
+from graphmill.sync.pause import Pause
+
+
+@dataclass(slots=True)
+class LocalAccess:
+    """`GraphAccess` over a `GraphSource`: the same steps whatever the graph, and whoever draws neighbourhoods."""
+
+    spec: AccessSpec
+    store: NodeStore
+    source: GraphSource
+    sampler: NeighbourSource  # of training batches
+    group: Group
+    schedule: SeedSchedule = field(init=False)
+    collector: Collector = field(init=False)  # once `begin` was called
+    _fetch_began: float = field(default=0.0, init=False)
+    _received_before: int = field(default=0, init=False)  # bytes, before the evaluation of an epoch
+
+    def __post_init__(self) -> None:
+        assign = assign_of(self.spec, self.source.owners, self.group.world_size)
+        self.schedule = schedule_of(self.spec, self.store, assign)
+
+    def nodes_in(self, split: Split) -> Ids:
+        """Ascending ids of the nodes of a split."""
+        return self.store.nodes_in(split)
+
+    def standardise(self) -> Standardise | None:
+        """Of all training nodes of the prepared data, however few of them an epoch has."""
+        if self.spec.features != "standardised":
+            return None
+        mean, sd = self.source.statistics(self.nodes_in("train"))
+        return Standardise(torch.from_numpy(mean), torch.from_numpy(sd))
+
+    def begin(self, labels: Labels, *, form: InputForm, dtype: torch.dtype) -> None:
+        """Make room for batches; fetch what is held of other parts."""
+        plan = self.spec.plan
+        self.collector = Collector(
+            labels,
+            form,
+            dtype,
+            plan.threads,
+            plan.prefetch,
+            pinned=self.group.device.type == "cuda",
+            edge_columns=len(self.spec.edge_columns),
+        )
+        self.source.warm_up(self.sampler, self.schedule, plan.calendar.steps_in(0))
+
+    def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
+        """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
+        self.source.mark()
+        self._fetch_began = self.group.spans.seconds["fetch"]
+        made = prefetch(lambda: self._make(epoch, first_step), self.spec.plan.prefetch, together=self.source.is_shared)
+        with closing(made) as batches:
+            yield from feed(batches, self.group.device, self.group.spans)
+
+    def collected(
+        self, sampled: Sequence[Sampled], following: Sequence[Sequence[Sampled]], is_shared: bool
+    ) -> Iterator[MiniBatch]:
+        """The batches of neighbourhoods whose rows are fetched together; `following`: those of the windows in sight."""
+        spans = self.group.spans
+        with spans("fetch" if is_shared else "gather"):
+            fetched = self.source.tables.fetch(sampled, following)
+        for one, its in zip(sampled, fetched, strict=True):
+            with spans("gather"):
+                batch = self.collector.collect(one, its)
+            yield batch
+            del one, its, batch
+
+    def exact(self, model: nn.Module, nodes: Ids, pause: Pause, *, hops: int, num_columns: int) -> tuple[Ids, Tensor]:
+        """Layer by layer, or on whole neighbourhoods."""
+        if isinstance(model, LayerwiseModel):
+            self.collector.release()
+            return self.source.sweep(model, nodes, pause)
+        collector = replace(self.collector, prefetch=0, dtype=torch.float32)
+        return on_neighbourhoods(
+            model, self.source, collector, nodes, pause, self.group, hops=hops, num_columns=num_columns
+        )
+
+    def epoch_facts(self) -> Mapping[str, Cell]:
+        """What its loaders fetched from other ranks; nothing of a graph that is stored whole."""
+        received = self.source.received_bytes()
+        if received is None:
+            return {}
+        self._received_before = received
+        return {**self.source.facts(), "fetch_s": self.group.spans.seconds["fetch"] - self._fetch_began}
+
+    def evaluation_facts(self) -> Mapping[str, Cell]:
+        """What ranks received from one another to evaluate; nothing of a graph that is stored whole."""
+        received = self.source.received_bytes()
+        if received is None:
+            return {}
+        of_this = torch.tensor([received - self._received_before], dtype=torch.float64)
+        return {"eval_mib": float(self.group.sum_numbers(of_this)[0]) / MIB}
+
+    def _make(self, epoch: int, first_step: int) -> Iterator[MiniBatch]:
+        source, sampled = self.source, self._sampled(epoch, first_step)
+        steps = range(first_step, self.spec.plan.calendar.steps_in(epoch))
+        in_turn = (list(islice(sampled, len(window))) for window in in_windows(steps, source.window))
+        for window, following in with_following(in_turn, source.windows_ahead):
+            yield from self.collected(window, following, source.is_shared)
+            del window, following  # held here, what was fetched would stay while the next is
+
+    def _sampled(self, epoch: int, first_step: int) -> Iterator[Sampled]:
+        """The neighbourhoods of an epoch's steps, in turn."""
+        steps, rank = range(first_step, self.spec.plan.calendar.steps_in(epoch)), self.group.rank
+        for together in in_windows(steps, self.source.sampled_together):
+            with self.group.spans("sample"):
+                sampled = sample_window(self.sampler, [self.schedule.seeds(epoch, step, rank) for step in together])
+            yield from sampled

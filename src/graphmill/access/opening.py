@@ -1,0 +1,44 @@
+"""From a spec to one rank's access: the one place that chooses how a graph is read."""
+
+from typing import cast
+
+from graphmill.access.graph import GraphAccess, GraphSource
+from graphmill.access.local import LocalAccess
+from graphmill.access.parts import GraphInParts
+from graphmill.access.presampled import presampled
+from graphmill.access.served import ServedAccess
+from graphmill.access.spec import AccessSpec
+from graphmill.access.stores import NodeStore, WholeStore
+from graphmill.access.whole import WholeGraph
+from graphmill.sample.collect import NeighbourSource
+from graphmill.sample.service.served import Served
+from graphmill.sync.group import Group
+
+
+def open_access(spec: AccessSpec, store: NodeStore, group: Group, served: Served | None = None) -> GraphAccess:
+    """One rank's way to mini-batches.
+
+    Args:
+        spec: what is read, and how.
+        store: the prepared graph, as its task has opened it; where batches are served, its splits alone are read.
+        group: the ranks that share the seeds out.
+        served: by a process that samples, which holds the graph; None: this one does.
+    """
+    if served is not None:
+        return ServedAccess(spec, store, group, served)
+    source = source_of(spec, store, group)
+    return LocalAccess(spec, store, source, sampler_of(spec, store, source, group), group)
+
+
+def source_of(spec: AccessSpec, store: NodeStore, group: Group) -> GraphSource:
+    """Where neighbourhoods and rows come from."""
+    if spec.partition is not None:
+        return GraphInParts.of(spec, spec.partition, store.path, group)
+    return WholeGraph.of(spec, cast("WholeStore", store), group)
+
+
+def sampler_of(spec: AccessSpec, store: NodeStore, source: GraphSource, group: Group) -> NeighbourSource:
+    """Who draws the neighbourhoods of training batches."""
+    if spec.presampled is not None:
+        return presampled(spec, store, spec.presampled, group.rank, group.world_size)
+    return source.sampler(spec.fanouts, resample=spec.resample)

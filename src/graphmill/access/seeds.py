@@ -1,0 +1,46 @@
+"""Which rank learns from which seeds: placement of parts, owners of nodes, shares of a batch, schedule of a run.
+
+Every way to mini-batches takes them from here, so that ranks, samplers and presampled epochs agree to the bit.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.access.spec import AccessSpec
+from graphmill.access.stores import NodeStore
+from graphmill.graph.keys import drawn
+from graphmill.graph.sampled import NodeIds
+from graphmill.partition.owners import Owners
+from graphmill.partition.parts import PartedGraph
+from graphmill.partition.placement import placement_of
+from graphmill.sample.schedule import Assign, SeedSchedule, contiguous_shares, shares_by_owner
+
+
+def owners_of(spec: AccessSpec, path: Path, *, ranks: int, hosts: int) -> Owners | None:
+    """Who answers for which nodes if `ranks` ranks on `hosts` hosts hold the parts in `path`; None: no parts."""
+    if spec.partition is None:
+        return None
+    graph = PartedGraph.open(path, parts=(), whole_topology=False)
+    placement = placement_of(spec.partition.placement, graph.metadata.num_parts, ranks=ranks, hosts=hosts)
+    return Owners(graph.book, placement)
+
+
+def assign_of(spec: AccessSpec, owners: Owners | None, ranks: int) -> Assign:
+    """How `ranks` ranks share a global batch out: each seed to its owner, or in equal contiguous shares."""
+    if owners is None or spec.partition is None or spec.partition.seeds != "owner":
+        return partial(contiguous_shares, world_size=ranks)
+    return partial(_to_owners, owners)
+
+
+def schedule_of(spec: AccessSpec, store: NodeStore, assign: Assign) -> SeedSchedule:
+    """Which training nodes each rank has at each step of the plan."""
+    plan = spec.plan
+    ids = drawn(store.nodes_in("train"), spec.num_train, plan.seed)
+    return SeedSchedule.equal(ids, plan.batches, plan.seed, assign)
+
+
+def _to_owners(owners: Owners, batch: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+    return shares_by_owner(batch, owners.owner_of(NodeIds(batch)), owners.placement.world_size)

@@ -1,0 +1,27 @@
+"""What decides how a rank reads mini-batches of a prepared graph. Nothing here needs torch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphmill.spec.partition import PartitionSpec
+from graphmill.spec.plan import Plan
+from graphmill.spec.transform import FeatureTransform
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessSpec:
+    """Of a run's graph: which neighbourhoods are drawn, what of the data is read, and where it lies.
+
+    It says nothing of a model, a loss or of what the nodes' labels mean.
+    """
+
+    plan: Plan  # its rng seed, batches, calendar, threads and prefetch
+    num_train: int  # seeds of an epoch: all training nodes, or fewer
+    num_features: int  # columns of the nodes' features
+    fanouts: tuple[int, ...]  # first hop first; -1: all in-neighbours
+    resample: bool  # whether a node draws its neighbours anew at each hop (blocks), or once (PyG's subgraphs)
+    undirected: bool  # whether messages pass along both directions of every edge
+    features: FeatureTransform
+    edge_columns: tuple[int, ...]  # of the edges' features that a batch carries; (): none
+    partition: PartitionSpec | None  # None: the graph is stored whole
+    presampled: Path | None  # folder of sampled epochs; None: neighbourhoods are drawn when they are needed

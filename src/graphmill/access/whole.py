@@ -1,0 +1,92 @@
+"""A graph that every host has whole: mapped, and nothing is asked of other ranks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmill.access.graph import Ids, LayerwiseModel
+from graphmill.access.layerwise import LayerwiseInference
+from graphmill.access.spec import AccessSpec
+from graphmill.access.stores import WholeStore
+from graphmill.access.transform import transformed
+from graphmill.graph.edge_features import EdgeFeatures
+from graphmill.graph.features import DenseFeatures, Features
+from graphmill.graph.statistics import statistics
+from graphmill.graph.topology import Topology
+from graphmill.sample.collect import NeighbourSource, WholeTables
+from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.schedule import SeedSchedule
+from graphmill.spec.columns import Cell
+from graphmill.sync.group import Group
+from graphmill.sync.pause import Pause
+
+
+@dataclass(frozen=True, slots=True)
+class WholeGraph:
+    """Its topology, and the features and edge features that batches carry."""
+
+    spec: AccessSpec
+    store: WholeStore
+    group: Group
+    features: Features
+    edge_features: EdgeFeatures | None  # the columns that batches carry
+    tables: WholeTables
+
+    owners: ClassVar[None] = None
+    window: ClassVar[int] = 1
+    windows_ahead: ClassVar[int] = 0
+    sampled_together: ClassVar[int] = 1
+    is_shared: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, spec: AccessSpec, store: WholeStore, group: Group) -> "WholeGraph":
+        """Map what `spec` reads of an opened store."""
+        edges = None
+        if spec.edge_columns:
+            edges = store.edge_features(undirected=spec.undirected).with_columns(spec.edge_columns)
+        features = transformed(store.features, spec.features)
+        return cls(spec, store, group, features, edges, WholeTables(features, edges))
+
+    @property
+    def topology(self) -> Topology:
+        """In the directions that messages pass along."""
+        return self.store.topology(undirected=self.spec.undirected)
+
+    def sampler(self, fanouts: tuple[int, ...], *, resample: bool) -> NeighbourSource:
+        """A sampler of the whole topology."""
+        # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
+        return NeighborSampler(
+            self.topology,
+            fanouts,
+            self.spec.plan.seed,
+            num_threads=1,
+            resample=resample,
+            with_edge_ids=self.edge_features is not None,
+        )
+
+    def statistics(self, nodes: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and deviation of the features as stored."""
+        features = self.store.features
+        assert isinstance(features, DenseFeatures), "the plan was refused for sparse ones"
+        return statistics(features, nodes)
+
+    def sweep(self, model: LayerwiseModel, nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
+        """In contiguous shares of `nodes`."""
+        return LayerwiseInference(model, self.topology, self.features, self.group, pause).logits(nodes)
+
+    def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:
+        """Nothing: all rows are here."""
+
+    def mark(self) -> None:
+        """Nothing is counted."""
+
+    def facts(self) -> Mapping[str, Cell]:
+        """None."""
+        return {}
+
+    def received_bytes(self) -> None:
+        """It asks no other rank."""

@@ -1,0 +1,1 @@
+"""Data of assignment problems: read, generated, prepared, at rest."""

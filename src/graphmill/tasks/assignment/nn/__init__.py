@@ -1,0 +1,1 @@
+"""Models and losses of assignment problems."""

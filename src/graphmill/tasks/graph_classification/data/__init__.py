@@ -1,0 +1,1 @@
+"""Data of graph classification: read, generated, prepared, at rest."""

@@ -1,0 +1,207 @@
+"""A prepared set of graphs, each with a class and a split."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
+
+from graphmill.base.errors import UserError
+from graphmill.graph.arrays import check_arrays, check_checksums, map_array, refuse_beyond, write_array
+from graphmill.graph.graph_set import GraphSet
+from graphmill.graph.header import ArrayRecord, Header, read_metadata, seal, write_metadata
+from graphmill.graph.keys import drawn
+from graphmill.graph.splits import SPLITS, Split
+from graphmill.graph.write import new_store
+from graphmill.sample.budget import Budget, pack
+from graphmill.tasks.graph_classification.data.folds import SPLIT_CODES, in_folds
+from graphmill.tasks.graph_classification.page import KIND, GraphSetDatasetSpec, GraphSetInfo, refuse_absent_fold
+
+_DTYPES: Final = {
+    **{"node_offsets": "int64", "edge_offsets": "int64", "first_in": "int32", "sources": "int32"},
+    **{"first_out": "int32", "edges_by_source": "int32", "x": "float32", "edge_attr": "float32"},
+    **{"y": "int64", "split": "int8"},
+}
+
+
+class GraphSetMetadata(Header):
+    """What prepared graphs say about themselves."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    format_version: Literal["graphs/1"] = "graphs/1"
+    source: str = Field(description="where the graphs came from, and what was done to them on the way")
+    split: str = Field(description="who drew the split")
+    num_graphs: PositiveInt
+    num_nodes: NonNegativeInt
+    num_edges: NonNegativeInt = Field(description="directed")
+    max_nodes: NonNegativeInt = Field(description="of one graph")
+    max_edges: NonNegativeInt = Field(description="of one graph")
+    num_features: PositiveInt
+    num_edge_features: NonNegativeInt
+    num_classes: PositiveInt
+    class_names: tuple[str, ...] = Field(description="one per class, or none at all")
+
+    def disagreement(self) -> str | None:
+        """How the counts, dtypes and shapes contradict each other, or None."""
+        graphs, nodes, edges = self.num_graphs, self.num_nodes, self.num_edges
+        shapes: dict[str, tuple[int, ...]] = {
+            **dict.fromkeys(("node_offsets", "edge_offsets"), (graphs + 1,)),
+            **dict.fromkeys(("first_in", "first_out"), (nodes,)),
+            **dict.fromkeys(("sources", "edges_by_source"), (edges,)),
+            "x": (nodes, self.num_features),
+            "edge_attr": (edges, self.num_edge_features),
+            **dict.fromkeys(("y", "split"), (graphs,)),
+        }
+        expected = {name: (_DTYPES[name], shape) for name, shape in shapes.items()}
+        found = {name: (record.dtype, record.shape) for name, record in self.arrays.items()}
+        if found != expected:
+            return f"arrays are {found}, and should be {expected}"
+        if self.class_names and len(self.class_names) != self.num_classes:
+            return f"{len(self.class_names)} class names for {self.num_classes} classes"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RawGraphs:
+    """What is to be written."""
+
+    name: str
+    source: str
+    synthetic: bool
+    graphs: GraphSet
+    labels: NDArray[np.int64]  # [num_graphs], from 0
+    class_names: tuple[str, ...]
+    split: NDArray[np.int8]  # [num_graphs]: SPLIT_CODES
+    split_note: str
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSetStore:
+    """Prepared graphs. Each access maps the files again, which is cheap."""
+
+    path: Path
+    metadata: GraphSetMetadata
+
+    @classmethod
+    def open(cls, path: Path) -> "GraphSetStore":
+        """Open the folder `path` after checking metadata and the sizes, dtypes and shapes of all files.
+
+        Contents are read only of files that changed since they were prepared: `verify` reads all.
+        """
+        metadata = read_metadata(path, GraphSetMetadata, KIND.name)
+        check_arrays(path, metadata.arrays)
+        return cls(path, metadata)
+
+    def verify(self) -> None:
+        """Read everything and compare checksums. `UserError` names the first breach."""
+        check_checksums(self.path, self.metadata.arrays)
+
+    @property
+    def graphs(self) -> GraphSet:
+        """All of them, mapped."""
+        return GraphSet.mapped(self.path, self.metadata.arrays)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Class of every graph [num_graphs]."""
+        found = map_array(self.path / "y.npy", self.metadata.arrays["y"])
+        refuse_beyond(self.path / "y.npy", found, self.metadata.num_classes)
+        return found
+
+    def split_codes(self, asked: GraphSetDatasetSpec) -> NDArray[np.int8]:
+        """Split of every graph [num_graphs], as it was prepared or by folds."""
+        if asked.fold is not None:
+            refuse_absent_fold(asked)
+            return in_folds(np.asarray(self.labels), asked.folds, asked.fold, asked.fold_seed)
+        return np.asarray(map_array(self.path / "split.npy", self.metadata.arrays["split"]))
+
+    def num_batches(
+        self, asked: GraphSetDatasetSpec, *, rng_seed: int, max_nodes: int, max_edges: int, ranks: int
+    ) -> int:
+        """`tasks.stores.CutsByBudget`."""
+        ids = ids_in(self.split_codes(asked), "train")
+        ids = drawn(ids, len(ids) if asked.train_limit is None else asked.train_limit, rng_seed)
+        return pack(Budget(max_nodes, max_edges).costs_of(self.graphs, ids), ranks).num_batches
+
+    def info(self, asked: GraphSetDatasetSpec) -> GraphSetInfo:
+        """What the planner must know. `UserError` if a split is empty, or there is no such fold."""
+        known, codes = self.metadata, self.split_codes(asked)
+        counts = {split: int(np.count_nonzero(codes == SPLIT_CODES[split])) for split in SPLITS}
+        if empty := [split for split in SPLITS if not counts[split]]:
+            raise UserError(
+                f"{known.name} has no graph in {', '.join(empty)}",
+                fix="prepare it with such graphs, or set dataset.fold and fewer dataset.folds",
+            )
+        return GraphSetInfo(
+            name=known.name,
+            path=str(self.path.resolve()),
+            checksum=known.checksum,
+            synthetic=known.synthetic,
+            num_train=counts["train"],
+            num_graphs=known.num_graphs,
+            num_nodes=known.num_nodes,
+            num_edges=known.num_edges,
+            max_nodes=known.max_nodes,
+            max_edges=known.max_edges,
+            num_features=known.num_features,
+            num_edge_features=known.num_edge_features,
+            num_classes=known.num_classes,
+        )
+
+    def described(self) -> Sequence[tuple[str, Any]]:
+        """What `graphmill inspect` shows."""
+        known, codes, labels = self.metadata, self.split_codes(GraphSetDatasetSpec()), np.asarray(self.labels)
+        counts = np.bincount(labels, minlength=known.num_classes)
+        splits = ", ".join(f"{name} {np.count_nonzero(codes == SPLIT_CODES[name]):,}" for name in SPLITS)
+        return [
+            ("graphs", known.num_graphs),
+            ("nodes", f"{known.num_nodes:,}; {_of_sizes(np.diff(self.graphs.node_offsets))}"),
+            ("edges", f"{known.num_edges:,}; {_of_sizes(np.diff(self.graphs.edge_offsets))}"),
+            ("features", known.num_features),
+            *([("edge features", known.num_edge_features)] if known.num_edge_features else []),
+            ("classes", f"{known.num_classes}, {counts.min():,} to {counts.max():,} graphs each"),
+            ("split", f"{splits} ({known.split})"),
+        ]
+
+
+def ids_in(codes: NDArray[np.int8], split: Split) -> NDArray[np.int64]:
+    """Ascending numbers of the graphs of a split."""
+    return np.flatnonzero(codes == SPLIT_CODES[split]).astype(np.int64, copy=False)
+
+
+def write_graphs(raw: RawGraphs, path: Path) -> GraphSetStore:
+    """Write the folder `path`, whole or not at all; an existing store is replaced."""
+    nodes, edges = np.diff(raw.graphs.node_offsets), np.diff(raw.graphs.edge_offsets)
+    with new_store(path) as folder:
+        records: dict[str, ArrayRecord] = raw.graphs.write(folder)
+        for name, array in (("y", raw.labels), ("split", raw.split)):
+            records[name] = write_array(folder / f"{name}.npy", array)
+        metadata = seal(
+            GraphSetMetadata(
+                kind=KIND.name,
+                name=raw.name,
+                synthetic=raw.synthetic,
+                arrays=records,
+                source=raw.source,
+                split=raw.split_note,
+                num_graphs=len(nodes),
+                num_nodes=int(nodes.sum()),
+                num_edges=int(edges.sum()),
+                max_nodes=int(nodes.max()),
+                max_edges=int(edges.max()),
+                num_features=raw.graphs.x.shape[1],
+                num_edge_features=raw.graphs.edge_attr.shape[1],
+                num_classes=int(raw.labels.max()) + 1,
+                class_names=raw.class_names,
+            )
+        )
+        write_metadata(folder, metadata)
+    return GraphSetStore(path, metadata)
+
+
+def _of_sizes(sizes: NDArray[np.int64]) -> str:
+    return f"{sizes.min():,} to {sizes.max():,} of a graph, median {np.median(sizes):,.0f}"

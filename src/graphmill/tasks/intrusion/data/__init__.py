@@ -1,0 +1,1 @@
+"""Data of intrusion detection: read, generated, prepared, at rest."""

@@ -1,0 +1,152 @@
+"""The models of intrusion detection, made of a plan."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from graphmill.graph.batch import GraphBatch
+from graphmill.graph.keys import Purpose, key_of
+from graphmill.nn.standardise import Standardise
+from graphmill.spec.plan import Plan
+from graphmill.tasks.intrusion.nn.fusion import CanFusion
+from graphmill.tasks.intrusion.nn.gat import CanGat, log_odds
+from graphmill.tasks.intrusion.nn.vgae import CanVgae, ErrorWeights
+from graphmill.tasks.intrusion.page import IntrusionPlan, latent_widths
+from graphmill.tasks.intrusion.page.models import (
+    NUM_EDGE_FEATURES,
+    NUM_FEATURES,
+    CanGatSpec,
+    CanVgaeSpec,
+    FusionSpec,
+    IntrusionModelSpec,
+)
+
+DTYPE_OF = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+Inner = CanGat | CanVgae | CanFusion
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """How features of nodes and of edges are standardised."""
+
+    nodes: Standardise
+    edges: Standardise
+
+    @classmethod
+    def unknown(cls) -> "Scales":
+        """Saved weights are to say it."""
+        return cls(Standardise.unknown(NUM_FEATURES), Standardise.unknown(NUM_EDGE_FEATURES))
+
+
+class Detecting(nn.Module):
+    """A model of windows, with the threshold of its scores.
+
+    Its draws are torch's generator's, which is seeded by (seed, epoch, step, rank) before every training step, so a
+    step does not depend on what was drawn before it.
+    """
+
+    def __init__(
+        self,
+        inner: Inner,
+        *,
+        seed: int,
+        rank: int,
+        dtype: torch.dtype,
+        threshold: float | None,
+        projected: tuple[int, int] | None = None,
+    ) -> None:
+        """`projected`: widths of latent vectors, its own and a teacher's, if they differ."""
+        super().__init__()
+        self.inner, self.seed, self.rank, self.dtype = inner, seed, rank, dtype
+        self.projection = None if projected is None else nn.Linear(*projected)
+        # Frozen: a checkpoint holds it, and no sync touches it. NaN: none was chosen yet.
+        value = torch.tensor(float("nan") if threshold is None else threshold, dtype=torch.float64)
+        self.threshold = nn.Parameter(value, requires_grad=False)
+
+    def forward(self, batch: GraphBatch) -> object:
+        """What the inner model makes of a batch: logits [num_graphs, 2], or a reconstruction."""
+        if self.training:
+            torch.manual_seed(batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank) >> 1)
+        is_mixed = self.training and self.dtype != torch.float32
+        with torch.autocast(batch.x.device.type, self.dtype, enabled=is_mixed):
+            return self.inner(batch)
+
+    @torch.no_grad()
+    def judged(self, batch: GraphBatch) -> Tensor:
+        """Loss and score of every window [num_graphs, 2], float64; not in training mode."""
+        if isinstance(self.inner, CanVgae):
+            losses = self.inner.losses(batch, self.inner(batch))
+            return torch.stack([losses.double(), self.inner.scores(batch)], dim=1)
+        logits = self.inner(batch)
+        losses = nn.functional.cross_entropy(logits.double(), batch.labels, reduction="none")
+        return torch.stack([losses, log_odds(logits)], dim=1)
+
+    def scores(self, batch: GraphBatch) -> Tensor:
+        """Of every window [num_graphs], float64: the higher, the more like an attack."""
+        return log_odds(self.inner(batch)) if isinstance(self.inner, CanFusion) else self.inner.scores(batch)
+
+
+def build_model(plan: Plan, own: IntrusionPlan, *, rank: int, scales: Scales | None = None) -> Detecting:
+    """The plan's model with its initial weights, the same on every rank."""
+    torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
+    widths = latent_widths(own)
+    return Detecting(
+        inner_model(own.model, scales or Scales.unknown()),
+        seed=plan.seed,
+        rank=rank,
+        dtype=DTYPE_OF[plan.precision],
+        threshold=own.threshold,
+        projected=widths if widths is not None and widths[0] != widths[1] else None,
+    )
+
+
+def inner_model(spec: IntrusionModelSpec, scales: Scales) -> Inner:
+    """What a spec describes, with initial weights from torch's generator."""
+    match spec:
+        case CanGatSpec():
+            return _gat(spec, scales)
+        case CanVgaeSpec():
+            return _vgae(spec, scales)
+        case FusionSpec():
+            return CanFusion(_gat(spec.gat, Scales.unknown()), _vgae(spec.vgae, Scales.unknown()))
+
+
+def _gat(spec: CanGatSpec, scales: Scales) -> CanGat:
+    return CanGat(
+        kind=spec.kind,
+        nodes=scales.nodes,
+        edges=scales.edges if spec.edge_features else None,
+        hidden_channels=spec.hidden_channels,
+        heads=spec.heads,
+        num_layers=spec.num_layers,
+        id_channels=spec.id_channels,
+        id_rows=spec.id_rows,
+        id_dropout=spec.id_dropout,
+        fc_layers=spec.fc_layers,
+        dropout=spec.dropout,
+        attention_dropout=spec.attention_dropout,
+        attention=spec.attention,
+        checkpoint_activations=spec.checkpoint_activations,
+    )
+
+
+def _vgae(spec: CanVgaeSpec, scales: Scales) -> CanVgae:
+    return CanVgae(
+        kind=spec.conv,
+        nodes=scales.nodes,
+        edges=scales.edges if spec.edge_features else None,
+        hidden_channels=spec.hidden_channels,
+        heads=spec.heads,
+        latent_channels=spec.latent_channels,
+        id_channels=spec.id_channels,
+        id_rows=spec.id_rows,
+        id_dropout=spec.id_dropout,
+        id_buckets=spec.id_buckets,
+        dropout=spec.dropout,
+        attention=spec.attention,
+        checkpoint_activations=spec.checkpoint_activations,
+        weights=ErrorWeights(ids=spec.id_weight, following=spec.neighbour_weight, kl=spec.kl_weight),
+        score=spec.score,
+    )

@@ -1,0 +1,34 @@
+"""Which mini-batches a plan's ranks read, and how they may be sampled before. Nothing here needs torch."""
+
+from pathlib import Path
+
+from graphmill.access.presampled import epoch_source
+from graphmill.access.spec import AccessSpec
+from graphmill.sample.presampled.schedule import EpochSource
+from graphmill.spec.plan import Plan
+from graphmill.tasks.node_classification.page import NodeClassificationPlan
+from graphmill.tasks.node_classification.parts import open_graph
+
+
+def access_spec(plan: Plan, own: NodeClassificationPlan) -> AccessSpec:
+    """Of the plan's graph what its model reads."""
+    return AccessSpec(
+        plan=plan,
+        num_train=own.dataset.num_train,
+        num_features=own.dataset.num_features,
+        fanouts=own.num_neighbors,
+        resample=own.resamples,
+        undirected=own.undirected,
+        features=own.features,
+        edge_columns=own.edge_columns,
+        partition=own.partition,
+        presampled=None if own.presampled is None else Path(own.presampled),
+    )
+
+
+def epochs_of(plan: Plan) -> EpochSource:
+    """How the epochs of a plan are sampled; `UserError` if its data are not prepared."""
+    own = plan.task
+    assert isinstance(own, NodeClassificationPlan)
+    own.dataset.prepared_checksum  # noqa: B018  # raises where there is none
+    return epoch_source(access_spec(plan, own), open_graph(Path(own.dataset.path)))

@@ -1,0 +1,1 @@
+"""Data of node classification: read, generated, prepared, at rest."""

@@ -1,0 +1,202 @@
+"""One .npz file: `edge_index`, `y`, features dense (`x`) or CSR (`x_data x_indices x_indptr x_shape`), and a split.
+
+Without `y` and split it is a graph without labels.
+
+`edge_weight` [num_edges] and `edge_attr` [num_edges, any number] are features of edges.
+
+The split is `train_mask val_mask test_mask` or `split` (codes 0 train, 1 val, 2 test, -1 none, or those names).
+`class_names` and a boolean `unlabelled` may be there, and types of edges and nodes (`npz_types.py`). Everything else in
+the file is not used, and a message says so.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.base.errors import UserError
+from graphmill.graph.archive import npz_keys, read_npz
+from graphmill.graph.features import Features, SparseFeatures, csr_problem, dense, sparse
+from graphmill.graph.splits import SPLIT_CODES, SplitName
+from graphmill.graph.unused import tell_unused
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.sources import npz_types
+from graphmill.tasks.node_classification.data.sources.edge_columns import edge_columns
+from graphmill.tasks.node_classification.data.sources.splits import (
+    first_columns,
+    no_labels,
+    random_split,
+    split_from_masks,
+    split_from_names,
+)
+
+_MASKS: dict[str, SplitName] = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
+_CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
+_EDGES = ("edge_weight", "edge_attr")
+_OPTIONAL = ("x", *_CSR, *_EDGES, *_MASKS, "split", "class_names", "unlabelled")
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def is_graph_npz(path: Path) -> bool:
+    """Whether the archive is in this layout."""
+    return path.suffix == ".npz" and "edge_index" in npz_keys(path)
+
+
+def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> LabelledGraph:
+    """Read the file. With `split_seed` the split is drawn at random, whatever the file says."""
+    arrays = read_npz(path, required=("edge_index",), optional=("y", *_OPTIONAL, *npz_types.KEYS))
+    features = _features(arrays, path)
+    labels, split, note = _labels_and_split(arrays, features.num_nodes, path, split_seed)
+    types, read = npz_types.types_in(arrays, len(labels), place=str(path))
+    of_labels = set() if "y" in arrays else {"class_names", "unlabelled"}
+    tell_unused(path.name, set(npz_keys(path)) - {"edge_index", "y", *_OPTIONAL, *read} | of_labels & set(arrays))
+    of_edges, names = edge_columns({key: arrays[key] for key in _EDGES if key in arrays}, place=f"{path}, key")
+    names_of_classes = arrays.get("class_names") if "y" in arrays else None
+    return LabelledGraph(
+        edge_index=arrays["edge_index"],
+        features=features,
+        edge_features=of_edges,
+        edge_feature_names=names,
+        types=types,
+        labels=labels,
+        split=split,
+        class_names=class_names_of(names_of_classes, place=f"{path}, key class_names"),
+        name=name,
+        source=f"npz file {path.name}",
+        synthetic=False,
+        split_note=note,
+        origin={
+            "edge_index": f"{path}, key edge_index",
+            "features": f"{path}, key {'x' if 'x' in arrays else 'x_indptr, x_indices, x_data'}",
+            "edge_features": f"{path}, key {' and '.join(key for key in _EDGES if key in arrays)}",
+            "types": f"{path}, keys {', '.join(sorted(read))}",
+            "labels": f"{path}, key y",
+            "split": f"{path}, key {'split' if 'split' in arrays else '*_mask'}",
+        },
+    )
+
+
+def integer_labels(y: NDArray[Any], *, place: str) -> NDArray[np.int64]:
+    """Labels [num_nodes] as int64; [num_nodes, 1] is flattened, whole floats are taken, NaN means unlabelled."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1 or y.dtype.kind not in "iuf":
+        raise UserError(
+            f"{place}: labels are {y.dtype} {list(y.shape)}", fix="give one integer class per node; -1: unlabelled"
+        )
+    if y.dtype.kind != "f":
+        too_large = y > np.iinfo(np.int64).max  # of an unsigned one; the checks refuse -2 and name the node
+        labels: NDArray[np.int64] = np.where(too_large, -2, y.astype(np.int64))
+        return labels
+    y = np.where(np.isnan(y), -1, y)
+    broken = np.flatnonzero((y != np.floor(y)) | (np.abs(y) >= 2**53))
+    if len(broken):
+        raise UserError(f"{place}: row {broken[0]} has label {y[broken[0]]}", fix="number the classes from 0")
+    return y.astype(np.int64)
+
+
+def csr_features(
+    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: NDArray[Any], *, place: str
+) -> SparseFeatures:
+    """Sparse features from scipy's parts."""
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 < shape[1] < 2**31:
+        raise UserError(f"{place}: shape is {shape.tolist()}, not two counts", fix="give [num_nodes, num_features]")
+    problem = csr_problem(indptr, indices, int(shape[1]))
+    if problem is None and (data.shape != indices.shape or data.dtype.kind not in "iufb"):
+        problem = f"{data.dtype} {list(data.shape)} values for {len(indices)} indices"
+    if problem is None and len(indptr) != shape[0] + 1:
+        problem = f"{len(indptr) - 1} rows, and the shape says {shape[0]}"
+    if problem:
+        raise UserError(f"{place}: {problem}", fix="write the parts of a scipy.sparse.csr_matrix")
+    return sparse(indptr, indices, data, int(shape[1]))
+
+
+def class_names_of(names: NDArray[Any] | None, *, place: str) -> tuple[str, ...]:
+    """Class names as strings; none if the file has none."""
+    if names is None:
+        return ()
+    if names.ndim != 1 or names.dtype.kind != "U":
+        raise UserError(f"{place}: {names.dtype} {list(names.shape)}", fix="give one string per class")
+    return tuple(map(str, names))
+
+
+def _labels_and_split(
+    arrays: Arrays, num_nodes: int, path: Path, split_seed: int | None
+) -> tuple[NDArray[np.int64], NDArray[np.int8], str]:
+    """Of each node, and who drew the split; a file without y has neither."""
+    labels, split, note = no_labels(num_nodes)
+    if "y" in arrays:
+        labels = _labels(arrays, path)
+    if num_nodes != len(labels):  # before a mask is compared with either
+        raise UserError(
+            f"{path}: key y has {len(labels)} labels, and the features have {num_nodes} rows",
+            fix="give one of each per node; a label of -1: unlabelled",
+        )
+    if split_seed is not None:
+        return labels, *random_split(labels, split_seed)
+    if "y" in arrays or "split" in arrays or set(_MASKS) & set(arrays):
+        return labels, *_split(arrays, len(labels), path)
+    return labels, split, note
+
+
+def _labels(arrays: Arrays, path: Path) -> NDArray[np.int64]:
+    labels = integer_labels(arrays["y"], place=f"{path}, key y")
+    unlabelled = arrays.get("unlabelled")
+    if unlabelled is None:
+        return labels
+    if unlabelled.shape != labels.shape or unlabelled.dtype != np.bool_:
+        raise UserError(
+            f"{path}, key unlabelled: {unlabelled.dtype} {list(unlabelled.shape)} for {len(labels)} nodes",
+            fix="give one boolean per node, or leave the key out and write -1 in y",
+        )
+    return np.where(unlabelled, -1, labels)
+
+
+def _features(arrays: Arrays, path: Path) -> Features:
+    if "x" in arrays:
+        if arrays["x"].dtype.kind not in "iufb" or arrays["x"].ndim != 2:
+            x = arrays["x"]
+            raise UserError(f"{path}, key x: {x.dtype} {list(x.shape)}", fix="give numbers [num_nodes, num_features]")
+        return dense(arrays["x"])
+    missing = [key for key in _CSR if key not in arrays]
+    if missing:
+        raise UserError(
+            f"{path} has no features: it lacks x, and of a sparse matrix {', '.join(missing)}",
+            fix=f"add x [num_nodes, num_features], or {', '.join(_CSR)}",
+        )
+    return csr_features(*(arrays[key] for key in _CSR), place=f"{path}, keys {' '.join(_CSR)}")
+
+
+def _split(arrays: Arrays, num_nodes: int, path: Path) -> tuple[NDArray[np.int8], str]:
+    masks, note = first_columns({name: arrays[key] for key, name in _MASKS.items() if key in arrays})
+    note = f"as given in the file{note}"
+    if "split" in arrays:
+        split = _split_from_codes(arrays["split"], num_nodes, path)
+        for name, mask in masks.items():
+            if not np.array_equal(split == SPLIT_CODES[name], mask):
+                raise UserError(f"{path}: split and {name}_mask are different splits", fix="keep one of them")
+        return split, note
+    if "train" not in masks:
+        raise UserError(
+            f"{path} has no split: neither train_mask (val_mask, test_mask) nor split",
+            fix="add one, or split 60/20/20 at random: --random-split",
+        )
+    return split_from_masks(masks, num_nodes, place=str(path)), note
+
+
+def _split_from_codes(split: NDArray[Any], num_nodes: int, path: Path) -> NDArray[np.int8]:
+    if split.shape != (num_nodes,) or split.dtype.kind not in "iuU":
+        raise UserError(
+            f"{path}, key split: {split.dtype} {list(split.shape)} for {num_nodes} nodes",
+            fix="give one code or name per node",
+        )
+    if split.dtype.kind == "U":
+        return split_from_names([str(name) for name in split], place=lambda row: f"{path}, key split, node {row}")
+    outside = np.flatnonzero((split < -1) | (split > 2))
+    if len(outside):
+        raise UserError(
+            f"{path}, key split: node {outside[0]} has {split[outside[0]]}", fix="use 0 train, 1 val, 2 test, -1 none"
+        )
+    return split.astype(np.int8)

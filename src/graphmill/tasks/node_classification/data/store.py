@@ -1,0 +1,226 @@
+"""A prepared graph whose nodes have classes and splits."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, NonNegativeInt
+
+from graphmill.base.errors import UserError
+from graphmill.graph.arrays import check_arrays, refuse_beyond
+from graphmill.graph.header import damaged, read_metadata, seal, write_metadata
+from graphmill.graph.metadata import Expected, GraphMetadata
+from graphmill.graph.splits import SPLIT_CODES, SplitName
+from graphmill.graph.store import GraphStore
+from graphmill.graph.typed import types_in_words
+from graphmill.graph.verify import verify_graph
+from graphmill.graph.write import new_store, write_all, write_graph
+from graphmill.partition.metadata import PartsMetadata
+from graphmill.spec.experiment import DatasetSpec
+from graphmill.spec.typed_graph import plain_features
+from graphmill.tasks.node_classification.data.classes import class_counts, edge_homophily, in_words
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph, check_labelled
+from graphmill.tasks.node_classification.page import KIND, GraphInfo
+
+_MOST_EDGES = 200_000_000  # that `inspect` reads for the homophily: a few seconds
+
+
+class StoreMetadata(GraphMetadata):
+    """What a prepared graph with classes says about itself."""
+
+    format_version: Literal[1] = 1
+    split: str = Field(description="who drew the split")
+    num_classes: NonNegativeInt = Field(description="0: no node has a label")
+    class_names: tuple[str, ...] = Field(description="one per class, or none at all")
+    splits: dict[SplitName, NonNegativeInt]
+
+    def expected_arrays(self) -> Expected:
+        """What the arrays of such a graph must be."""
+        own: Expected = {"y": ("int64", (self.num_nodes,)), "split": ("int8", (self.num_nodes,))}
+        return GraphMetadata.expected_arrays(self) | own
+
+    def disagreement(self) -> str | None:
+        """How the counts, dtypes and shapes contradict each other, or None."""
+        if problem := GraphMetadata.disagreement(self):
+            return problem
+        if set(self.splits) != set(SPLIT_CODES) or sum(self.splits.values()) != self.num_nodes:
+            return f"splits {self.splits} do not add up to {self.num_nodes} nodes"
+        if self.num_classes and self.splits["train"] == 0:
+            return "the training split is empty"
+        if self.class_names and len(self.class_names) != self.num_classes:
+            return f"{len(self.class_names)} class names for {self.num_classes} classes"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledGraphStore(GraphStore):
+    """A prepared graph with the class and the split of every node."""
+
+    metadata: StoreMetadata
+
+    @classmethod
+    def open(cls, path: Path) -> "LabelledGraphStore":
+        """Open the folder `path` after checking metadata and the sizes, dtypes and shapes of all files.
+
+        Contents are read only of files that changed since they were prepared: `verify` reads all.
+        """
+        metadata = read_metadata(path, StoreMetadata, KIND.name)
+        check_arrays(path, metadata.arrays)
+        return cls(path, metadata)
+
+    @classmethod
+    def open_labels(cls, path: Path) -> "LabelledGraphStore":
+        """The same of a graph whose classes and splits alone are read: the other files need not be here."""
+        metadata = read_metadata(path, StoreMetadata, KIND.name)
+        check_arrays(path, {name: metadata.arrays[name] for name in ("y", "split")}, notes=False)
+        return cls(path, metadata)
+
+    def verify(self) -> None:
+        """Read everything: checksums of all files, then what the arrays promise. `UserError` names the first breach."""
+        arrays = verify_graph(self.path, self.metadata)
+        _verify_labels(self.path, self.metadata, arrays)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """Class of every node [num_nodes]; -1: unlabelled."""
+        return self.array("y")
+
+    def nodes_in(self, split: Literal["train", "val", "test"]) -> NDArray[np.int64]:
+        """Ascending global ids of the nodes of a split."""
+        found = np.flatnonzero(self.array("split") == SPLIT_CODES[split]).astype(np.int64, copy=False)
+        if len(found) != self.metadata.splits[split]:
+            raise damaged(
+                self.path / "split.npy",
+                f"{len(found)} nodes are {split}, and metadata.json says {self.metadata.splits[split]}",
+            )
+        return found
+
+    def info(self, asked: DatasetSpec) -> GraphInfo:
+        """What the planner must know. `UserError` if a split that training needs is empty."""
+        del asked  # whatever is done to a graph when it is read, its counts stay
+        refuse_unlabelled(self.metadata.name, self.metadata.num_classes)
+        refuse_empty_splits(self.metadata.name, self.metadata.splits)
+        return graph_info(self.path, self.metadata, num_classes=self.metadata.num_classes, num_parts=None)
+
+    def described(self) -> Sequence[tuple[str, Any]]:
+        """What `graphmill inspect` shows."""
+        known = self.metadata
+        features = plain_features(known.edge_features, known.relation_names)
+        splits = ", ".join(f"{name} {known.splits[name]:,}" for name in SPLIT_CODES)
+        return [
+            ("nodes", known.num_nodes),
+            ("edges", known.num_edges),
+            ("features", f"{known.num_features:,} ({'sparse' if known.has_sparse_features else known.feature_dtype})"),
+            *([("scales of features", "columns differ: standardised by default")] if known.scales_differ else []),
+            *([("edge features", ", ".join(features))] if features else []),
+            *types_in_words(known.node_types, known.edge_types),
+            *(self._of_classes(splits) if known.num_classes else [("labels", "none")]),
+            ("symmetric", known.is_symmetric),
+            ("isolated nodes", known.num_isolated_nodes),
+            ("duplicate edges merged", known.num_duplicate_edges),
+            ("self-loops", known.num_self_loops),
+        ]
+
+    def _of_classes(self, splits: str) -> list[tuple[str, Any]]:
+        known = self.metadata
+        refuse_beyond(self.path / "y.npy", self.labels, known.num_classes, least=-1)
+        return [
+            ("classes", known.num_classes),
+            *in_words(class_counts(self.labels, self.array("split"), known.num_classes)),
+            ("edge homophily", self._homophily()),
+            ("split", f"{splits} ({known.split})"),
+        ]
+
+    def _homophily(self) -> str:
+        """Of the undirected graph, in words; of a huge one it takes too long for a look."""
+        if self.metadata.num_undirected_edges > _MOST_EDGES:
+            return f"not counted: over {_MOST_EDGES:,} edges"
+        found = edge_homophily(self.topology(undirected=True), self.labels)
+        return "no edge between labelled nodes" if found is None else f"{found:.3f} of the edges join one class"
+
+
+def refuse_unlabelled(name: str, num_classes: int) -> None:
+    """Raise a `UserError` if no node has a label: there is nothing to learn here, and much else can be done."""
+    if not num_classes:
+        raise UserError(
+            f"{name} has no labels, and node classification learns from those of its training nodes",
+            fix="prepare it again with y (in tables: label), a class for each node, -1 where there is none; without"
+            f" labels: `graphmill inspect {name}`, `graphmill partition {name} --num-parts 1`, and then"
+            " graphmill.NeighborLoader(graphmill.open_partitioned(FOLDER), …) in a script with a loss of your own",
+        )
+
+
+def refuse_empty_splits(name: str, splits: Mapping[Any, int]) -> None:
+    """Raise a `UserError` if a graph has no nodes to choose the best checkpoint by, or to judge it by."""
+    for split in ("val", "test"):
+        if not splits.get(split):
+            raise UserError(
+                f"{name} has no {split} nodes, and the best checkpoint is chosen by val, judged by test",
+                fix="prepare it with such nodes, or with --random-split; if it is in parts, partition it again",
+            )
+
+
+def graph_info(
+    path: Path, known: StoreMetadata | PartsMetadata, *, num_classes: int, num_parts: int | None
+) -> GraphInfo:
+    """What the planner must know of a prepared graph. `num_parts`: None if it is stored whole."""
+    return GraphInfo(
+        name=known.name,
+        path=str(path.resolve()),
+        checksum=known.checksum,
+        synthetic=known.synthetic,
+        num_nodes=known.num_nodes,
+        num_edges=known.num_edges,
+        num_features=known.num_features,
+        num_classes=num_classes,
+        num_train=known.splits["train"],
+        has_sparse_features=known.has_sparse_features,
+        scales_differ=known.scales_differ,
+        edge_features=known.edge_features,
+        edge_types=known.relation_names,
+        node_types=known.node_type_names,
+        num_parts=num_parts,
+    )
+
+
+def write_store(raw: LabelledGraph, path: Path) -> LabelledGraphStore:
+    """Check `raw`, build its topologies and write the folder `path`, whole or not at all.
+
+    A store that is there is replaced. Leftovers of writers that were killed are removed.
+    """
+    check_labelled(raw)
+    with new_store(path) as folder:
+        known = write_graph(raw, folder, KIND.name)
+        own = write_all(folder, {"y": raw.labels.astype(np.int64), "split": raw.split.astype(np.int8)})
+        of_graph = {name: getattr(known, name) for name in GraphMetadata.model_fields}
+        metadata = StoreMetadata(
+            **{**of_graph, "arrays": known.arrays | own},
+            split=raw.split_note,
+            num_classes=len(raw.class_names) or int(raw.labels.max()) + 1,
+            class_names=raw.class_names,
+            splits={name: int(np.count_nonzero(raw.split == code)) for name, code in SPLIT_CODES.items()},
+        )
+        sealed = seal(metadata)
+        write_metadata(folder, sealed)
+    return LabelledGraphStore(path, sealed)
+
+
+def _verify_labels(folder: Path, metadata: StoreMetadata, arrays: dict[str, NDArray[Any]]) -> None:
+    labels, split = arrays["y"], arrays["split"]
+    outside = np.flatnonzero((labels < -1) | (labels >= metadata.num_classes))
+    if len(outside):
+        raise damaged(
+            folder / "y.npy", f"node {outside[0]} has label {labels[outside[0]]} of {metadata.num_classes} classes"
+        )
+    bare = np.flatnonzero((labels == -1) & (split != SPLIT_CODES["none"]))
+    if len(bare):
+        raise damaged(folder / "y.npy", f"node {bare[0]} is in a split and has no label")
+    for name, code in SPLIT_CODES.items():
+        num_nodes = int(np.count_nonzero(split == code))
+        if num_nodes != metadata.splits[name]:
+            raise damaged(
+                folder / "split.npy", f"{num_nodes} nodes are {name}, and metadata.json says {metadata.splits}"
+            )

@@ -1,0 +1,197 @@
+"""The models of node classification: GraphSAGE, GAT, GATv2, R-GCN, or a user-defined model by dotted path."""
+
+from typing import assert_never
+
+import torch
+from torch import Tensor, nn
+
+from graphmill.base.errors import UserError
+from graphmill.graph.batch import DenseRows, InputForm, MiniBatch, SelfAndMean, SparseRows
+from graphmill.graph.keys import Purpose, key_of
+from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.standardise import Standardise
+from graphmill.spec.experiment import CustomModelSpec
+from graphmill.spec.plan import Plan
+from graphmill.tasks.custom_model import construct, try_out
+from graphmill.tasks.node_classification.nn.node_attention import NodeAttention
+from graphmill.tasks.node_classification.nn.rgcn import RelationalGcn
+from graphmill.tasks.node_classification.page import (
+    EdgeArgument,
+    NodeClassificationPlan,
+)
+from graphmill.tasks.node_classification.page.models import GraphSageSpec, NodeAttentionSpec
+from graphmill.tasks.node_classification.page.relational import RelationalSpec
+
+DTYPE_OF = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class EdgeIndexModel(nn.Module):
+    """A model that is called as model(x, edge_index), as PyG's are, on sampled mini-batches.
+
+    With `edges` it is called with that argument, too: `edge_weight` [num_edges], `edge_attr` [num_edges, num_features].
+    Its own dropout draws from torch's generator, which is seeded by (seed, epoch, step, rank) before every training
+    step, so a step does not depend on what was drawn before it.
+    """
+
+    def __init__(
+        self,
+        inner: nn.Module,
+        *,
+        seed: int,
+        rank: int,
+        dtype: torch.dtype = torch.float32,
+        standardise: Standardise | None = None,
+        edges: EdgeArgument | None = None,
+    ) -> None:
+        super().__init__()
+        self.inner, self.standardise, self.edges = inner, standardise, edges
+        self.seed, self.rank, self.dtype = seed, rank, dtype
+
+    @property
+    def input_form(self) -> InputForm:
+        """Features of every node of the batch."""
+        return "rows"
+
+    def forward(self, batch: MiniBatch) -> Tensor:
+        """Logits of the seeds [num_seeds, out_channels]."""
+        if self.training:
+            key = batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank)
+            torch.manual_seed(key >> 1)
+        x = dense_rows(batch)
+        if self.standardise is not None:
+            x = self.standardise(x)
+        is_mixed = self.training and self.dtype != torch.float32
+        with torch.autocast(x.device.type, self.dtype, enabled=is_mixed):
+            out: Tensor = self.inner(x, edge_index(batch), **edge_arguments(self.edges, batch.edge_attr))
+        return out[: len(batch.seeds.ids)]
+
+
+def build_model(
+    plan: Plan, own: NodeClassificationPlan, *, rank: int, standardise: Standardise | None = None
+) -> "GraphSage | RelationalGcn | EdgeIndexModel":
+    """The plan's model with its initial weights, the same on every rank. `standardise`: its inputs, if not None."""
+    match own.model:
+        case GraphSageSpec() as spec:
+            return GraphSage(
+                in_channels=own.dataset.num_features,
+                hidden_channels=spec.hidden_channels,
+                out_channels=own.dataset.num_classes,
+                num_layers=spec.num_layers,
+                dropout=spec.dropout,
+                input_dropout=spec.input_dropout,
+                seed=plan.seed,
+                training_dtype=DTYPE_OF[plan.precision],
+                standardise=standardise,
+            )
+        case RelationalSpec() as spec:
+            return RelationalGcn(
+                in_channels=own.dataset.num_features,
+                hidden_channels=spec.hidden_channels,
+                out_channels=own.dataset.num_classes,
+                num_layers=spec.num_layers,
+                num_relations=len(own.dataset.edge_types),
+                num_bases=spec.num_bases,
+                projects_inputs=own.dataset.has_sparse_features,
+                dropout=spec.dropout,
+                input_dropout=spec.input_dropout,
+                seed=plan.seed,
+                training_dtype=DTYPE_OF[plan.precision],
+                standardise=standardise,
+            )
+        case NodeAttentionSpec() as spec:
+            torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
+            attention = NodeAttention(
+                kind=spec.kind,
+                in_channels=own.dataset.num_features,
+                hidden_channels=spec.hidden_channels,
+                out_channels=own.dataset.num_classes,
+                heads=spec.heads,
+                num_layers=spec.num_layers,
+                dropout=spec.dropout,
+                attention_dropout=spec.attention_dropout,
+                edge_dim=len(own.edge_columns) or None,
+                attention=spec.attention,
+                checkpoint_activations=spec.checkpoint_activations,
+            )
+            edges = own.edge_features
+            return EdgeIndexModel(attention, seed=plan.seed, rank=rank, standardise=standardise, edges=edges)
+        case CustomModelSpec() as spec:
+            torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
+            channels = {"in_channels": own.dataset.num_features, "out_channels": own.dataset.num_classes}
+            inner, dtype = construct(spec, channels), DTYPE_OF[plan.precision]
+            edges = own.edge_features
+            return EdgeIndexModel(inner, seed=plan.seed, rank=rank, dtype=dtype, standardise=standardise, edges=edges)
+        case _:
+            assert_never(own.model)
+
+
+def check_model(plan: Plan, own: NodeClassificationPlan) -> None:
+    """Make the plan's model if it is a user-defined one, try it on a made-up batch, and throw it away.
+
+    Raises `UserError` where it does not fit, or reads further than neighbourhoods are sampled.
+    """
+    if not isinstance(own.model, CustomModelSpec):
+        return
+    model, hops = build_model(plan, own, rank=0).to(plan.device).inner, len(own.num_neighbors)
+    assert isinstance(model, nn.Module)
+    nodes = torch.arange(hops + 2, device=plan.device)  # a path: node i reads node i + 1
+    edges = torch.stack([nodes[1:], nodes[:-1]])
+    x = torch.randn(len(nodes), own.dataset.num_features, device=plan.device)
+    named = edge_arguments(own.edge_features, torch.rand(edges.shape[1], len(own.edge_columns), device=plan.device))
+    try_out(own.model.target, model, {"x": x, "edge_index": edges}, [(len(nodes), own.dataset.num_classes)], named)
+    x.requires_grad_()
+    model.eval()(x, edges, **named)[0].square().sum().backward()
+    if x.grad is not None and x.grad[-1].any():
+        raise UserError(
+            f"{own.model.target} reads nodes that are more than {hops} hops away,"
+            f" and train.num_neighbors {list(own.num_neighbors)} samples {hops}",
+            fix="give train.num_neighbors as many fan-outs as the model has layers",
+        )
+
+
+def edge_arguments(argument: EdgeArgument | None, edge_attr: Tensor) -> dict[str, Tensor]:
+    """What a model is called with besides x and edge_index. `edge_attr`: [num_edges, columns that it reads]."""
+    match argument:
+        case None:
+            return {}
+        case "edge_weight":
+            return {argument: edge_attr[:, 0]}
+        case "edge_attr":
+            return {argument: edge_attr}
+
+
+def edge_index(batch: MiniBatch) -> Tensor:
+    """The sampled edges as PyG writes them: int64 [2, num_edges], row 0 the source, row 1 the target, local ids."""
+    block = batch.blocks[0]  # sampled without resampling, the first layer's block holds all edges
+    targets = _row_of_entry(block.indptr, len(block.indices))
+    return torch.stack([block.indices.long(), targets])
+
+
+def _row_of_entry(indptr: Tensor, num_entries: int) -> Tensor:
+    """The row of each entry of compressed sparse rows, int64 [num_entries].
+
+    The number is an argument: computing it would wait for the device.
+    """
+    rows = torch.arange(len(indptr) - 1, device=indptr.device)
+    return torch.repeat_interleave(rows, indptr.diff(), output_size=num_entries)
+
+
+def dense_rows(batch: MiniBatch) -> Tensor:
+    """Features of every node of the batch [num_nodes, num_features]; sparse rows are written out."""
+    match batch.inputs:
+        case DenseRows(x):
+            return x
+        case SparseRows() as x:
+            return written_out(x)
+        case SelfAndMean():
+            raise AssertionError("a model that reads rows was given averages")
+        case _:
+            assert_never(batch.inputs)
+
+
+def written_out(x: SparseRows) -> Tensor:
+    """[num_rows, num_features], with the zeros."""
+    rows = _row_of_entry(x.indptr, len(x.values))
+    out = x.values.new_zeros(len(x.indptr) - 1, x.num_features)
+    out[rows, x.indices.long()] = x.values
+    return out

@@ -1,0 +1,125 @@
+"""Methods that need no graph network: regression on features, propagated or not, a perceptron, labels propagated.
+
+Everything is in memory. What each takes is known before (`cost_of`), so that a run can leave out what is too much.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmill.access.transform import transformed
+from graphmill.graph.features import SparseFeatures
+from graphmill.graph.statistics import statistics
+from graphmill.graph.topology import Topology
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
+from graphmill.tasks.node_classification.page import (
+    LABELS,
+    LOGISTIC,
+    PERCEPTRON,
+    PROPAGATED,
+    NodeClassificationPlan,
+)
+from graphmill.tasks.perceptron import guesses as perceptron_guesses
+from graphmill.tasks.regression import Csr, Matrix, fit
+
+_ALPHA: Final = 0.9  # of label propagation: what a node takes from its neighbours
+_ROUNDS: Final = 50
+_EVALUATIONS: Final = 120  # of a regression's objective, about
+_EPOCHS: Final = 40  # of the perceptron, about
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a method takes, roughly."""
+
+    operations: float
+    bytes: float
+
+
+def cost_of(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> Cost:
+    """By the method's name. Products of sparse matrices are most of it."""
+    features, classes = store.features, own.dataset.num_classes
+    nodes, train = store.metadata.num_nodes, own.dataset.num_train
+    entries = len(features.indices) if isinstance(features, SparseFeatures) else nodes * features.num_features
+    links = (1 + own.undirected) * store.metadata.num_edges + nodes
+    of_train = entries * train / max(1, nodes)
+    held = 16.0 * entries + 16.0 * links + 8.0 * nodes * classes * 4
+    hops = len(own.num_neighbors)
+    match name:
+        case LOGISTIC.name:
+            return Cost(_EVALUATIONS * 4 * of_train * classes, 3 * held)
+        case PROPAGATED.name:
+            return Cost(_EVALUATIONS * 4 * (entries + hops * links) * classes, 3 * held)
+        case PERCEPTRON.name:
+            return Cost(_EPOCHS * 6 * of_train * 128, 8.0 * entries)
+        case LABELS.name:
+            return Cost(_ROUNDS * 2 * links * classes, held)
+    raise ValueError(name)
+
+
+def guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> NDArray[np.int64]:
+    """The class of every node, [num_nodes], by the method of that name."""
+    train, labels, num_classes = store.nodes_in("train"), np.asarray(store.labels), own.dataset.num_classes
+    if name == LABELS.name:
+        return _by_labels(own, store)
+    x = _features(own, store)
+    if name == PERCEPTRON.name:
+        rows = x if isinstance(x, Csr) else x.float()
+        return perceptron_guesses(rows, labels.astype(np.int64), train, store.nodes_in("val"), num_classes)
+    hops = {LOGISTIC.name: 0, PROPAGATED.name: len(own.num_neighbors)}[name]
+    step = _propagation(store.topology(undirected=own.undirected)) if hops else None
+    if step is not None and not isinstance(x, Csr):
+        for _ in range(hops):  # a dense matrix is propagated once, and not at every evaluation
+            x = step.tensor().double() @ x
+        step = None
+    if step is None:
+        chosen = x.rows(train) if isinstance(x, Csr) else x[torch.from_numpy(train)]
+        return _classes(fit([chosen], labels[train], num_classes).logits([x]))
+    return _classes(
+        fit([step.rows(train), *[step] * (hops - 1), x], labels[train], num_classes).logits([*[step] * hops, x])
+    )
+
+
+def _classes(logits: Tensor) -> NDArray[np.int64]:
+    return np.asarray(logits.argmax(dim=1).numpy())
+
+
+def _by_labels(own: NodeClassificationPlan, store: LabelledGraphStore) -> NDArray[np.int64]:
+    """Label propagation (Zhou et al. 2004): Y ← α S Y + (1 − α) Y₀, where S has no self-loops."""
+    topology, train = store.topology(undirected=own.undirected), store.nodes_in("train")
+    degrees = np.diff(topology.indptr)
+    scale = np.maximum(degrees, 1.0) ** -0.5
+    values = np.repeat(scale, degrees) * scale[topology.indices]
+    step = Csr(np.asarray(topology.indptr), np.asarray(topology.indices), values, topology.num_nodes).tensor()
+    known = torch.zeros(topology.num_nodes, own.dataset.num_classes)
+    known[torch.from_numpy(train), torch.from_numpy(np.asarray(store.labels)[train].astype(np.int64))] = 1
+    found = known
+    for _ in range(_ROUNDS):
+        found = _ALPHA * (step @ found) + (1 - _ALPHA) * known
+    most = np.bincount(np.asarray(store.labels)[train], minlength=own.dataset.num_classes).argmax()
+    return np.where(found.sum(dim=1).numpy() > 0, _classes(found), most)  # what no label reaches: the majority class
+
+
+def _features(own: NodeClassificationPlan, store: LabelledGraphStore) -> Matrix:
+    features = transformed(store.features, own.features)
+    if isinstance(features, SparseFeatures):
+        return Csr(np.asarray(features.indptr), np.asarray(features.indices), features.values, features.num_features)
+    stored = torch.from_numpy(np.array(features.x))
+    x = (stored.view(torch.bfloat16) if features.dtype == "bfloat16" else stored).double()
+    if own.features == "standardised":
+        mean, sd = (torch.from_numpy(each) for each in statistics(features, store.nodes_in("train")))
+        x = (x - mean) / sd
+    return x
+
+
+def _propagation(topology: Topology) -> Csr:
+    """D^-1/2 (A + I) D^-1/2 over in-neighbours, where D counts them and the node itself."""
+    degrees = np.diff(topology.indptr)
+    indptr = np.arange(topology.num_nodes + 1) + topology.indptr
+    indices = np.insert(topology.indices.astype(np.int64), topology.indptr[1:], np.arange(topology.num_nodes))
+    scale = (degrees + 1.0) ** -0.5
+    return Csr(indptr, indices, np.repeat(scale, degrees + 1) * scale[indices], topology.num_nodes)

@@ -1,0 +1,397 @@
+"""Node classification: which class is each node of a graph of?"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from graphmill.base.errors import AbsentDataError, UserError
+from graphmill.spec.attention import refuse_fused
+from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
+from graphmill.spec.columns import COMM_MB, Baseline, Layout, Measure
+from graphmill.spec.experiment import (
+    CustomModelSpec,
+    DatasetSpec,
+    Experiment,
+    TaskSpec,
+    TrainSpec,
+)
+from graphmill.spec.fetching import FETCHING
+from graphmill.spec.kinds.kind import (
+    FromCatalogue,
+    Kind,
+    KnownDataset,
+    PredictsClasses,
+    TaskPlan,
+)
+from graphmill.spec.partition import (
+    DEFAULT_METHOD,
+    PARTS_FOLDER,
+    InParts,
+    PartitionSpec,
+    parts_named,
+    refuse_partition,
+)
+from graphmill.spec.synonyms import ALSO_CALLED
+from graphmill.spec.transform import FeatureTransform
+from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, plain_features
+from graphmill.tasks.node_classification.page.data import COUNTS, DATASETS, DENSE, GraphPrepareOptions
+from graphmill.tasks.node_classification.page.models import GraphSageSpec, NodeAttentionSpec, NodeModelSpec
+from graphmill.tasks.node_classification.page.relational import RelationalSpec, refuse_untyped
+from graphmill.tasks.node_classification.page.sizes import sizes
+
+EdgeArgument = Literal["edge_weight", "edge_attr"]
+WEIGHT_NAMES: Final = ("edge_weight", "weight")  # of a column of edge features that is a weight
+
+
+class NodeClassificationTaskSpec(TaskSpec):
+    """The learning problem."""
+
+    kind: Literal["node_classification"] = "node_classification"
+
+
+class GraphDatasetSpec(DatasetSpec):
+    """Which prepared graph to train on."""
+
+    name: str = Field("debian-packages", description="name of a prepared dataset, or a path to a GraphStore")
+    undirected: bool = Field(True, description="message passing along both directions of every edge")
+    features: FeatureTransform | Literal["auto"] = Field(
+        "auto",
+        description="what is done to features when they are read; auto: standardised where they are dense, no counts, "
+        "and their columns of unlike scale, else as_stored; to sparse ones: binary sets values to 1, "
+        "row_normalised makes each row sum to 1; to dense ones: standardised subtracts from each column its mean over "
+        "the training nodes and divides by their standard deviation",
+    )
+    edge_features: EdgeArgument | None = Field(
+        None,
+        description="what a model by dotted path is called with, as PyG's are: edge_weight, model(x, edge_index, "
+        "edge_weight=…) with the weight of each edge [num_edges]; edge_attr, with all its features [num_edges, "
+        "num_edge_features]; null: they are not used",
+    )
+
+
+class SampledTrainSpec(TrainSpec):
+    """How to train on sampled neighbourhoods."""
+
+    also_called: ClassVar[Mapping[str, str]] = {
+        **ALSO_CALLED,
+        **dict.fromkeys(("fanout", "fanouts", "fan_out", "neighbours", "sizes"), "train.num_neighbors"),
+    }
+
+    loss: ClassifierLossSpec = CrossEntropySpec()
+    num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
+    presampled: str | None = Field(
+        None,
+        description="folder of epochs that `graphmill presample` has sampled with these options, to be read instead: "
+        "the same batches to the bit; null: each batch is sampled when it is needed",
+    )
+
+    @model_validator(mode="after")
+    def _fanouts_are_counts(self) -> Self:
+        if not self.num_neighbors or any(k == 0 or k < -1 for k in self.num_neighbors):
+            raise ValueError(
+                f"num_neighbors {list(self.num_neighbors)} must hold positive fan-outs, or -1 for all neighbours"
+            )
+        return self
+
+
+class NodeClassificationExperiment(Experiment):
+    """Which class is each node of a graph of?"""
+
+    task: NodeClassificationTaskSpec = NodeClassificationTaskSpec()
+    dataset: GraphDatasetSpec = GraphDatasetSpec()
+    model: NodeModelSpec = GraphSageSpec()
+    train: SampledTrainSpec = SampledTrainSpec()
+    partition: PartitionSpec = PartitionSpec()
+
+
+class GraphInfo(TypedInfo):
+    """What the planner must know about a prepared graph."""
+
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    num_classes: int
+    has_sparse_features: bool
+    scales_differ: bool = Field(False, description="dense features have columns of unlike scale, and are no counts")
+    edge_features: tuple[str, ...] = ()
+    num_parts: int | None = Field(None, description="absent: the graph is stored whole")
+
+    @property
+    def plain_edge_features(self) -> tuple[str, ...]:
+        """Columns of the edge features that are no types."""
+        return plain_features(self.edge_features, self.edge_types)
+
+    @property
+    def prepared_checksum(self) -> str:
+        """The checksum; a `UserError` if nothing is prepared, or it is not in parts."""
+        if self.is_prepared or self.num_parts is None:
+            return super().prepared_checksum
+        root, _, name = self.path.rpartition(f"/{PARTS_FOLDER}/{self.name}/")
+        _, _, method = name.partition("-")
+        how = f"--num-parts {self.num_parts}" + ("" if method == DEFAULT_METHOD else f" --method {method}")
+        raise AbsentDataError(
+            f"{self.name} is not in {self.num_parts} parts under {root}: this plan has its sizes from the catalogue,"
+            " and cannot be trained",
+            fix=f"graphmill partition {self.name} {how} --dataset-root {root}; before that, if it is not prepared yet:"
+            f" graphmill prepare {self.name} --dataset-root {root} (add --from PATH if it is not a download)",
+        )
+
+
+class NodeClassificationPlan(TaskPlan):
+    """What only the ranks of a node classification need."""
+
+    kind: Literal["node_classification"] = "node_classification"
+    dataset: GraphInfo
+    undirected: bool
+    features: FeatureTransform
+    edge_features: EdgeArgument | None = None
+    model: NodeModelSpec
+    num_neighbors: tuple[int, ...]
+    presampled: str | None = Field(None, description="folder of sampled epochs; null: they are sampled in training")
+    loss: ClassifierLossSpec = CrossEntropySpec()
+    partition: PartitionSpec | None = Field(None, description="absent: the graph is stored whole")
+
+    @property
+    def edge_columns(self) -> tuple[int, ...]:
+        """Which columns of the edge features the model is called with; () if none."""
+        if self.reads_types:
+            return (len(self.dataset.edge_features) - 1,)  # the types of a typed graph's edges
+        match self.edge_features:
+            case None:
+                return ()
+            case "edge_attr":
+                return tuple(range(len(self.dataset.plain_edge_features)))
+            case "edge_weight":
+                return (weight_column(self.dataset.plain_edge_features),)
+
+    @property
+    def in_parts(self) -> InParts | None:
+        """How its graph is divided among hosts; None: it is stored whole."""
+        if self.partition is None or self.dataset.num_parts is None:
+            return None
+        asked = self.partition
+        return InParts(self.dataset.num_parts, asked.placement, asked.topology, asked.seeds)
+
+    @property
+    def reads_types(self) -> bool:
+        """Whether the model reads the types of edges; no feature of them then."""
+        return isinstance(self.model, RelationalSpec)
+
+    @property
+    def resamples(self) -> bool:
+        """Whether a node draws its neighbours anew at each hop: models whose layers each compute their own rows."""
+        return isinstance(self.model, GraphSageSpec | RelationalSpec)
+
+    @property
+    def tied_to_ranks(self) -> str:
+        """Why another number of ranks than planned cannot resume, in words; "": it can."""
+        if self.presampled is None or self.resamples:
+            return ""
+        return (
+            f"train.presampled holds batches of the ranks of the plan, and those of model.kind={self.model.kind} cannot"
+            " be cut for others (graphsage's and rgcn's can)"
+        )
+
+    @property
+    def unused(self) -> str:
+        """What the data hold and the model does not read, in words; "": nothing."""
+        known, found = self.dataset, []
+        rest = [name for number, name in enumerate(known.plain_edge_features) if number not in self.edge_columns]
+        if rest:
+            found.append(f"edge features {', '.join(rest)} of {known.name} (dataset.edge_features)")
+        if known.edge_types and not self.reads_types:
+            found.append(f"types of edges and nodes of {known.name} (model.kind=rgcn)")
+        return "; ".join(found)
+
+
+def weight_column(names: Sequence[str]) -> int:
+    """Which column is the weight of an edge. ValueError if none is."""
+    if len(names) == 1:
+        return 0
+    return next(number for number, name in enumerate(names) if name in WEIGHT_NAMES)
+
+
+def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> NodeClassificationPlan:
+    """Its part of a plan."""
+    model, fanouts = experiment.model, experiment.train.num_neighbors
+    features = _features_of(experiment.dataset.features, dataset)
+    if not isinstance(model, CustomModelSpec) and len(fanouts) != model.num_layers:
+        raise UserError(
+            f"train.num_neighbors has {len(fanouts)} fan-outs, but model.num_layers is {model.num_layers},"
+            " and each layer reads one hop",
+            fix=f"give {model.num_layers} fan-outs, or set model.num_layers={len(fanouts)}",
+        )
+    refuse_other_form(features, dataset)
+    refuse_fused(model, experiment.train)
+    _refuse_edge_features(experiment, dataset)
+    refuse_untyped(model, dataset, undirected=experiment.dataset.undirected)
+    refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
+    refuse_partition(experiment.partition, dataset.num_parts, dataset.name)
+    return NodeClassificationPlan(
+        dataset=dataset,
+        undirected=experiment.dataset.undirected,
+        features=features,
+        edge_features=experiment.dataset.edge_features,
+        model=model,
+        num_neighbors=fanouts,
+        presampled=experiment.train.presampled,
+        loss=experiment.train.loss,
+        partition=None if dataset.num_parts is None else experiment.partition,
+    )
+
+
+def _features_of(asked: FeatureTransform | Literal["auto"], dataset: GraphInfo) -> FeatureTransform:
+    if asked != "auto":
+        return asked
+    return "standardised" if dataset.scales_differ else "as_stored"
+
+
+def refuse_other_form(features: FeatureTransform, dataset: GraphInfo) -> None:
+    """Raise a `UserError` if what is done to features is not for those of the data."""
+    is_sparse = dataset.has_sparse_features
+    if features == "as_stored" or (features == "standardised") != is_sparse:
+        return
+    other = "sparse, and it would fill in their zeros" if is_sparse else "dense"
+    raise UserError(
+        f"dataset.features is {features}, which is for {'dense' if is_sparse else 'sparse'} features, but those of"
+        f" {dataset.name} are {other}",
+        fix=f"set dataset.features=as_stored{', or row_normalised' if is_sparse else ', or standardised'}",
+    )
+
+
+def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> None:
+    asked, names = experiment.dataset.edge_features, dataset.plain_edge_features
+    if asked is None:
+        return
+    key = f"dataset.edge_features is {asked}"
+    if isinstance(experiment.model, GraphSageSpec):
+        raise UserError(
+            f"{key}, but model.kind {experiment.model.kind} reads no edge features",
+            fix="leave dataset.edge_features out, or set model.kind=gat or gatv2, or custom for a model by dotted path",
+        )
+    if isinstance(experiment.model, RelationalSpec):
+        raise UserError(
+            f"{key}, but model.kind rgcn reads the types of edges by itself, and nothing else of them",
+            fix="leave dataset.edge_features out",
+        )
+    if asked == "edge_weight" and isinstance(experiment.model, NodeAttentionSpec):
+        raise UserError(
+            f"{key}, but model.kind {experiment.model.kind} reads features of edges and no weights",
+            fix="set dataset.edge_features=edge_attr",
+        )
+    if not names:
+        raise UserError(
+            f"{key}, but the edges of {dataset.name} have no features",
+            fix="leave dataset.edge_features out, or prepare the data with them",
+        )
+    if experiment.dataset.undirected and dataset.edge_types:
+        raise no_union_of_types(dataset.name)
+    if asked == "edge_weight" and len(names) > 1 and not set(names) & set(WEIGHT_NAMES):
+        raise UserError(
+            f"{key}, but none of the {len(names)} edge features of {dataset.name} is called"
+            f" {' or '.join(WEIGHT_NAMES)}: {', '.join(names)}",
+            fix="set dataset.edge_features=edge_attr, or prepare the data with a column of that name",
+        )
+
+
+def from_catalogue(experiment: NodeClassificationExperiment, known: KnownDataset, path: str) -> GraphInfo | None:
+    """What is published of a graph that is not prepared, or not in parts."""
+    if not known.sizes:
+        return None
+    parts = parts_named(experiment.dataset.name)
+    return GraphInfo(
+        name=known.name,
+        path=path,
+        checksum=FromCatalogue(),
+        synthetic=False,
+        has_sparse_features=known.name not in DENSE,
+        num_parts=None if parts is None else parts.num_parts,
+        **known.sizes,
+    )
+
+
+SYNC_ABLATION: Final = Layout(
+    name="sync-ablation",
+    columns={
+        **{name: name for name in ("run_id", "sync_every", "epoch", "loss")},
+        "microF1": "val_micro_f1",
+        "macroF1": "val_macro_f1_all_classes",
+        "best_microF1": "best_val_micro_f1",
+        "best_macroF1": "best_val_macro_f1_all_classes",
+        "local_steps": "steps_done",
+        "epoch_steps": "epoch_steps",
+        "effective_global_steps": "global_steps",
+        "seed_nodes_epoch_global": "num_seeds",
+        "seed_nodes_cum_global": "num_seeds_cum",
+        "target_global_steps": "target_global_steps",
+        "world_size": "world_size",
+        "time": "train_s",
+        "syncs": "num_syncs",
+        **COMM_MB,
+    },
+    unsaid={"sync_scheme": "deferred_allreduce"},  # the only one that it could run
+)
+"""The header of the GraphSAGE sync-ablation scripts: docs/coming-from.md."""
+
+
+MAJORITY: Final = Baseline("majority", "majority class", "the most frequent class of the training nodes")
+LOGISTIC: Final = Baseline("logistic", "logistic regression", "on a node's own features, L2, C = 1", scored="end")
+PROPAGATED: Final = Baseline(
+    "propagated",
+    "logistic regression, propagated",
+    "the same on features averaged over as many hops as there are fan-outs (SGC, arXiv 1902.07153)",
+    scored="end",
+)
+PERCEPTRON: Final = Baseline(
+    "perceptron", "multilayer perceptron", "one hidden layer of 128 on a node's own features", scored="end"
+)
+LABELS: Final = Baseline(
+    "labels", "label propagation", "labels of training nodes spread along edges, without features", scored="end"
+)
+
+KIND: Final = Kind(
+    name="node_classification",
+    seeds_are="nodes",
+    measures=(
+        Measure("micro_f1", "micro-F1", higher_is_better=True, about="exact neighbourhoods; the same as accuracy"),
+        Measure(
+            "macro_f1",
+            "macro-F1",
+            higher_is_better=True,
+            about="mean F1 over the classes that occur in it or are predicted, as scikit-learn's",
+        ),
+        Measure(
+            "macro_f1_all_classes",
+            "macro-F1 over all classes",
+            higher_is_better=True,
+            about="those that neither occur nor are predicted count 0; for merge --layout sync-ablation",
+            is_shown=False,
+        ),
+    ),
+    measures_since_0_1=("macro_f1",),
+    baselines=(MAJORITY, LABELS, LOGISTIC, PROPAGATED, PERCEPTRON),
+    baselines_read=("features", "undirected", "num_neighbors"),
+    score_baselines="graphmill.tasks.node_classification.baselines:score",
+    loss_unit="nats",
+    own_columns=FETCHING,
+    takes_measures=True,
+    batch_server="graphmill.tasks.node_classification.task:serve",
+    experiment=NodeClassificationExperiment,
+    info=GraphInfo,
+    plan=NodeClassificationPlan,
+    resolve=resolve,
+    from_catalogue=from_catalogue,
+    sizes=sizes,
+    counts=COUNTS,
+    datasets=DATASETS,
+    prepare_options=GraphPrepareOptions,
+    recognise="graphmill.tasks.node_classification.data.read:holds_graph",
+    prepare="graphmill.tasks.node_classification.data.prepare:prepare_asked",
+    store="graphmill.tasks.node_classification.parts:PreparedGraph",
+    predictions=PredictsClasses("label", "prediction", names="class_names"),
+    task="graphmill.tasks.node_classification.task:NodeClassification",
+    presample="graphmill.tasks.node_classification.access:epochs_of",
+    old_formats=(1,),
+    layouts=(SYNC_ABLATION,),
+)

@@ -1,0 +1,73 @@
+"""The models of node classification, as they are asked for: their keys and defaults."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveInt
+
+from graphmill.config.frozen import Spec
+from graphmill.spec.attention import AttentionSpec
+from graphmill.spec.experiment import CustomModelSpec, Fraction
+from graphmill.spec.synonyms import HIDDEN_WIDTH
+from graphmill.tasks.node_classification.page.relational import RelationalSpec
+
+
+class GraphSageSpec(Spec):
+    """GraphSAGE with mean aggregation (Hamilton et al. 2017, arXiv 1706.02216)."""
+
+    also_called: ClassVar[Mapping[str, str]] = dict.fromkeys(HIDDEN_WIDTH, "model.hidden_channels")
+    called_elsewhere: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "sage": {"kind": "graphsage", "num_layers": 2},
+        "sageconv": {"kind": "graphsage", "num_layers": 2},
+    }
+
+    kind: Literal["graphsage"] = "graphsage"
+    hidden_channels: PositiveInt = Field(256, description="width of every layer but the last")
+    num_layers: PositiveInt = Field(2, description="layers; each reads one hop, so as many as there are fan-outs")
+    dropout: Fraction = Field(0.5, description="probability of dropping a hidden channel")
+    input_dropout: Fraction = Field(0.0, description="probability of dropping an input feature")
+
+
+class NodeAttentionSpec(AttentionSpec):
+    """Attention over sampled neighbours and the node itself, with features of edges if dataset.edge_features asks so.
+
+    gat: Velickovic et al. 2018, arXiv 1710.10903; gatv2: Brody et al. 2022, arXiv 2105.14491. The last layer takes the
+    mean over its heads.
+    """
+
+    called_elsewhere: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "gatconv": {"kind": "gat", "num_layers": 2},
+        "gatv2conv": {"kind": "gatv2", "num_layers": 2},
+    }
+
+    num_layers: PositiveInt = Field(2, description="layers; each reads one hop, so as many as there are fan-outs")
+    dropout: Fraction = Field(0.5, description="probability of dropping a channel of what a layer reads")
+
+
+def _of_pyg(target: str, **options: float) -> dict[str, Any]:
+    return {"kind": "custom", "target": f"torch_geometric.nn.{target}", "options": options}
+
+
+def _of_layers(name: str) -> dict[str, Any]:
+    return _of_pyg(f"models.{name}", hidden_channels=64, num_layers=2, dropout=0.5)
+
+
+class NodeCustomModelSpec(CustomModelSpec):
+    """Any PyTorch or PyG model by dotted path; how it is called, and what it gives, is the task's to say."""
+
+    called_elsewhere: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **dict.fromkeys(("gcn", "gcnconv", "graphconv"), _of_layers("GCN")),
+        **dict.fromkeys(("gin", "ginconv"), _of_layers("GIN")),
+        **dict.fromkeys(("edgecnn", "edgeconv"), _of_layers("EdgeCNN")),
+        **dict.fromkeys(("sgc", "sgconv", "sgcn"), _of_pyg("SGConv", K=2)),
+        **dict.fromkeys(("tag", "tagcn", "tagconv"), _of_pyg("TAGConv", K=2)),
+        **dict.fromkeys(("cheb", "chebnet", "chebconv"), _of_pyg("ChebConv", K=2)),
+        **dict.fromkeys(("arma", "armaconv"), _of_pyg("ARMAConv")),
+        **dict.fromkeys(("transformer", "transformerconv"), _of_pyg("TransformerConv")),
+    }
+    """Models of PyG, by the words that people have for them, as sections that train as they are."""
+
+
+NodeModelSpec = Annotated[
+    GraphSageSpec | NodeAttentionSpec | RelationalSpec | NodeCustomModelSpec, Field(discriminator="kind")
+]

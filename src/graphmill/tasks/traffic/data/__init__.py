@@ -1,0 +1,1 @@
+"""Data of traffic forecasting: read, generated, prepared, at rest."""

@@ -1,0 +1,152 @@
+"""The diffusion convolutional gated recurrent unit, one step with its backward.
+
+In float32 on the CPU a step is one native call: diffusion, both products, the gates. Elsewhere, and when torch.compile
+traces, torch does the same arithmetic.
+
+The native step is an `autograd.Function`, not an operator of `torch.library` as those of `nn/native.py`: a sequence
+makes dozens of small steps, and each would pay for the library's dispatch (`benchmarks/dispatch.py` measures it).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphmill import _native
+from graphmill.nn.native import differentiated_once
+from graphmill.nn.operators import is_native
+from graphmill.tasks.traffic.nn.walks import RandomWalks
+
+
+class DcgruCell(nn.Module):
+    """new_h = u ∘ h + (1 - u) ∘ tanh(V [x ; r ∘ h] + d) with [r ; u] = σ(W [h ; x] + b), all products diffusion
+    convolutions.
+
+    Columns of a weight are slots × channels: for `gate_weight` those of h first, then x; for `candidate_weight` those
+    of x first, then r ∘ h.
+    """
+
+    def __init__(self, *, channels: int, units: int, num_slots: int) -> None:
+        super().__init__()
+        self.channels, self.units, self.num_slots = channels, units, num_slots
+        width = num_slots * (units + channels)
+        self.gate_weight = nn.Parameter(torch.empty(2 * units, width))
+        self.gate_bias = nn.Parameter(torch.ones(2 * units))
+        self.candidate_weight = nn.Parameter(torch.empty(units, width))
+        self.candidate_bias = nn.Parameter(torch.zeros(units))
+
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        """Xavier-uniform weights; gates start open (bias 1), as the authors' do."""
+        for weight in (self.gate_weight, self.candidate_weight):
+            nn.init.xavier_uniform_(weight, generator=generator)
+        nn.init.ones_(self.gate_bias)
+        nn.init.zeros_(self.candidate_bias)
+
+    def at(self, walks: RandomWalks) -> "CellAt":
+        """The cell on a graph with its weights as they are now, made ready for all steps of a sequence."""
+        weights = (self.gate_weight, self.gate_bias, self.candidate_weight, self.candidate_bias)
+        if (
+            is_native(self.gate_weight)
+            and not torch.is_autocast_enabled("cpu")
+            and not torch.compiler.is_compiling()  # a compiler sees into torch's arithmetic, and fuses it
+        ):
+            packed = _native.DcgruWeights(
+                gate_weight=self.gate_weight.detach(),
+                gate_bias=self.gate_bias.detach(),
+                candidate_weight=self.candidate_weight.detach(),
+                candidate_bias=self.candidate_bias.detach(),
+                num_slots=walks.num_slots,
+            )
+            return _NativeCell(walks, weights, packed, torch.get_num_threads())
+        return _TorchCell(walks.tensors(self.gate_weight), walks, weights)
+
+
+@dataclass(frozen=True, slots=True)
+class _NativeCell:
+    walks: RandomWalks
+    weights: tuple[nn.Parameter, ...]
+    packed: _native.DcgruWeights
+    threads: int
+
+    def __call__(self, x: Tensor, h: Tensor) -> Tensor:
+        """x [samples, nodes, channels], h [samples, nodes, units] → new h."""
+        new_h: Tensor = _Step.apply(x, h, *self.weights, self)  # type: ignore[no-untyped-call]  # torch: unannotated
+        return new_h
+
+
+@dataclass(frozen=True, slots=True)
+class _TorchCell:
+    matrices: tuple[Tensor, ...]
+    walks: RandomWalks
+    weights: tuple[nn.Parameter, ...]
+
+    def __call__(self, x: Tensor, h: Tensor) -> Tensor:
+        """x [samples, nodes, channels], h [samples, nodes, units] → new h."""
+        gate_weight, gate_bias, candidate_weight, candidate_bias = self.weights
+        slots_of_x = self._diffuse(x)
+        gates = F.linear(torch.cat([*self._diffuse(h), *slots_of_x], dim=2), gate_weight, gate_bias)
+        reset, update = gates.sigmoid().chunk(2, dim=2)
+        candidate = F.linear(
+            torch.cat([*slots_of_x, *self._diffuse(reset * h)], dim=2), candidate_weight, candidate_bias
+        ).tanh()
+        return candidate + update * (h - candidate)
+
+    def _diffuse(self, x: Tensor) -> list[Tensor]:
+        samples, nodes, width = x.shape
+        by_node = x.transpose(0, 1).reshape(nodes, samples * width)
+        slots = [x]
+        for matrix in self.matrices:
+            current = by_node
+            for _ in range(self.walks.max_diffusion_step):
+                current = matrix @ current
+                slots.append(current.view(nodes, samples, width).transpose(0, 1))
+        return slots
+
+
+CellAt = _NativeCell | _TorchCell
+
+
+class _Step(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, h: Tensor, *weights_and_cell: Any) -> Tensor:  # noqa: ANN401
+        cell: _NativeCell = weights_and_cell[-1]
+        units = h.shape[-1]
+        x_rows, h_rows = x.detach().flatten(0, 1).contiguous(), h.detach().flatten(0, 1).contiguous()
+        gates, candidate = h_rows.new_empty(len(h_rows), 2 * units), torch.empty_like(h_rows)
+        new_h = torch.empty_like(h_rows)
+        _native.dcgru_forward(cell.walks.native, cell.packed, x_rows, h_rows, gates, candidate, new_h, cell.threads)
+        ctx.save_for_backward(x, h, gates, candidate, *weights_and_cell[:-1])
+        ctx.cell = cell
+        return new_h.view(h.shape)
+
+    @staticmethod
+    @partial(differentiated_once, "the step of DCRNN")
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        x, h, gates, candidate, *weights = ctx.saved_tensors
+        x, h = x.detach().flatten(0, 1).contiguous(), h.detach().flatten(0, 1).contiguous()
+        cell: _NativeCell = ctx.cell
+        grad_new = grads[0].reshape(h.shape)
+        grad_h, grad_x = torch.empty_like(h), torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        of_weights = [torch.zeros_like(weight) for weight in weights]
+        _native.dcgru_backward(
+            cell.walks.native,
+            cell.packed,
+            x,
+            h,
+            gates,
+            candidate,
+            grad_new.contiguous(),
+            grad_h,
+            grad_x,
+            grad_gate_weight=of_weights[0],
+            grad_gate_bias=of_weights[1],
+            grad_candidate_weight=of_weights[2],
+            grad_candidate_bias=of_weights[3],
+            num_threads=cell.threads,
+        )
+        shape = grads[0].shape[:-1]
+        of_x = None if grad_x is None else grad_x.view(*shape, x.shape[1])
+        return of_x, grad_h.view(*shape, h.shape[1]), *of_weights, None

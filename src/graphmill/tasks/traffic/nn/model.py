@@ -1,0 +1,223 @@
+"""Forecasters: DCRNN (Li et al. 2018, arXiv 1707.01926), an encoder and a decoder of diffusion convolutional GRUs,
+STID, or a user-defined model by dotted path, behind one interface that knows the scale of the readings.
+"""
+
+import math
+from typing import assert_never
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.base.errors import UserError
+from graphmill.graph.keys import Purpose, key_of
+from graphmill.spec.experiment import CustomModelSpec
+from graphmill.spec.plan import Plan
+from graphmill.tasks.custom_model import construct, try_out
+from graphmill.tasks.traffic.data.store import TrafficStore
+from graphmill.tasks.traffic.data.windows import WindowBatch
+from graphmill.tasks.traffic.nn.dcgru import CellAt, DcgruCell
+from graphmill.tasks.traffic.nn.stid import Stid
+from graphmill.tasks.traffic.nn.walks import RandomWalks
+from graphmill.tasks.traffic.page import INPUT_CHANNELS, DcrnnSpec, StidSpec, TrafficPlan
+
+
+class Dcrnn(nn.Module):
+    """Readings of the last steps → readings of the next `horizon` steps, every sensor at once.
+
+    Inputs and outputs are scaled; `Forecaster` takes them back to the unit of the data.
+    """
+
+    def __init__(
+        self,
+        walks: RandomWalks,
+        *,
+        horizon: int,
+        rnn_units: int,
+        num_layers: int,
+        cl_decay_steps: float,
+        seed: int,
+        in_channels: int = INPUT_CHANNELS,
+    ) -> None:
+        """`cl_decay_steps`: τ of the scheduled sampling; the share of true inputs is half at step τ · ln τ; 0: none."""
+        super().__init__()
+        self.walks, self.horizon, self.units, self.seed = walks, horizon, rnn_units, seed
+        self.cl_decay_steps = cl_decay_steps
+        widths = [in_channels, *[rnn_units] * (num_layers - 1)]
+        self.encoder = nn.ModuleList(self._cell(width) for width in widths)
+        self.decoder = nn.ModuleList(self._cell(width) for width in [1, *widths[1:]])
+        self.projection = nn.Linear(rnn_units, 1)
+        self._reset_parameters()
+
+    def _cell(self, channels: int) -> DcgruCell:
+        return DcgruCell(channels=channels, units=self.units, num_slots=self.walks.num_slots)
+
+    def _reset_parameters(self) -> None:
+        generator = torch.Generator().manual_seed(key_of(self.seed, Purpose.INITIAL_WEIGHTS) >> 1)
+        for cell in [*self.encoder, *self.decoder]:
+            assert isinstance(cell, DcgruCell)
+            cell.reset_parameters(generator)
+        nn.init.xavier_uniform_(self.projection.weight, generator=generator)
+        nn.init.zeros_(self.projection.bias)
+
+    def forward(
+        self, inputs: Tensor, targets: Tensor | None = None, is_known: Tensor | None = None, step: int = 0
+    ) -> Tensor:
+        """Scaled forecasts [num_windows, horizon, num_nodes].
+
+        `inputs` [num_windows, num_inputs, num_nodes, in_channels]. In training the decoder is fed the true readings
+        `targets` [num_windows, horizon, num_nodes] at a share of its steps that falls with the training step `step`,
+        where they are known (`is_known`, the same shape); else, and always in evaluation, its own forecasts.
+        """
+        encoder, decoder = self._at(self.encoder), self._at(self.decoder)
+        windows, _, nodes, _ = inputs.shape
+        states = [inputs.new_zeros(windows, nodes, self.units) for _ in encoder]
+        for t in range(inputs.shape[1]):
+            _advance(encoder, states, inputs[:, t])
+        is_true = self.true_inputs(step) if self.training and targets is not None else [False] * self.horizon
+        previous = inputs.new_zeros(windows, nodes)  # the GO symbol
+        forecasts = []
+        for t in range(self.horizon):
+            forecast = self.projection(_advance(decoder, states, previous.unsqueeze(-1))).squeeze(-1).float()
+            forecasts.append(forecast)
+            previous = forecast
+            if is_true[t] and targets is not None and is_known is not None:
+                previous = torch.where(is_known[:, t], targets[:, t], forecast)
+        return torch.stack(forecasts, dim=1)
+
+    def _at(self, cells: nn.ModuleList) -> list[CellAt]:
+        return [cell.at(self.walks) for cell in cells if isinstance(cell, DcgruCell)]
+
+    def true_share(self, step: int) -> float:
+        """Probability that a decoder's input is the true reading: τ / (τ + exp(step / τ)), the inverse sigmoid."""
+        if self.cl_decay_steps <= 0:
+            return 0.0
+        tau = self.cl_decay_steps
+        return tau / (tau + math.exp(min(step / tau, 700.0)))
+
+    def true_inputs(self, step: int) -> list[bool]:
+        """Whether the input after each forecast is the true reading, one draw per decoder step for the whole batch.
+
+        Keyed by (seed, step, decoder step): the same on every rank, for any number of ranks, after a resume.
+        """
+        share = self.true_share(step)
+        keys = (key_of(self.seed, Purpose.SCHEDULED_SAMPLING, step, t) for t in range(self.horizon))
+        return [key / 2**64 < share for key in keys]
+
+
+class AnyForecaster(nn.Module):
+    """A model that is called as model(x, edge_index, edge_weight), as PyTorch Geometric Temporal's are.
+
+    `x` [num_windows, history, num_nodes, 4] → [num_windows, horizon, num_nodes], a last dimension of 1 allowed.
+    Its own dropout draws from torch's generator, which is seeded by (seed, step, rank) before every training step.
+    """
+
+    def __init__(
+        self, inner: nn.Module, edge_index: Tensor, edge_weight: Tensor, *, horizon: int, seed: int, rank: int
+    ) -> None:
+        super().__init__()
+        self.inner, self.horizon, self.seed, self.rank = inner, horizon, seed, rank
+        self.edges = (edge_index, edge_weight)  # not buffers: they are the store's, not the checkpoint's
+
+    def forward(self, inputs: Tensor, targets: Tensor, is_known: Tensor, step: int) -> Tensor:
+        """Scaled forecasts [num_windows, horizon, num_nodes]; the true readings are not shown to it."""
+        del targets, is_known
+        if self.training:
+            torch.manual_seed(key_of(self.seed, Purpose.DROPOUT, step, self.rank) >> 1)
+        if self.edges[0].device != inputs.device:  # copied once
+            self.edges = (self.edges[0].to(inputs.device), self.edges[1].to(inputs.device))
+        out: Tensor = self.inner(inputs, *self.edges).float()
+        wanted = (len(inputs), self.horizon, inputs.shape[2])
+        if out.shape not in (wanted, (*wanted, 1)):
+            raise UserError(
+                f"{type(self.inner).__name__} made {list(out.shape)} from {list(inputs.shape)}",
+                fix=f"let it make {list(wanted)}: windows, horizon, sensors",
+            )
+        return out.view(wanted)
+
+
+class Forecaster(nn.Module):
+    """A model of scaled readings, and the scale it was trained on.
+
+    `mean` and `std` of the training readings are frozen parameters: a checkpoint holds them, and no sync touches them.
+    A buffer would be averaged at every sync, and over three ranks (m + m + m) ÷ 3 is not always m.
+    """
+
+    def __init__(self, net: Dcrnn | Stid | AnyForecaster, *, mean: float, std: float) -> None:
+        super().__init__()
+        self.net = net
+        self.mean = nn.Parameter(torch.tensor(mean, dtype=torch.float32), requires_grad=False)
+        self.std = nn.Parameter(torch.tensor(std, dtype=torch.float32), requires_grad=False)
+
+    def forward(self, batch: WindowBatch, step: int = 0) -> Tensor:
+        """Forecasts [num_windows, horizon, num_sensors] in the unit of the data; `step`: the training step."""
+        inputs = batch.inputs(self.mean, self.std)
+        forecasts: Tensor
+        if isinstance(self.net, Stid):
+            forecasts = self.net(inputs, batch.seeds.ids, step)
+        else:
+            forecasts = self.net(inputs, (batch.targets - self.mean) / self.std, batch.is_known, step)
+        return forecasts * self.std + self.mean
+
+
+def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int) -> Forecaster:
+    """The plan's model with its initial weights, the same on every rank."""
+    metadata = store.metadata
+    edge_index, edge_weight = store.edge_index, store.edge_weight
+    if own.graph == "identity":
+        loops = np.arange(metadata.num_sensors, dtype=np.int32)
+        edge_index, edge_weight = np.stack([loops, loops]), np.ones(metadata.num_sensors, dtype=np.float32)
+    net: Dcrnn | Stid | AnyForecaster
+    match own.model:
+        case DcrnnSpec() as spec:
+            walks = RandomWalks.of(edge_index, edge_weight, metadata.num_sensors, spec.max_diffusion_step)
+            net = Dcrnn(
+                walks,
+                horizon=own.horizon,
+                rnn_units=spec.rnn_units,
+                num_layers=spec.num_layers,
+                cl_decay_steps=spec.cl_decay_steps,
+                seed=plan.seed,
+            )
+        case StidSpec() as spec:
+            net = Stid(
+                num_sensors=metadata.num_sensors,
+                interval_s=metadata.interval_s,
+                history=own.history,
+                horizon=own.horizon,
+                embed_dim=spec.embed_dim,
+                num_layers=spec.num_layers,
+                dropout=spec.dropout,
+                seed=plan.seed,
+            )
+        case CustomModelSpec() as spec:
+            torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
+            inner = construct(spec, {"in_channels": INPUT_CHANNELS, "out_channels": 1})
+            edges = (torch.from_numpy(edge_index.astype(np.int64)), torch.from_numpy(np.array(edge_weight)))
+            net = AnyForecaster(inner, *edges, horizon=own.horizon, seed=plan.seed, rank=rank)
+        case _:
+            assert_never(own.model)
+    return Forecaster(net, mean=metadata.mean, std=metadata.std)
+
+
+def check_model(plan: Plan, own: TrafficPlan, store: TrafficStore) -> None:
+    """Make the plan's model if it is a user-defined one, try it on two made-up windows, and throw it away.
+
+    Raises `UserError` where it does not fit.
+    """
+    if not isinstance(own.model, CustomModelSpec):
+        return
+    net, sensors = build_model(plan, own, store, rank=0).net.to(plan.device), store.metadata.num_sensors
+    assert isinstance(net, AnyForecaster)
+    x = torch.randn(2, own.history, sensors, INPUT_CHANNELS)
+    wanted = (2, own.horizon, sensors)
+    named = {"x": x, "edge_index": net.edges[0], "edge_weight": net.edges[1]}
+    arguments = {name: tensor.to(plan.device) for name, tensor in named.items()}
+    try_out(own.model.target, net.inner, arguments, [wanted, (*wanted, 1)])
+
+
+def _advance(cells: list[CellAt], states: list[Tensor], x: Tensor) -> Tensor:
+    """One step through all layers: `states` are replaced; the last one is returned."""
+    for number, cell in enumerate(cells):
+        states[number] = x = cell(x, states[number])
+    return x

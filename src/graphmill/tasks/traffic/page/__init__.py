@@ -1,0 +1,432 @@
+"""Traffic: what will the sensors of a road network read?"""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from graphmill.base.errors import UserError
+from graphmill.config.frozen import Spec
+from graphmill.spec.columns import BUSY, DATA_UNIT, Baseline, Layout, Measure
+from graphmill.spec.experiment import (
+    BatchSize,
+    CustomLossSpec,
+    CustomModelSpec,
+    DatasetSpec,
+    Experiment,
+    TaskSpec,
+    TrainSpec,
+)
+from graphmill.spec.kinds.kind import (
+    DatasetInfo,
+    FromCatalogue,
+    Kind,
+    KnownDataset,
+    PredictsSeries,
+    Sizes,
+    StepShape,
+    TaskPlan,
+)
+from graphmill.spec.optimizer import AdamSpec, AdamWSpec, SgdSpec
+from graphmill.spec.synonyms import HIDDEN_WIDTH
+
+GraphUse = Literal["as_stored", "identity"]
+MissingReadings = Literal["zeros", "nan", "never"] | float
+"""Which readings of a file are missing: zeros and NaNs, NaNs alone, or none, so that a NaN is an error; or a number
+and NaNs: the code that the file has for them.
+"""
+
+
+class TrafficTaskSpec(TaskSpec):
+    """The learning problem."""
+
+    kind: Literal["traffic"] = "traffic"
+
+
+class TrafficDatasetSpec(DatasetSpec):
+    """Which prepared sensor readings to forecast, and how they are cut into windows."""
+
+    name: str = Field("metr-la", description="name of a prepared dataset, or a path to its folder")
+    history: PositiveInt = Field(12, description="time steps that a forecast looks back on")
+    horizon: PositiveInt = Field(12, description="time steps that are forecast")
+    graph: GraphUse = Field("as_stored", description="identity: no sensor sees another, the no-graph ablation")
+
+
+class DcrnnSpec(Spec):
+    """Diffusion-convolutional recurrent network, encoder and decoder (Li et al. 2018, arXiv 1707.01926)."""
+
+    also_called: ClassVar[Mapping[str, str]] = dict.fromkeys(HIDDEN_WIDTH, "model.rnn_units")
+
+    kind: Literal["dcrnn"] = "dcrnn"
+    rnn_units: PositiveInt = Field(64, description="hidden channels of every recurrent layer")
+    num_layers: PositiveInt = Field(2, description="recurrent layers of the encoder, and of the decoder")
+    max_diffusion_step: PositiveInt = Field(2, description="K: hops along either direction that one gate sees")
+    cl_decay_steps: float = Field(
+        2000,
+        ge=0,
+        description="scheduled sampling: decay, in steps of a rank, of the probability that the decoder is fed the "
+        "true reading (inverse sigmoid); 0: it never is",
+    )
+
+
+class StidSpec(Spec):
+    """Spatial-temporal identities and residual layers, without a graph (Shao et al. 2022, arXiv 2208.05233)."""
+
+    kind: Literal["stid"]
+    embed_dim: PositiveInt = Field(
+        32, description="channels of the readings, of the sensor, of the time of day and of the weekday, each"
+    )
+    num_layers: PositiveInt = Field(3, description="residual layers, of four times embed_dim channels")
+    dropout: float = Field(0.15, ge=0, lt=1, description="inside every residual layer")
+
+
+ForecasterSpec = Annotated[DcrnnSpec | StidSpec | CustomModelSpec, Field(discriminator="kind")]
+
+
+_CLIPPED_AT_5 = Field(5.0, description="the mean gradient of an update is scaled down to this L2 norm; null: never")
+_DCRNN_EPS = Field(1e-3, gt=0, description="added to the denominator of the update")
+
+
+class DcrnnAdamSpec(AdamSpec):
+    """Adam with the defaults of DCRNN's authors."""
+
+    eps: float = _DCRNN_EPS
+    max_grad_norm: PositiveFloat | None = _CLIPPED_AT_5
+
+
+class DcrnnAdamWSpec(AdamWSpec):
+    """AdamW with the defaults of DCRNN's authors where it has the same keys."""
+
+    eps: float = _DCRNN_EPS
+    max_grad_norm: PositiveFloat | None = _CLIPPED_AT_5
+
+
+class DcrnnSgdSpec(SgdSpec):
+    """SGD, its gradients clipped as DCRNN's authors did."""
+
+    max_grad_norm: PositiveFloat | None = _CLIPPED_AT_5
+
+
+DcrnnOptimizerSpec = Annotated[DcrnnAdamSpec | DcrnnAdamWSpec | DcrnnSgdSpec, Field(discriminator="kind")]
+
+
+class MaeSpec(Spec):
+    """Mean absolute error over the readings that are not missing, in the unit of the data."""
+
+    kind: Literal["mae"] = "mae"
+
+
+class MseSpec(Spec):
+    """Mean squared error over the readings that are not missing, in the squared unit of the data."""
+
+    kind: Literal["mse"]
+
+
+class HuberSpec(Spec):
+    """Squared error / 2 up to `delta`, `delta` × (absolute error − `delta` / 2) beyond (Huber 1964)."""
+
+    kind: Literal["huber"]
+    delta: PositiveFloat = Field(1.0, description="where squares become lines, in the unit of the data")
+
+
+ForecastLossSpec = Annotated[MaeSpec | MseSpec | HuberSpec | CustomLossSpec, Field(discriminator="kind")]
+
+
+class TrafficTrainSpec(TrainSpec):
+    """How to train a forecaster; its defaults are DCRNN's."""
+
+    loss: ForecastLossSpec = MaeSpec()
+    batch_size: BatchSize = Field(64, description="windows per rank and step; auto: see train.batch")
+    optimizer: DcrnnOptimizerSpec = DcrnnAdamSpec()
+    prefetch: int = Field(
+        0, ge=0, description="batches made ahead by a background thread; 0: none, for a window is cheaply copied"
+    )
+
+
+class TrafficExperiment(Experiment):
+    """What will the sensors of a road network read?"""
+
+    task: TrafficTaskSpec = TrafficTaskSpec()
+    dataset: TrafficDatasetSpec = TrafficDatasetSpec()
+    model: ForecasterSpec = DcrnnSpec()
+    train: TrafficTrainSpec = TrafficTrainSpec()
+
+
+class TrafficInfo(DatasetInfo):
+    """What the planner must know about prepared sensor readings, for one history and horizon."""
+
+    num_sensors: int
+    num_edges: int
+    num_steps: int = Field(description="rows of the readings, all splits together")
+    interval_s: int = Field(description="seconds between two rows")
+    unit: str = Field(description="of a reading, such as mph")
+    num_val: int = Field(description="windows")
+    num_test: int = Field(description="windows")
+    sensors: str = Field("", description="digest of the sensors' ids in their order; empty: not known")
+
+
+class TrafficPlan(TaskPlan):
+    """What only the ranks of a traffic forecast need."""
+
+    kind: Literal["traffic"] = "traffic"
+    dataset: TrafficInfo
+    history: int
+    horizon: int
+    graph: GraphUse
+    model: ForecasterSpec
+    loss: ForecastLossSpec = MaeSpec()
+
+
+def resolve(experiment: TrafficExperiment, dataset: TrafficInfo) -> TrafficPlan:
+    """Its part of a plan. `UserError` if the model needs a graph, and there is none."""
+    asked = experiment.dataset
+    if dataset.num_edges == 0 and asked.graph == "as_stored" and not isinstance(experiment.model, StidSpec):
+        raise UserError(
+            f"model.kind={experiment.model.kind} reads a graph, and {dataset.name} was prepared without one",
+            fix="set model.kind=stid, which needs none, or dataset.graph=identity, so that no sensor sees another; or"
+            f" prepare it with its graph: graphmill prepare {dataset.name} --from READINGS --adjacency GRAPH --force",
+        )
+    return TrafficPlan(
+        dataset=dataset,
+        history=asked.history,
+        horizon=asked.horizon,
+        graph=asked.graph,
+        model=experiment.model,
+        loss=experiment.train.loss,
+    )
+
+
+TRAIN_SHARE, TEST_SHARE = 0.7, 0.2  # of the windows in order of time: train, val, test
+
+
+def split_counts(num_windows: int) -> tuple[int, int, int]:
+    """How many of the windows, in order of time, are for training, validation and test."""
+    num_train, num_test = round(num_windows * TRAIN_SHARE), round(num_windows * TEST_SHARE)
+    return num_train, num_windows - num_train - num_test, num_test
+
+
+def from_catalogue(experiment: TrafficExperiment, known: KnownDataset, path: str) -> TrafficInfo | None:
+    """What is published of readings that are not prepared, as if they had no gap in time."""
+    if not known.sizes:
+        return None
+    asked = experiment.dataset
+    num_train, num_val, num_test = split_counts(max(0, known.sizes["num_steps"] - asked.history - asked.horizon + 1))
+    return TrafficInfo(
+        name=known.name,
+        path=path,
+        checksum=FromCatalogue(),
+        synthetic=False,
+        interval_s=_CATALOGUE_INTERVAL_S,
+        unit=UNITS[known.name],
+        num_train=num_train,
+        num_val=num_val,
+        num_test=num_test,
+        **known.sizes,
+    )
+
+
+INPUT_CHANNELS: Final = 4  # of a sensor: its scaled reading, 1 where there is one, time of day, day of the week
+DAY_S: Final = 86_400
+WEEK_DAYS: Final = 7
+_EVALUATED_AT_ONCE, _ROWS_AT_ONCE = 256, 2**18  # windows, and windows × sensors, in memory together
+
+
+def slots_of_day(interval_s: int) -> int:
+    """How many steps of so many seconds a day has, a last one that is cut short included."""
+    return -(-DAY_S // interval_s)
+
+
+def windows_at_once(num_sensors: int) -> int:
+    """Windows that an evaluation forecasts together: fewer of many sensors, so that its memory has a bound."""
+    return max(1, min(_EVALUATED_AT_ONCE, _ROWS_AT_ONCE // num_sensors))
+
+
+def sizes(plan: TrafficPlan, step: StepShape) -> Sizes:
+    """Parameters of a built-in model; bytes of the series, of a batch of windows, and of a step or an evaluation."""
+    known, length = plan.dataset, plan.history + plan.horizon
+    rows = min(step.batch_size, known.num_train) * known.num_sensors
+    batch = rows * (length + plan.history * INPUT_CHANNELS + plan.horizon) * 4
+    sizes_of = partial(
+        Sizes,
+        data_bytes=known.num_steps * known.num_sensors * 4 + known.num_edges * 12,
+        index_bytes=known.num_steps * _INDEX_BYTES,
+    )
+    if isinstance(plan.model, CustomModelSpec):
+        return sizes_of(None, batch)
+    trained, evaluated = _values_of_a_row(plan, step)
+    at_once = min(windows_at_once(known.num_sensors), max(known.num_val, known.num_test)) * known.num_sensors
+    # Forecasts and their errors, some of them in float64, beside the batch itself.
+    evaluation = at_once * (2 * length + plan.history * INPUT_CHANNELS + 8 * plan.horizon + evaluated) * 4
+    return sizes_of(_parameters(plan), batch, max(rows * trained * 4, evaluation - batch))
+
+
+_INDEX_BYTES: Final = 8 + 8 + 8 + 4 * 8  # of a step: its clock, known targets, place in the split; orders of an epoch
+
+
+def _values_of_a_row(plan: TrafficPlan, step: StepShape) -> tuple[int, int]:
+    """Numbers that the model holds for a sensor of a window: for the backward pass, and in an evaluation.
+
+    DCRNN's native cell keeps its input, its state, two gates and the candidate, and diffuses again on the way back;
+    torch keeps the diffused inputs of every gate as well. STID's residual layers keep their input and what they
+    activate.
+    """
+    if isinstance(plan.model, StidSpec):
+        width = 4 * plan.model.embed_dim
+        return width * (4 + 3 * plan.model.num_layers), 4 * width
+    assert isinstance(plan.model, DcrnnSpec)
+    units, steps = plan.model.rnn_units, plan.history + plan.horizon
+    is_native = step.device == "cpu" and step.precision == "fp32"
+    diffused = 0 if is_native else 2 * 2 * units * _num_matrices(plan.model)
+    per_step = plan.model.num_layers * (diffused + 6 * units)
+    return steps * per_step, per_step + 2 * units * _num_matrices(plan.model)
+
+
+def _parameters(plan: TrafficPlan) -> int:
+    model = plan.model
+    if isinstance(model, DcrnnSpec):
+        return _dcrnn_parameters(model)
+    assert isinstance(model, StidSpec)
+    width, depth, inputs = 4 * model.embed_dim, model.num_layers, plan.history * INPUT_CHANNELS
+    identities = plan.dataset.num_sensors + slots_of_day(plan.dataset.interval_s) + WEEK_DAYS
+    embedded = (identities + inputs + 1) * model.embed_dim
+    return embedded + depth * 2 * (width + 1) * width + (width + 1) * plan.horizon
+
+
+def _dcrnn_parameters(model: DcrnnSpec) -> int:
+    """Per recurrent layer two gates and a candidate over all diffusion steps of [input, state]; then a projection."""
+    units, depth = model.rnn_units, model.num_layers
+    inputs = [INPUT_CHANNELS, *[units] * (depth - 1), 1, *[units] * (depth - 1)]  # of the encoder, of the decoder
+    cells = sum((inner + units) * _num_matrices(model) * 3 * units + 3 * units for inner in inputs)
+    return cells + units + 1
+
+
+def _num_matrices(model: DcrnnSpec) -> int:
+    """A sensor itself, and K steps along either direction of the graph."""
+    return 1 + 2 * model.max_diffusion_step
+
+
+_AHEAD: Final = {"15min": "15 min", "30min": "30 min", "60min": "60 min", "step1": "one step"}
+_ERRORS: Final = {
+    "mae": ("MAE", DATA_UNIT),
+    "rmse": ("RMSE", DATA_UNIT),
+    "mape": ("MAPE", "%"),
+}
+
+
+_UNIT_OF: Final = "in the readings' own unit (mph for METR-LA and PEMS-BAY)"
+
+_NOT_ZERO: Final = "of readings that are not 0; empty where all are"
+
+
+def _measures() -> Iterator[Measure]:
+    for name, (words, unit) in _ERRORS.items():
+        about = f"masked, whole horizon, {_NOT_ZERO if unit == '%' else _UNIT_OF}"
+        yield Measure(name, words, higher_is_better=False, unit=unit, about=about)
+    for name, (words, unit) in _ERRORS.items():
+        for label, ahead in _AHEAD.items():
+            about = f"masked, of the forecasts {ahead} ahead; empty where none is made"
+            yield Measure(f"{name}_{label}", f"{words} at {ahead}", higher_is_better=False, unit=unit, about=about)
+
+
+MULTI_NODE_DCRNN: Final = Layout(
+    name="multi-node-dcrnn",
+    columns={
+        "epoch": "epoch",
+        "train_loss": "loss",
+        **{name: name for name in ("val_loss", "val_mae", "val_rmse")},
+        "epoch_time_sec": "train_s",
+        "throughput_samples_per_sec": "seeds_per_s",
+        "data_load_time_sec": "wait_s",
+        "compute_time_sec": "compute_s",
+        **{name: name for name in BUSY},
+    },
+)
+"""The header of the multi-node DCRNN scripts: docs/coming-from.md."""
+
+
+class TrafficPrepareOptions(Spec):
+    """Options of `graphmill prepare` for readings. The keys from num_sensors on are of the generator only."""
+
+    adjacency: str | None = Field(None, description="path of the graph, where --from is a file of readings; null: none")
+    unit: str = Field(
+        "", description="what the readings, and so all errors, are in; empty: not said, but for data that are known"
+    )
+    missing: MissingReadings = Field(
+        "zeros",
+        description="which readings are missing. zeros: 0 and NaN; nan: NaN, and a 0 is a reading; never: none; a"
+        " number, such as -1: that and NaN",
+    )
+    num_sensors: int | None = Field(None, description="of the network; null: the generator's default, here and below")
+    num_steps: int | None = Field(None, description="rows of readings")
+    interval_s: PositiveInt | None = Field(
+        None, description="seconds between two rows; with --from times are moved to the nearest step of such a grid"
+    )
+    start: str | None = Field(
+        None, description="time of the first row of a table without times, 2012-05-01 or 2012-05-01T00:05"
+    )
+    missing_share: float | None = Field(None, description="share of readings that are missing")
+    seed: int | None = Field(None, description="of the generator")
+
+
+LAYOUT: Final = (
+    "a folder with one file of readings (metr-la.h5, pems-bay.h5, .npz, wide .csv, or BasicTS's desc.json and data.dat)"
+    " and, if there is one, one of the graph (adj_mx.pkl, distances_*.csv with graph_sensor_ids.txt, .npz or .npy); or"
+    " one such file of readings"
+)
+_LARGEST: Final = {"num_steps": 525_888}  # five years, 2017 to 2021 (Liu et al. 2023, arXiv 2306.08259)
+_FLOW: Final = "vehicles per 5 min"
+UNITS: Final = {
+    **{"metr-la": "mph", "pems-bay": "mph"},
+    **dict.fromkeys(("largest-ca", "largest-gla", "largest-gba", "largest-sd"), _FLOW),
+}
+"""What the readings of known data are in."""
+_CATALOGUE_INTERVAL_S: Final = 300
+COUNTS: Final = {"num_sensors": "sensors", "num_edges": "edges", "num_steps": "steps"}
+DATASETS: Final = (
+    KnownDataset("metr-la", {"num_sensors": 207, "num_edges": 1_515, "num_steps": 34_272}, "given", LAYOUT),
+    KnownDataset("pems-bay", {"num_sensors": 325, "num_edges": 2_369, "num_steps": 52_116}, "given", LAYOUT),
+    KnownDataset("largest-ca", {"num_sensors": 8_600, "num_edges": 201_363, **_LARGEST}, "given", LAYOUT),
+    KnownDataset("largest-gla", {"num_sensors": 3_834, "num_edges": 98_703, **_LARGEST}, "given", LAYOUT),
+    KnownDataset("largest-gba", {"num_sensors": 2_352, "num_edges": 61_246, **_LARGEST}, "given", LAYOUT),
+    KnownDataset("largest-sd", {"num_sensors": 716, "num_edges": 17_319, **_LARGEST}, "given", LAYOUT),
+    KnownDataset("synthetic/traffic", {}, "generated", "nothing: num_sensors, num_steps, … are options"),
+)
+
+LAST_VALUE: Final = Baseline("last_value", "last value", "each sensor's last reading, for the whole horizon")
+DAY_BEFORE: Final = Baseline("day_before", "a day before", "the reading at the same time of the day before")
+WEEK_BEFORE: Final = Baseline("week_before", "a week before", "the reading at the same time of the week before")
+HISTORICAL_AVERAGE: Final = Baseline(
+    "historical_average",
+    "historical average",
+    "mean reading of the training steps at that time of the week, or of the day where there is none",
+    scored="end",
+)
+
+KIND: Final = Kind(
+    name="traffic",
+    seeds_are="windows",
+    measures=tuple(_measures()),
+    loss_unit=DATA_UNIT,
+    takes_measures=True,
+    experiment=TrafficExperiment,
+    info=TrafficInfo,
+    plan=TrafficPlan,
+    resolve=resolve,
+    from_catalogue=from_catalogue,
+    sizes=sizes,
+    counts=COUNTS,
+    datasets=DATASETS,
+    prepare_options=TrafficPrepareOptions,
+    prepare="graphmill.tasks.traffic.data.prepare:prepare_asked",
+    recognise="graphmill.tasks.traffic.data.read:holds_readings",
+    store="graphmill.tasks.traffic.data.store:TrafficStore",
+    task="graphmill.tasks.traffic.task:Traffic",
+    predictions=PredictsSeries("reading", "forecast", series="sensor", time="time", steps_ahead="horizon", unit="unit"),
+    old_formats=("traffic/1",),  # in which a missing reading was 0
+    layouts=(MULTI_NODE_DCRNN,),
+    baselines=(LAST_VALUE, DAY_BEFORE, WEEK_BEFORE, HISTORICAL_AVERAGE),
+    baselines_under={"model": {"kind": "stid"}},  # which needs no graph of the sensors
+    score_baselines="graphmill.tasks.traffic.baselines:score",
+    former_names={"samples_epoch_global": "num_seeds", "samples_cum_global": "num_seeds_cum"},
+)
