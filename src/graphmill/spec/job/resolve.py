@@ -31,7 +31,7 @@ from graphmill.spec.job.options import (
     StagingSpec,
 )
 from graphmill.spec.job.site import Site
-from graphmill.spec.job.sizes import Sizes, gpus_in_gres, sizes_of
+from graphmill.spec.job.sizes import JobSize, gpus_in_gres, sizes_of
 from graphmill.spec.job.text import is_text, pattern_problems, text_problems
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ def _output_dir(run_folders: Sequence[str]) -> str | None:
     return run_folders[0] if len(run_folders) == 1 else run_folders[0].rpartition("/")[0] or "."
 
 
-def _clashes(slurm: SlurmSpec, sizes: Sizes, run_folders: Sequence[str]) -> Iterator[Problem]:
+def _clashes(slurm: SlurmSpec, sizes: JobSize, run_folders: Sequence[str]) -> Iterator[Problem]:
     asked = sizes.asked
     _, in_gres = gpus_in_gres(slurm.gres)
     if slurm.gres is not None and slurm.gpus_per_host not in (None, in_gres or 0):
