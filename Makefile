@@ -51,7 +51,7 @@ demo: install ## set up, train on a real graph with two ranks under six schemes,
 	$(GRAPHMILL) figures --metrics $(DEMO)/metrics.csv --comm-column measured_mib_cum --images-dir $(DEMO)/figures \
 	  --plots-dir $(DEMO)/plots
 	@echo
-	@$(GRAPHMILL) schemes --metrics $(DEMO)/metrics.csv --logs-root $(LOCAL_LOGS_DIR)
+	@$(GRAPHMILL) compare demo --logs-root $(LOCAL_LOGS_DIR) --by train.sync.scheme,train.sync.every
 	@echo "The figure: $(CURDIR)/$(DEMO)/figures/best_val_micro_f1_vs_total_comm_measured_debian-packages.png  (PDF beside it, PGFPlots in $(DEMO)/plots)"
 
 clean-demo: ## forget the demo's runs and figures, so that `make demo` trains again

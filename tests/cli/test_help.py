@@ -12,7 +12,7 @@ COMMANDS = [  # by what one does, and there in the order in which a person meets
     *("recipes", "plan", "batch-size", "train", "study", "pipeline"),
     *("site", "script", "submit", "launch", "watch", "logs", "shell", "stop", "pull"),
     *("list", "verify", "evaluate", "predict", "detect"),
-    *("compare", "report", "merge", "pareto", "figures", "schemes", "scaling", "export"),
+    *("compare", "report", "merge", "pareto", "figures", "scaling", "export"),
     *("doctor", "profile", "bottleneck", "bench", "devcluster", "schema", "completion"),
 ]
 

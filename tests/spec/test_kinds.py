@@ -10,7 +10,7 @@ import pytest
 
 import graphmill
 from graphmill.base.errors import UserError
-from graphmill.spec.columns import FORMER_NAMES, Measure, columns_for
+from graphmill.spec.columns import Measure, columns_for
 from graphmill.spec.kinds import TASKS, all_kinds, find_kind
 
 SOURCE = Path(graphmill.__file__).parent
@@ -64,8 +64,9 @@ def names_of_a_task(source: Path = SOURCE) -> dict[str, set[str]]:
     trees, here = modules(source), modules(SOURCE)
     shared_classes = set().union(*(classes(tree) for path, tree in here.items() if folder_of(path) is None))
     own_classes = set().union(*(classes(tree) for path, tree in here.items() if folder_of(path)))
-    shared_columns = FORMER_NAMES.keys() | columns_for([Measure("m", "M", higher_is_better=True)], "seeds", "")
-    of_layouts = {name for kind in all_kinds() for layout in kind.layouts for name in layout.columns}
+    shared_columns = set(columns_for([Measure("m", "M", higher_is_better=True)], "seeds", ""))
+    layouts = [layout for kind in all_kinds() for layout in kind.layouts]
+    of_layouts = {name for each in layouts for name in each.columns} - {"time", "syncs"}  # which are ordinary words
     own_columns = {name for kind in all_kinds() for name in kind.columns} | of_layouts
     own_columns -= shared_columns
     forbidden = {*TASKS, *(own_classes - shared_classes), *own_columns}

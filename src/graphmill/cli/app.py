@@ -53,7 +53,7 @@ _GROUPS: Final = {
         "detect": "detect",
         "compare": "compare",
         "report": "report",
-        **dict.fromkeys(("merge", "pareto", "figures", "schemes"), "reports"),
+        **dict.fromkeys(("merge", "pareto", "figures"), "reports"),
         "scaling": "scaling",
         "export": "export",
     },

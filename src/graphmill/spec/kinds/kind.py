@@ -202,13 +202,10 @@ class Kind(Generic[E, I, P]):
     missing_sources: Callable[[P, Iterable[str]], Sequence[str]] = (
         _none  # of those, which a plan needs beside the given
     )
-    old_formats: tuple[int | str, ...] = ()  # format_version of data prepared before their header named the kind
     layouts: tuple[Layout, ...] = ()  # headers of programs that the task comes from
-    former_names: Mapping[str, str] = field(default_factory=dict)  # of columns, in runs of version 0.1.0
     repetitions: Mapping[str, str] = field(default_factory=dict)  # keys in which repetitions differ, as rng seeds do
     takes_measures: bool = False  # whether its ranks compute those of train.measures
     batch_server: str = ""  # class of what samplers do: tasks.task.ServesBatches; "": every rank makes its own batches
-    measures_since_0_1: tuple[str, ...] = ()  # names of measures that runs of version 0.1.0 lack
     own_columns: Mapping[str, Column] = field(default_factory=dict)  # of metrics.csv, after those of every task
     columns: Mapping[str, Column] = field(init=False)  # of metrics.csv, in order
 

@@ -369,7 +369,6 @@ KIND: Final = Kind(
             is_shown=False,
         ),
     ),
-    measures_since_0_1=("macro_f1",),
     baselines=(MAJORITY, LABELS, LOGISTIC, PROPAGATED, PERCEPTRON),
     baselines_read=("features", "undirected", "num_neighbors"),
     score_baselines="graphmill.tasks.node_classification.baselines:score",
@@ -392,6 +391,5 @@ KIND: Final = Kind(
     predictions=PredictsClasses("label", "prediction", names="class_names"),
     task="graphmill.tasks.node_classification.task:NodeClassification",
     presample="graphmill.tasks.node_classification.access:epochs_of",
-    old_formats=(1,),
     layouts=(SYNC_ABLATION,),
 )

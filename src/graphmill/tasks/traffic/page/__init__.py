@@ -423,10 +423,8 @@ KIND: Final = Kind(
     store="graphmill.tasks.traffic.data.store:TrafficStore",
     task="graphmill.tasks.traffic.task:Traffic",
     predictions=PredictsSeries("reading", "forecast", series="sensor", time="time", steps_ahead="horizon", unit="unit"),
-    old_formats=("traffic/1",),  # in which a missing reading was 0
     layouts=(MULTI_NODE_DCRNN,),
     baselines=(LAST_VALUE, DAY_BEFORE, WEEK_BEFORE, HISTORICAL_AVERAGE),
     baselines_under={"model": {"kind": "stid"}},  # which needs no graph of the sensors
     score_baselines="graphmill.tasks.traffic.baselines:score",
-    former_names={"samples_epoch_global": "num_seeds", "samples_cum_global": "num_seeds_cum"},
 )
