@@ -8,16 +8,20 @@ from graphmill.cli.reference import help_texts
 
 TEXTS = dict(help_texts())
 
+GROUPS = ["Data", "Training", "Cluster", "Results", "Tools"]
 COMMANDS = [  # by what one does, and there in the order in which a person meets them
     *("datasets", "prepare", "inspect", "convert", "baseline", "partition", "presample", "stage"),
-    *("recipes", "schema", "plan", "batch-size", "train", "launch", "study", "pipeline"),
-    *("evaluate", "predict", "detect"),
-    *("script", "submit", "site", "devcluster"),
-    *("list", "watch", "logs", "shell", "stop", "pull", "verify"),
+    *("recipes", "plan", "batch-size", "train", "study", "pipeline"),
+    *("site", "script", "submit", "launch", "watch", "logs", "shell", "stop", "pull"),
+    *("list", "verify", "evaluate", "predict", "detect"),
     *("compare", "report", "merge", "pareto", "figures", "scaling", "export"),
-    *("profile", "bottleneck", "bench", "doctor"),
-    "completion",
+    *("doctor", "profile", "bottleneck", "bench", "devcluster", "schema", "completion"),
 ]
+
+
+def test_commands_stand_in_five_groups():
+    headings = [line.removesuffix(":") for line in TEXTS["graphmill"].splitlines() if line[:1].isalpha()]
+    assert [heading for heading in headings if heading in GROUPS] == GROUPS
 
 
 def test_the_commands_of_the_design_are_there():
@@ -44,7 +48,7 @@ def test_help(path):
         "doctor",
         "merge",
         "pareto",
-        "compare",
+        "schemes",
         "evaluate",
         "profile",
     ],
@@ -61,7 +65,7 @@ def test_help_is_what_the_program_prints(graphmill):
 
 def test_no_argument_shows_the_help(graphmill):
     result = graphmill()
-    assert "Trained models:" in result.out + result.err
+    assert "Training:" in result.out + result.err
 
 
 def test_every_command_stands_in_a_group(graphmill):

@@ -29,39 +29,43 @@ _GROUPS: Final = {
     },
     "Training": {
         "recipes": "recipes",
-        "schema": "schema",
         "plan": "plan",
         "batch-size": "batch_size",
         "train": "train",
-        "launch": "launch",
         "study": "study",
         "pipeline": "pipeline",
     },
-    "Trained models": {**dict.fromkeys(("evaluate", "predict"), "predict"), "detect": "detect"},
-    "Slurm": {"script": "script", "submit": "submit", "site": "site", "devcluster": "devcluster"},
-    "Runs": {
-        "list": "list_runs",
+    "Cluster": {
+        "site": "site",
+        "script": "script",
+        "submit": "submit",
+        "launch": "launch",
         "watch": "watch",
         "logs": "logs",
         "shell": "shell",
         "stop": "stop",
         "pull": "pull",
-        "verify": "verify",
     },
     "Results": {
+        "list": "list_runs",
+        "verify": "verify",
+        **dict.fromkeys(("evaluate", "predict"), "predict"),
+        "detect": "detect",
         "compare": "compare",
         "report": "report",
         **dict.fromkeys(("merge", "pareto", "figures"), "reports"),
         "scaling": "scaling",
         "export": "export",
     },
-    "Where time and memory go": {
+    "Tools": {
+        "doctor": "doctor",
         "profile": "profile",
         "bottleneck": "bottleneck",
         "bench": "bench",
-        "doctor": "doctor",
+        "devcluster": "devcluster",
+        "schema": "schema",
+        "completion": "completion",
     },
-    "The shell": {"completion": "completion"},
 }
 """The commands by what one does, each with the module here that registers it."""
 COMMANDS: Final = {name: module for group in _GROUPS.values() for name, module in group.items()}
