@@ -48,7 +48,6 @@ def test_help(path):
         "doctor",
         "merge",
         "pareto",
-        "schemes",
         "evaluate",
         "profile",
     ],
