@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from graphmill.tasks.node_classification.prepare import prepare
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from build_debian_packages import SUITES, build_from_package_lists, write_compac
 from graphmill.base.errors import UserError
 from graphmill.tasks.node_classification.data import debian
 from graphmill.tasks.node_classification.data.debian import RELATIONS, TEST, TRAIN, VAL, DebianPackages, read_compact
+from graphmill.tasks.node_classification.data.prepare import prepare
 
 TOOL = Path(__file__).parents[2] / "tools" / "build_debian_packages.py"
 
