@@ -51,7 +51,7 @@ demo: install ## set up, train on a real graph with two ranks under six schemes,
 	$(GRAPHMILL) figures --metrics $(DEMO)/metrics.csv --comm-column measured_mib_cum --images-dir $(DEMO)/figures \
 	  --plots-dir $(DEMO)/plots
 	@echo
-	@$(GRAPHMILL) schemes --metrics $(DEMO)/metrics.csv --logs-root $(LOCAL_LOGS_DIR)
+	@$(GRAPHMILL) compare demo --logs-root $(LOCAL_LOGS_DIR) --by train.sync.scheme,train.sync.every
 	@echo "The figure: $(CURDIR)/$(DEMO)/figures/best_val_micro_f1_vs_total_comm_measured_debian-packages.png  (PDF beside it, PGFPlots in $(DEMO)/plots)"
 
 clean-demo: ## forget the demo's runs and figures, so that `make demo` trains again
@@ -126,7 +126,7 @@ all: merge-metrics figures ## merge and draw
 
 # --- set-up: each step leaves a stamp, and is done again when what it depends on changes ----------------------------
 
-install: $(VENV)/.graphmill-installed ## only set up: virtual environment, pinned packages, native core
+install: $(VENV)/.graphmill-installed $(VENV)/.graphmill-tools ## only set up: virtual environment, pinned packages, native core, tools
 
 # Every file of native/, whatever its name, so that none is forgotten.
 NATIVE := $(wildcard native/*) CMakeLists.txt
@@ -153,4 +153,10 @@ $(VENV)/.graphmill-packages: constraints.txt pyproject.toml | $(VENV)/.graphmill
 $(VENV)/.graphmill-installed: $(VENV)/.graphmill-packages $(NATIVE)
 	@echo "== graphmill and its native core, editable (minutes: it is compiled)"
 	CXX=$(CXX) $(BIN)/pip install -qq --no-build-isolation -c constraints.txt -C cmake.define.GRAPHMILL_WERROR=$(WERROR) -e '.[pyg,partition,tensorboard,mlflow,dev]'
+	@touch $@
+
+# A local path cannot stand in an extra, so that `dev` cannot name it.
+$(VENV)/.graphmill-tools: tools/devcluster/pyproject.toml | $(VENV)/.graphmill-installed
+	@echo "== tools/devcluster, editable"
+	$(BIN)/pip install -qq --no-build-isolation -c constraints.txt -e ./tools/devcluster
 	@touch $@

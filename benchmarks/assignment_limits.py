@@ -29,12 +29,12 @@ from typing import Any, Final
 import psutil
 import yaml
 
-from graphmill.devcluster.description import ENVIRONMENT_NAME
 from graphmill.record.events import Start, Stop
 from graphmill.record.find_weights import weights_of
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.modelled import modelled
 from graphmill.spec.recipes import recipes_folder
+from graphmill_devcluster.description import ENVIRONMENT_NAME
 from harness import ForeignLoad, console, print_table, write_result
 from origin import Origin
 from slurm_runs import Run

@@ -27,9 +27,9 @@ from typing import Any
 
 import psutil
 
-from graphmill.devcluster import build, daemons, hosts
-from graphmill.devcluster.description import LOCAL, Description, Host
 from graphmill.verify.run import verify_run
+from graphmill_devcluster import build, daemons, hosts
+from graphmill_devcluster.description import LOCAL, Description, Host
 from harness import Ledger, print_table, write_result
 from slurm_runs import Run, append, claim, freeze, in_cluster, rows_of, state_of, wait_until
 

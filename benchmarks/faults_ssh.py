@@ -28,10 +28,10 @@ import faults
 from faults import EARLIEST, EXPERIMENT, LATEST, NO_HANG_S, Benchmark, Kind, Trial
 from graphmill.cluster.launch.ssh.session import AGENT
 from graphmill.cluster.launch.ssh.wire import SILENCE_S
-from graphmill.devcluster import build
-from graphmill.devcluster.description import Description
 from graphmill.record.run_folder import RunFolder
 from graphmill.verify.run import verify_run
+from graphmill_devcluster import build
+from graphmill_devcluster.description import Description
 from slurm_runs import Run
 
 NUM_HOSTS = 2

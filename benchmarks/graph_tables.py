@@ -230,6 +230,17 @@ def attention_headline(result: dict[str, Any]) -> tuple[str, str]:
     return f"attention with edge features, {edges} edges", "; ".join(parts)
 
 
+def short_attention(result: dict[str, Any]) -> tuple[str, str]:
+    """Beside PyG's layers as they come."""
+    cases = entries_of(result).values()
+    by_layer = {
+        layer: span(ratios_of([case["contenders"] for case in cases if case["kind"] == kind], "PyG"))
+        for kind, layer in LAYERS.items()
+    }
+    figures = ", ".join(f"{layer} {ratios}" for layer, ratios in by_layer.items())
+    return "attention with edge features", f"{figures} times as fast as PyG"
+
+
 def ratios_of(cases: Sequence[dict[str, Any]], peer: str) -> list[float]:
     found = [case[peer] for case in cases if "ratio_to_graphmill" in case.get(peer, {})]
     return [each["ratio_to_graphmill"]["median"] for each in found]

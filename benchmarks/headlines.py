@@ -1,9 +1,10 @@
-"""The lines of README's table: one for each result that has one."""
+"""Headlines: one line for each result that has one, and the short ones of README."""
 
 from typing import Any
 
 from assignment_tables import HEADLINES as OF_ASSIGNMENT
 from graph_tables import HEADLINES as OF_GRAPHS
+from graph_tables import short_attention
 from partition_tables import HEADLINES as OF_PARTITIONING
 from parts_tables import HEADLINES as OF_PARTS
 
@@ -32,6 +33,12 @@ def step_headline(result: dict[str, Any]) -> tuple[str, str]:
     peers = {name: each for name, each in result["contenders"].items() if not name.startswith("graphmill")}
     found = [f"{each['ratio_to_graphmill']['median']:.3g} times as fast as {name}" for name, each in peers.items()]
     return "a GraphSAGE step", "; ".join(found)
+
+
+def short_step(result: dict[str, Any]) -> tuple[str, str]:
+    peers = [each for name, each in result["contenders"].items() if not name.startswith("graphmill")]
+    medians = [each["ratio_to_graphmill"]["median"] for each in peers]
+    return "a GraphSAGE step", f"{min(medians):.3g} to {max(medians):.3g} times as fast as {len(peers)} forms of PyG"
 
 
 def traffic_headline(result: dict[str, Any]) -> tuple[str, str]:
@@ -102,6 +109,11 @@ def preemption_headline(result: dict[str, Any]) -> tuple[str, str]:
     return "preempted, cancelled, powered off, no controller", figure
 
 
+def short_preemption(result: dict[str, Any]) -> tuple[str, str]:
+    what, figure = preemption_headline(result)
+    return what, figure.split(";", maxsplit=1)[0]
+
+
 HEADLINES = {
     "sampler": sampler_headline,
     "sampler_dgl": sampler_headline,
@@ -118,3 +130,13 @@ HEADLINES = {
     "preemption": preemption_headline,
     "faults_ssh": lambda r: faults_headline(r, "over SSH"),
 }
+"""All of them, for docs/measurements.md."""
+FRONT = {
+    "sampler": sampler_headline,
+    "step": short_step,
+    "attention": short_attention,
+    "accuracy": accuracy_headline,
+    "kills": kills_headline,
+    "preemption": short_preemption,
+}
+"""Those of README."""

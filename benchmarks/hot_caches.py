@@ -35,7 +35,14 @@ from graphmill.graph.sampled import StorageIds
 from graphmill.partition.parts import PartedGraph
 from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.hot.rank import STATIC_POLICIES, Draws, HotBudget, rank_all, ranking
-from graphmill.sample.hot.replay import (
+from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.schedule import Assign, KeyedOrder, SeedSchedule, contiguous_shares, equal_batch
+from graphmill.sample.windows import in_windows
+from graphmill.spec.calendar import EqualBatches
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
+from harness import console, print_table
+from origin import Origin
+from replay import (
     Moved,
     Needs,
     floor_of_windows,
@@ -44,13 +51,6 @@ from graphmill.sample.hot.replay import (
     with_held,
     with_lookahead,
 )
-from graphmill.sample.neighbor import NeighborSampler
-from graphmill.sample.schedule import Assign, KeyedOrder, SeedSchedule, contiguous_shares, equal_batch
-from graphmill.sample.windows import in_windows
-from graphmill.spec.calendar import EqualBatches
-from graphmill.tasks.node_classification.data.store import LabelledGraphStore
-from harness import console, print_table
-from origin import Origin
 
 METHODS = ("random", "hotness", "ldg", "metis", "kaminpar")
 DEFAULT_METHOD, DEFAULT_POLICY = "kaminpar", "vip"

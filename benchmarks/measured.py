@@ -1,4 +1,4 @@
-"""The measured figures, from benchmarks/results/*.json: tables in docs/measurements.md, headlines in README.md.
+"""The measured figures, from benchmarks/results/*.json: tables in docs/measurements.md, the first lines in README.md.
 
 python benchmarks/measured.py            print them
 python benchmarks/measured.py --write    put them between the markers of both files
@@ -19,7 +19,7 @@ from entries import AGES, age, of_no_commit, problems, read, source, too_old
 from fault_tables import faults, faults_ssh, preemption
 from graph_tables import TABLES as OF_GRAPHS
 from graph_tables import ratio
-from headlines import HEADLINES, graphs_of, road_graph
+from headlines import FRONT, HEADLINES, graphs_of, road_graph
 from partition_tables import TABLES as OF_PARTITIONING
 from parts_tables import TABLES as OF_PARTS
 
@@ -34,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.check and (wrong := [*problems(), *of_no_commit(), *too_old()]):
         sys.exit("\n".join(wrong))
-    for path, written in ((ROOT / "README.md", headlines()), (ROOT / "docs/measurements.md", tables())):
+    for path, written in ((ROOT / "README.md", front()), (ROOT / "docs/measurements.md", f"{headlines()}\n{tables()}")):
         text = path.read_text()
         before, _, rest = text.partition(BEGIN)
         _, _, after = rest.partition(END)
@@ -57,15 +57,30 @@ def headlines() -> str:
     lines, in_doubt = ["| what | measured | by | on |", "|---|---|---|---|"], []
     for name, tell in HEADLINES.items():
         result = read(name)
-        is_of_no_commit = result is not None and result.get("excepted", {"code_is_of": ""})["code_is_of"] is None
-        if result and (result.get("known") or is_of_no_commit):
+        if result and is_in_doubt(result):
             in_doubt.append(f"`{name}.py`")
         elif result:
             what, figure = tell(result)
             lines.append(f"| {what} | {figure} | `benchmarks/{name}.py` | {age(result)} |")
     if in_doubt:
-        lines += ["", f"Left out, with what is known against them in docs/measurements.md: {', '.join(in_doubt)}."]
+        lines += ["", f"Left out, with what is known against them below: {', '.join(in_doubt)}."]
     return "\n".join(lines) + "\n"
+
+
+def front() -> str:
+    """The short lines of README, without ages."""
+    lines = ["| what | measured | by | on |", "|---|---|---|---|"]
+    for name, tell in FRONT.items():
+        if (result := read(name)) and not is_in_doubt(result):
+            what, figure = tell(result)
+            lines.append(f"| {what} | {figure} | `{name}.py` | {re.sub(AGES, '', age(result))} |")
+    return "\n".join(lines) + "\n"
+
+
+def is_in_doubt(result: dict[str, Any]) -> bool:
+    """Whether something is known against it, or no commit holds its code."""
+    is_of_no_commit = result.get("excepted", {"code_is_of": ""})["code_is_of"] is None
+    return bool(result.get("known")) or is_of_no_commit
 
 
 def samplers(result: dict[str, Any], title: str, command: str, note: str) -> str:

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.record.run_folder import RunFolder
+from graphmill.tasks.node_classification.data.debian import read_compact
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
-from graphmill.tasks.node_classification.debian import read_compact
 
 WHAT = "the same words in the description, or the same name but for digits"
 Keys = list[object]

@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from graphmill.devcluster.description import ENVIRONMENT_NAME
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.pipeline import load_pipeline
+from graphmill_devcluster.description import ENVIRONMENT_NAME
 from harness import ForeignLoad, print_table, write_result
 from origin import Origin
 

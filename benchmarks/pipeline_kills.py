@@ -26,11 +26,11 @@ from typing import Any
 import psutil
 import yaml
 
-from graphmill.devcluster.description import ENVIRONMENT_NAME
 from graphmill.record.find_weights import weights_of
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.recipes import recipes_folder
+from graphmill_devcluster.description import ENVIRONMENT_NAME
 from harness import ForeignLoad, console, write_result
 from origin import Origin
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from graphmill.devcluster.description import ENVIRONMENT_NAME
+from graphmill_devcluster.description import ENVIRONMENT_NAME
 from harness import ForeignLoad, Spread, print_table, write_result
 from origin import Origin
 

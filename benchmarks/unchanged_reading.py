@@ -1,7 +1,4 @@
-"""How `unchanged.py` reads what a run left, whatever commit wrote it: weights by tensor, and measures by name.
-
-The tables here are the only place that knows how layouts and names have changed between commits.
-"""
+"""How `unchanged.py` reads what a run left: weights by tensor, and measures by name."""
 
 import csv
 import hashlib
@@ -13,35 +10,12 @@ from typing import Any
 
 Tensors = dict[str, dict[str, Any]]  # name: dtype, shape, sha256 of its bytes
 
-WEIGHT_FILES = ("weights.safetensors", "model.safetensors")  # resume state (rank_*.safetensors) is none of them
+WEIGHTS = "model.safetensors"  # resume state stands in rank_*.safetensors
 _STEP = re.compile(r"step_(\d+)")
 
-# Column or key as some commit wrote it: the name to compare under, and what to multiply it with.
-CANONICAL: dict[str, tuple[str, float]] = {
-    "train_loss": ("loss", 1),
-    "microF1": ("val_micro_f1", 1),
-    "macroF1": ("val_macro_f1_all_classes", 1),
-    "best_microF1": ("best_val_micro_f1", 1),
-    "best_macroF1": ("best_val_macro_f1_all_classes", 1),
-    "seed_nodes_epoch_global": ("num_seeds", 1),
-    "samples_epoch_global": ("num_seeds", 1),
-    "seed_nodes_cum_global": ("num_seeds_cum", 1),
-    "samples_cum_global": ("num_seeds_cum", 1),
-    "local_steps": ("steps_done", 1),
-    "effective_global_steps": ("global_steps", 1),
-    "syncs": ("num_syncs", 1),
-    "syncs_cum": ("num_syncs_cum", 1),
-    **{
-        f"commMB_{per}_{precision}": (f"modelled_mib_{ours}_{precision}", 1)
-        for per, ours in (("per_step", "per_sync"), ("epoch", "epoch"), ("cum", "cum"))
-        for precision in ("fp16", "fp32", "fp64")
-    },
-    "measured_mib_epoch": ("payload_bytes_epoch", 2**20),
-    "measured_mib_cum": ("payload_bytes_cum", 2**20),
-}
 # Wall time, throughput, memory, interface, host, and what an interruption decides: different in every run.
 NOT_COMPARED = re.compile(
-    r"run_id|attempt|time|wall_s|.*_time_sec|.*_per_s|.*_per_sec"
+    r"run_id|attempt|wall_s|.*_per_s"
     r"|(sample|gather|wait|compute|sync|eval|train|epoch|step|fetch|save)_s"
     r"|interface_.*|peak_.*|[cg]pu_util.*|host(name)?|message|exit_code"
 )
@@ -50,7 +24,7 @@ NOT_COMPARED = re.compile(
 def read_run(folder: Path) -> dict[str, Any]:
     """Final and best weights, rows of metrics and the outcome of a finished run. ValueError: it did not finish."""
     outcome = json.loads((folder / "outcome.json").read_text())
-    if outcome.get("status") not in {"done", "finished", "completed"}:
+    if outcome.get("status") != "done":
         raise ValueError(f"outcome.json says {outcome.get('status')!r}: {outcome.get('message')}")
     final, best = _weight_files(folder, outcome)
     return {
@@ -64,13 +38,12 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def _weight_files(folder: Path, outcome: dict[str, Any]) -> tuple[Path, Path]:
-    found = [path for path in folder.rglob("*.safetensors") if path.name in WEIGHT_FILES and _is_visible(path, folder)]
+    found = [path for path in folder.rglob("*.safetensors") if path.name == WEIGHTS and _is_visible(path, folder)]
     steps = {int(match[1]): path for path in found if (match := _STEP.search(str(path.relative_to(folder))))}
     if not steps:
-        raise ValueError(f"no weights under {folder}: a new layout? WEIGHT_FILES in {Path(__file__).name} names files")
-    named_best = [path for path in found if "best" in str(path.relative_to(folder))]
+        raise ValueError(f"no weights under {folder}: a new layout? WEIGHTS in {Path(__file__).name} names the file")
     step = (outcome.get("best") or {}).get("step")
-    best = named_best[0] if named_best else steps.get(step or 0)
+    best = steps.get(step or 0)
     if best is None:
         raise ValueError(f"no weights of the best step, {step}; there are {sorted(steps)}")
     return steps[max(steps)], best
@@ -125,7 +98,7 @@ def digest(value: Any) -> str:
 
 
 def measures(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What is compared of a run, under names that all commits share: name → where (epoch, "test", "best") → value."""
+    """What is compared of a run: name → where (epoch, "test", "best") → value."""
     found: dict[str, dict[str, Any]] = {}
     for rows in run["rows"].values():
         for row in rows:
@@ -148,9 +121,7 @@ def measures(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _put(found: dict[str, dict[str, Any]], name: str, where: str, value: Any) -> None:
     if NOT_COMPARED.fullmatch(name) or value is None or value == "":
         return
-    canonical, factor = CANONICAL.get(name, (name, 1))
-    number = _number(value)
-    found.setdefault(canonical, {})[where] = number * factor if isinstance(number, float) else number
+    found.setdefault(name, {})[where] = _number(value)
 
 
 def _number(value: Any) -> Any:

@@ -18,7 +18,6 @@ from graphmill.tasks.node_classification.data.sources.tables import (
     read_integers,
     read_table,
 )
-from graphmill.tasks.node_classification.debian import _read_lines
 from graphmill.tasks.traffic.data.series import read_series
 
 MIB = 1 << 20
@@ -47,7 +46,7 @@ READERS = {
     "x.csv.gz": lambda path: read_table(path, ["src"]),
     "x.csv": lambda path: read_integers(path, ["src", "dst"]),
     "x.parquet": lambda path: read_integers(path, ["src", "dst"]),
-    "x.xz": lambda path: list(_read_lines(path)),
+    "x.xz": lambda path: open_packed(path).read(),
 }
 
 

@@ -8,22 +8,24 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "graphmill"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "graphmill"
+DEVCLUSTER = ROOT / "tools" / "devcluster" / "graphmill_devcluster"
 HOME = SOURCE / "base" / "python.py"  # the one place that says how a Python of ours is started
 # Scripts by their path, whose own folder comes first, and interpreters without anything but Python's own (-I).
-BY_PATH = {"cli/bench.py": 1, "devcluster/launch.py": 2, "devcluster/hosts.py": 1}
+BY_PATH = {"graphmill/cli/bench.py": 1, "graphmill_devcluster/launch.py": 2, "graphmill_devcluster/hosts.py": 1}
 LIKE_PYTHONS = ("random", "json", "queue", "types", "enum", "socket", "struct", "numpy", "torch", "pydantic")
 
 
 def test_every_python_is_started_by_the_one_place_that_knows_how():
     found = {}
-    for path in SOURCE.rglob("*.py"):
+    for path in [*SOURCE.rglob("*.py"), *DEVCLUSTER.rglob("*.py")]:
         text = path.read_text(encoding="utf-8")
         starts = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.List | ast.Tuple)]
         words = [_begin(node) for node in starts]
         number = sum(map(len, words))
         if number and path != HOME:
-            found[str(path.relative_to(SOURCE))] = number
+            found[str(path.relative_to(SOURCE.parent if path.is_relative_to(SOURCE) else DEVCLUSTER.parent))] = number
     assert found == BY_PATH
 
 

@@ -24,12 +24,12 @@ def reading(monkeypatch):
     return unchanged_reading
 
 
-def a_run(folder: Path, *, weights: str, table: str) -> Path:
+def a_run(folder: Path, *, table: str) -> Path:
     """A run folder of two checkpoints, the first of which is the best."""
     for step in (8, 12):
         checkpoint = folder / "checkpoints" / f"step_{step:010d}"
         checkpoint.mkdir(parents=True)
-        save_file({"w": np.full((2, 2), step, np.float32)}, checkpoint / weights)
+        save_file({"w": np.full((2, 2), step, np.float32)}, checkpoint / "model.safetensors")
         save_file({"moment": np.zeros(2, np.float32)}, checkpoint / "rank_0.safetensors")
     (folder / "metrics.csv").write_text(table)
     (folder / "outcome.json").write_text(json.dumps(OUTCOME))
@@ -38,9 +38,7 @@ def a_run(folder: Path, *, weights: str, table: str) -> Path:
 
 @pytest.fixture
 def record(tmp_path, reading):
-    run = a_run(
-        tmp_path / "run", weights="model.safetensors", table="epoch,microF1,measured_mib_epoch,time\n1,0.25,1.5,9\n"
-    )
+    run = a_run(tmp_path / "run", table="epoch,val_micro_f1,measured_mib_epoch,train_s\n1,0.25,1.5,9\n")
     return {"provenance": MACHINE, "runs": {RUN: reading.read_run(run)}}
 
 
@@ -55,25 +53,25 @@ def compare(folder: Path, base: dict, new: dict, explained: dict | None = None) 
     return done.returncode, done.stdout + done.stderr
 
 
-def test_final_and_best_weights_are_found_in_either_layout(tmp_path, reading):
-    table = "epoch\n1\n"
-    old = reading.read_run(a_run(tmp_path / "old", weights="model.safetensors", table=table))
-    new = reading.read_run(a_run(tmp_path / "new", weights="weights.safetensors", table=table))
-    assert old["final"] == new["final"] != old["best"] == new["best"]
+def test_final_and_best_weights_are_found(tmp_path, reading):
+    run = reading.read_run(a_run(tmp_path / "run", table="epoch\n1\n"))
+    assert run["final"] != run["best"]
+    assert (run["final_file"], run["best_file"]) == tuple(
+        f"checkpoints/step_{n:010d}/model.safetensors" for n in (12, 8)
+    )
 
 
-def test_columns_are_compared_under_one_name_and_in_one_unit(tmp_path, reading, record):
-    table = "epoch,val_micro_f1,payload_bytes_epoch,compute_s\n1,0.25,1572864,7\n"
-    renamed = reading.read_run(a_run(tmp_path / "renamed", weights="model.safetensors", table=table))
-    assert reading.measures(renamed) == reading.measures(record["runs"][RUN])
-    assert set(reading.measures(renamed)) >= {"val_micro_f1", "payload_bytes_epoch", "test_micro_f1", "best_epoch"}
+def test_what_a_run_computed_is_compared_and_its_time_is_not(reading, record):
+    found = reading.measures(record["runs"][RUN])
+    assert set(found) >= {"val_micro_f1", "measured_mib_epoch", "test_micro_f1", "best_epoch"}
+    assert "train_s" not in found
 
 
 def test_equal_records_exit_with_0_and_a_changed_value_with_1(tmp_path, record):
     new = copy.deepcopy(record)
-    new["runs"][RUN]["rows"]["metrics"][0]["time"] = "10"
+    new["runs"][RUN]["rows"]["metrics"][0]["train_s"] = "10"
     assert compare(tmp_path, record, new)[0] == 0
-    new["runs"][RUN]["rows"]["metrics"][0]["microF1"] = "0.2500001"
+    new["runs"][RUN]["rows"]["metrics"][0]["val_micro_f1"] = "0.2500001"
     status, printed = compare(tmp_path, record, new)
     assert status == 1
     assert "metric:val_micro_f1" in printed
@@ -91,7 +89,7 @@ def test_a_renamed_tensor_is_equal_and_a_changed_one_is_not(tmp_path, record):
 def test_a_missing_run_and_a_missing_column_are_differences(tmp_path, record):
     assert compare(tmp_path, record, record | {"runs": {}})[0] == 1
     new = copy.deepcopy(record)
-    del new["runs"][RUN]["rows"]["metrics"][0]["microF1"]
+    del new["runs"][RUN]["rows"]["metrics"][0]["val_micro_f1"]
     assert compare(tmp_path, record, new)[0] == 1
 
 

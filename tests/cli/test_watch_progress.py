@@ -1,4 +1,4 @@
-"""`watch` shows loss, measure and rate of a run, whatever its task, and whichever version wrote its metrics.csv."""
+"""`watch` shows loss, measure and rate of a run, whatever its task."""
 
 from pathlib import Path
 
@@ -14,9 +14,6 @@ from graphmill.spec.plan import MachineInfo, resolve
 from graphmill.tasks.traffic.page import KIND, TrafficExperiment, TrafficInfo
 
 NOW = {"epoch": 3, "loss": 2.5, "val_mae": 1.25, "seeds_per_s": 640.0, "peak_rss_mib": 300.0}
-OF_0_1_0 = """epoch,train_loss,val_mae,throughput_samples_per_sec,peak_rss_mib
-3,2.5,1.25,640.0,300.0
-"""
 
 
 @pytest.fixture
@@ -30,12 +27,8 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(resolve(experiment, machine=machine, dataset=facts, run_id="run"), tmp_path)
 
 
-@pytest.mark.parametrize("version", ["now", "0.1.0"])
-def test_progress_of_a_traffic_run(folder: RunFolder, version: str):
-    if version == "now":
-        write_metrics(folder.metrics_path, [NOW], KIND.columns)
-    else:
-        folder.metrics_path.write_text(OF_0_1_0)
+def test_progress_of_a_traffic_run(folder: RunFolder):
+    write_metrics(folder.metrics_path, [NOW], KIND.columns)
     (view,) = Watcher([folder]).look()
     seen = view.progress
     assert (seen.epoch, seen.loss, seen.value, seen.seeds_per_s) == (3, 2.5, 1.25, 640.0)

@@ -126,7 +126,9 @@ def test_all_thresholds_are_told():
 
 def epoch_event(number: int, clocks: dict[str, float]) -> Epoch:
     others = {name: seconds for name, seconds in clocks.items() if name != "train_s"}
-    return Epoch(epoch=number, steps_done=number, loss=1.0, num_seeds=1, train_s=clocks.get("train_s"), clocks=others)
+    return Epoch(
+        epoch=number, steps_done=number, loss=1.0, num_seeds=1, train_s=clocks.get("train_s", 1.0), clocks=others
+    )
 
 
 def write_epochs(folder, rank: int, epochs: list[dict]) -> None:

@@ -23,7 +23,6 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.report.markdown import markdown
 from graphmill.report.run_page import run_page
 from graphmill.sample.hot.lookahead import Lookahead
-from graphmill.sample.hot.replay import needs_of_rank, steps_of
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.windows import in_windows
@@ -32,6 +31,7 @@ from graphmill.spec.world import world_of
 from graphmill.tasks.node_classification.access import epochs_of
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
+from replay import needs_of_rank, steps_of
 
 pytestmark = pytest.mark.distributed
 

@@ -280,9 +280,12 @@ def test_it_is_planned_verified_watched_and_evaluated(person, trained: Path):
 def test_its_runs_are_merged_compared_and_drawn(person, trained: Path):
     person.types("merge", "--input-root", "logs", "--glob", "ranks-*/metrics.csv")
     words = ("--task", KIND)
-    (one, two) = sorted(json.loads(person.types("schemes", *words, "--json")), key=lambda row: row["world_size"])
-    assert (one["measure"], one["seeds_are"]) == ("MAE", "rides")
-    assert abs(two["val"] - one["val"]) <= off(one["val"], read_metrics(trained / "ranks-1" / "metrics.csv"))
+    compared = person.types("compare", "logs/ranks-1", "logs/ranks-2", "--by", "train.ranks,train.batch_size", "--json")
+    (table,) = json.loads(compared)["tables"]
+    one, two = table["rows"]
+    assert (table["measure"], one["values"]["ranks"], two["values"]["ranks"]) == ("MAE", 1, 2)
+    val = {"one": one["val"]["mean"], "two": two["val"]["mean"]}
+    assert abs(val["two"] - val["one"]) <= off(val["one"], read_metrics(trained / "ranks-1" / "metrics.csv"))
     assert two["test"] is not None
     (files,) = json.loads(person.types("pareto", *words, "--json"))
     header, *frontier = (person.home / files["frontier"]).read_text().splitlines()
@@ -291,7 +294,7 @@ def test_its_runs_are_merged_compared_and_drawn(person, trained: Path):
     assert errors == sorted(errors, reverse=True), "an error is to be small"
     drawn = json.loads(person.types("figures", *words, "--no-compile", "--json"))
     assert all((person.home / image).stat().st_size > 0 for image in drawn["images"])
-    assert "package.module:KIND" in person.types("schemes", code=2), "a table does not say whose it is"
+    assert "package.module:KIND" in person.types("pareto", code=2), "a table does not say whose it is"
 
 
 def test_its_data_are_inspected_without_its_code(person, home: Path):

@@ -72,3 +72,9 @@ def test_it_is_told_and_leaves_nothing(request, graphmill, toy, source_environ, 
     after = everything(tmp_path)
     left = {name for name in after.keys() | before.keys() if after.get(name) != before.get(name)}
     assert not {name for name in left if name.split("/")[0] not in mishap.leaves}
+
+
+def test_two_hundred_mishaps_of_different_names():
+    names = [row.id for row in ROWS]
+    assert len(set(names)) == len(names)
+    assert len(names) >= 200

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from waiting import HANG_S, wait_until
 
-from graphmill.monitor.columns import COLUMNS, monitor_columns_markdown
+from graphmill.monitor.columns import COLUMNS
 from graphmill.monitor.sampler import Lines, Sampler, line, start_monitor
 from graphmill.monitor.summary import parse_rows, read_monitor
 from graphmill.runtime.machine import host_name
@@ -204,10 +204,6 @@ def test_what_cannot_be_written_now_is_written_later(tmp_path: Path):
     assert rows[-1].time == 50000
     assert len(text) < 2 << 20
     assert text.startswith("time,subject")
-
-
-def test_the_documented_columns_are_those_of_the_file():
-    assert all(f"| `{name}` |" in monitor_columns_markdown() for name in COLUMNS)
 
 
 def test_processes_of_other_names_are_measured_under_these(run: Path, start_rank):

@@ -21,10 +21,12 @@ def make(*arguments: str) -> str:
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """A virtual environment as `make install` leaves it: its stamps, each newer than what it depends on."""
-    newest = max(path.stat().st_mtime for path in [*SOURCES, ROOT / "CMakeLists.txt", ROOT / "pyproject.toml"])
-    for number, name in enumerate([".graphmill-venv", ".graphmill-packages", ".graphmill-installed"]):
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, times=(newest + 10 + number, newest + 10 + number))
+    others = [ROOT / name for name in ("CMakeLists.txt", "pyproject.toml", "tools/devcluster/pyproject.toml")]
+    newest = max(path.stat().st_mtime for path in [*SOURCES, *others])
+    for number, name in enumerate(["venv", "packages", "installed", "tools"]):
+        stamp = tmp_path / f".graphmill-{name}"
+        stamp.touch()
+        os.utime(stamp, times=(newest + 10 + number, newest + 10 + number))
     return tmp_path
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 MARK = "GRAPHMILL_TEST_SESSION"
-OF_A_CLUSTER = ("tests/cluster/jobs/", "tests/devcluster/")  # their hosts and daemons end with their cluster
+OF_A_CLUSTER = ("tests/cluster/jobs/", "tests/tools/devcluster/")  # their hosts and daemons end with their cluster
 SESSION = uuid.uuid4().hex
 ENDS_SOON_S = 30.0
 

@@ -7,9 +7,9 @@ cannot be had (no network, no apt, no overlay file system) they are skipped with
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.devcluster.description import Description
-from graphmill.devcluster.releases import install, root_of, version_of
-from graphmill.devcluster.requirements import why_not
+from graphmill_devcluster.description import Description
+from graphmill_devcluster.releases import install, root_of, version_of
+from graphmill_devcluster.requirements import why_not
 
 SUITE = "trixie"
 

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from waiting import HANG_S
 
-from graphmill.devcluster import build, daemons, hosts
-from graphmill.devcluster.description import HOME, Description
-from graphmill.devcluster.requirements import why_not
+from graphmill_devcluster import build, daemons, hosts
+from graphmill_devcluster.description import HOME, Description
+from graphmill_devcluster.requirements import why_not
 
 GROUP = "real_slurm"
 TESTS = Path(__file__).parents[1]

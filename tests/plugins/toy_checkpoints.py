@@ -24,7 +24,10 @@ def state_of(steps_done: int, rank: int = 0, best: int | None = None) -> ResumeS
         epoch=1,
         step=steps_done,
         steps_done=steps_done,
-        books=SavedStats(loss_sum=(1 + rank) / 3, epoch_s=0.1, counters=counters, before_epoch=Counters()),
-        best=None if best is None else Best(step=best, epoch=1, values={"micro_f1": 0.1 + 0.2, "macro_f1": 0.5}),
+        books=SavedStats(loss_sum=(1 + rank) / 3, epoch_s=0.1, counters=counters, before_epoch=Counters(), spent_s={}),
+        best=None
+        if best is None
+        else Best(step=best, epoch=1, values={"micro_f1": 0.1 + 0.2, "macro_f1": 0.5}, loss=1.0),
+        patience=None,
     )
     return ResumeState(own, position)

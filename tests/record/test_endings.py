@@ -1,11 +1,9 @@
-"""One vocabulary of endings: names, exit statuses, and the outcomes that earlier versions wrote."""
+"""One vocabulary of endings: names and exit statuses."""
 
-import json
 from typing import get_args
 
 import pytest
 
-from graphmill.record.documents import Outcome
 from graphmill.record.endings import ENDINGS, SAVED, EndingName, Phase, ending_of
 
 
@@ -33,9 +31,3 @@ def test_only_what_left_a_checkpoint_behind_counts_as_saved():
 
 def test_whatever_is_retried_is_resumable():
     assert all(ending.resumable for ending in ENDINGS.values() if ending.retried)
-
-
-@pytest.mark.parametrize("status", ["done", "out_of_time", "lost", "failed", "interrupted"])
-def test_outcomes_of_0_1_are_read(status):
-    written = {"status": status, "exit_code": 0, "epochs": 1, "steps_per_rank": 2, "wall_s": 1.0}
-    assert Outcome.model_validate_json(json.dumps(written)).status == status

@@ -1,4 +1,4 @@
-"""evaluations.csv: long form, appended, cut back by a resume; runs of older versions have theirs in the events."""
+"""evaluations.csv: long form, appended, cut back by a resume."""
 
 import math
 from pathlib import Path
@@ -7,7 +7,6 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.record.evaluations import append_evaluation, cut_back, read_evaluations
-from graphmill.record.events import Evaluation, EventWriter
 from graphmill.record.run_folder import RunFolder
 
 
@@ -53,16 +52,6 @@ def test_a_resume_leaves_the_epochs_that_it_keeps(folder: RunFolder):
     assert written(folder) == [(0, "val", "mae", 0), (1, "val", "mae", 1), (2, "val", "mae", 2)]
     cut_back(folder, 0, from_the_start=True)
     assert written(folder) == []
-
-
-def test_a_run_of_an_older_version_has_its_evaluations_in_its_events(folder: RunFolder):
-    with EventWriter(folder.events_path(0), rank=0) as events:
-        for epoch, mae in ((1, 0.5), (2, 0.4), (2, 0.3), (3, 0.2)):  # epoch 2 was done again
-            events.write(Evaluation(epoch=epoch, set="val", measures={"mae": mae}))
-    assert written(folder) == [(1, "val", "mae", 0.5), (2, "val", "mae", 0.3), (3, "val", "mae", 0.2)]
-    cut_back(folder, 2, from_the_start=False)
-    assert folder.evaluations_path.exists()
-    assert written(folder) == [(1, "val", "mae", 0.5), (2, "val", "mae", 0.3)]
 
 
 @pytest.mark.parametrize("row", ["1,val,mae,many", "one,val,mae,1", "1,val,mae"])

@@ -98,8 +98,10 @@ def test_measures_that_are_undefined_come_back_as_such(tmp_path):
     for found in (outcome.test, outcome.best):
         assert found["f1"] == 0.5
         assert math.isnan(found["false_alarms_per_hour"])
-    books = SavedStats(loss_sum=1.0, epoch_s=1.0, counters=Counters(), before_epoch=Counters())
-    position = Position(epoch=1, step=0, steps_done=4, books=books, best=Best(step=4, epoch=1, values=measures))
+    books = SavedStats(loss_sum=1.0, epoch_s=1.0, counters=Counters(), before_epoch=Counters(), spent_s={})
+    position = Position(
+        epoch=1, step=0, steps_done=4, books=books, best=Best(step=4, epoch=1, values=measures, loss=1.0), patience=None
+    )
     Manifest(plan_hash="", world_size=1, parameter_hash="", positions=(position,), files={}, keep=False).write(tmp_path)
     values = Manifest.read(tmp_path).positions[0].best.values
     assert values["f1"] == 0.5

@@ -7,9 +7,14 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.record.documents import Outcome
+from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.compare import compare
+from graphmill.tasks.node_classification.page import KIND as NODES
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment
+
+DEFERRED, LOCAL = "deferred_allreduce", "local_sgd"
+SYNC = ("train.sync.scheme", "train.sync.every")
 
 
 @pytest.fixture
@@ -112,3 +117,65 @@ def test_of_keys_that_only_some_have_enough_are_columns_to_tell_them_apart(run):
     (table,) = compare([run(name, epochs=20, **more) for name, more in asked.items()])
     assert [key.partition(".")[0] for key in table.varied] == ["model", "profile"]
     assert len(table.rows) == 3
+
+
+@pytest.fixture
+def cell(run, plausible):
+    """Makes a finished run of two ranks with its metrics.csv: `cell(scheme, every, seed, val)`."""
+
+    def make(scheme: str, every: int, seed: int, val: float, **more) -> RunFolder:
+        run_id = f"{scheme}-{every}-{seed}"
+        folder = run(run_id, seed=seed, val=val, ranks=2, sync={"scheme": scheme, "every": every}, **more)
+        rows = plausible.run_rows(scheme=scheme, k=every, seed=seed, world_size=2, run_id=run_id)
+        write_metrics(folder.metrics_path, rows, NODES.columns)
+        return folder
+
+    return make
+
+
+def test_there_is_a_row_for_each_value_of_the_keys_that_are_named(cell, plausible):
+    repeated = [cell(DEFERRED, 16, seed, 0.8 + seed / 100) for seed in (1, 3)]
+    (table,) = compare([cell(LOCAL, 16, 1, 0.75), *repeated], by=SYNC)
+    assert table.varied == ("sync.scheme", "sync.every")
+    assert [tuple(row.values.values()) for row in table.rows] == [(DEFERRED, 16), (LOCAL, 16)]
+    row = table.rows[0]
+    assert (row.val.n, row.val.mean, row.val.sd) == (2, pytest.approx(0.82), pytest.approx(0.0141421, rel=1e-4))
+    assert row.took["num_syncs"].mean == 36
+    assert row.took["measured_mib"].mean == pytest.approx(36 * 1.257)
+    epochs = [row for seed in (1, 3) for row in plausible.run_rows(k=16, seed=seed, world_size=2)]
+    assert row.took["wall_s"].mean == pytest.approx(sum(each["train_s"] + each["eval_s"] for each in epochs) / 2)
+    speeds = [12 * 38000 / sum(each["train_s"] for each in epochs if each["seed"] == seed) for seed in (1, 3)]
+    assert row.took["seeds_per_s"].mean == pytest.approx(sum(speeds) / 2)
+    assert table.best is row
+
+
+def test_rows_are_in_the_order_of_the_keys_that_are_named_unless_another_is_asked_for(cell):
+    runs = [cell(LOCAL, 4, 1, 0.9), cell(DEFERRED, 16, 1, 0.7), cell(DEFERRED, 4, 1, 0.8)]
+    for sort, first in ((None, (DEFERRED, 4)), ("val", (LOCAL, 4))):
+        (table,) = compare(runs, by=SYNC, sort=sort)
+        assert tuple(table.rows[0].values.values()) == first
+
+
+def test_runs_that_differ_in_other_keys_are_not_averaged(cell):
+    runs = [cell(DEFERRED, 4, 1, 0.8), cell(DEFERRED, 16, 2, 0.7)]
+    with pytest.raises(UserError, match=r"differ in sync\.every") as refusal:
+        compare(runs, by=["train.sync.scheme"])
+    assert "--by sync.scheme,sync.every" in str(refusal.value)
+
+
+def test_a_key_that_no_run_has_is_refused_with_the_nearest(run):
+    with pytest.raises(UserError, match=r"'train\.sync\.evry'; did you mean 'sync\.every'"):
+        compare([run("one")], by=["train.sync.evry"])
+
+
+def test_what_one_rank_takes_is_no_communication(run, plausible):
+    folder = run("alone")
+    write_metrics(folder.metrics_path, plausible.run_rows(world_size=1), NODES.columns)
+    (table,) = compare([folder], by=["train.batch_size"])
+    assert set(table.rows[0].took) == {"seeds_per_s", "wall_s"}
+    assert compare([folder])[0].rows[0].took == {}
+
+
+def test_a_run_without_a_table_of_its_epochs_has_its_scores(run):
+    (table,) = compare([run("one")], by=["dataset.name"])
+    assert (table.rows[0].val.mean, table.rows[0].took) == (0.5, {})

@@ -11,7 +11,6 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.report.curves import mean_curves, sync_ablation, title_of
 from graphmill.report.merge import merge
 from graphmill.report.pareto import pareto
-from graphmill.report.schemes import scheme_table
 from graphmill.report.table import by_dataset, load_metrics
 from graphmill.tasks.node_classification.page import KIND as NODES
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment
@@ -46,14 +45,6 @@ def test_what_varies_is_a_column(grid):
     }
 
 
-def test_a_grid_has_four_rows(grid):
-    rows = scheme_table(grid, runs_root=None)
-    assert [(row.varied[WIDTH], row.varied[LR]) for row in rows] == [
-        ("8", "0.01"), ("8", "0.1"), ("16", "0.01"), ("16", "0.1")
-    ]  # fmt: skip
-    assert {row.num_runs for row in rows} == {2}
-
-
 def test_a_grid_has_four_curves_and_four_ends(grid, tmp_path):
     (part,) = by_dataset(load_metrics(grid))
     curves = mean_curves(part, "global_steps", "val_micro_f1")
@@ -77,5 +68,3 @@ def test_runs_that_are_chosen_may_be_of_one_configuration(grid):
     """What does not vary among them is no column."""
     (part,) = by_dataset(load_metrics(grid, runs="w8-lr0.1-*"))
     assert set(part.frame["configuration"]) == {""}
-    (row,) = scheme_table(grid, runs_root=None, runs="w8-lr0.1-*")
-    assert (row.varied, row.num_runs) == ({}, 2)

@@ -13,7 +13,6 @@ from graphmill.base.errors import UserError
 from graphmill.record.metrics import write_metrics
 from graphmill.report.figures import figures
 from graphmill.report.pareto import RUN, column_tag, frontier, pareto, points
-from graphmill.report.schemes import scheme_table
 from graphmill.tasks.node_classification.page import KIND as NODES
 from graphmill.tasks.traffic.page import KIND as TRAFFIC
 
@@ -141,7 +140,7 @@ def test_datasets_have_their_own_files(tmp_path: Path, plausible):
     assert not (tmp_path / "pareto_all_fp32.csv").exists()
 
 
-def test_a_second_dataset_leaves_the_files_of_the_first_and_nothing_stale_is_passed_over(tmp_path: Path, plausible):
+def test_a_second_dataset_leaves_the_files_of_the_first(tmp_path: Path, plausible):
     written = {}
     for dataset in ("a", "b"):
         write_metrics(tmp_path / "metrics.csv", plausible.run_rows(dataset=dataset), NODES.columns)
@@ -149,9 +148,6 @@ def test_a_second_dataset_leaves_the_files_of_the_first_and_nothing_stale_is_pas
         assert all("this is a frontier of its epochs" in note for note in files.notes)
         written[dataset] = {files.all_points, files.frontier, files.runs, files.summary}
     assert not written["a"] & written["b"]
-    (tmp_path / "pareto_all_fp32.csv").touch()
-    (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
-    assert str(tmp_path / "pareto_all_fp32.csv") in str(files.notes)
 
 
 def test_names_of_datasets_that_would_share_a_file_are_told_apart(tmp_path: Path, plausible):
@@ -263,7 +259,7 @@ def traffic_rows() -> list[dict]:
     ]  # fmt: skip
 
 
-def test_forecasts_have_a_frontier_figures_and_a_table(tmp_path: Path):
+def test_forecasts_have_a_frontier_figures_and_a_summary(tmp_path: Path):
     write_metrics(tmp_path / "metrics.csv", traffic_rows(), TRAFFIC.columns)
     (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
     assert files.frontier.name == "pareto_frontier_measured_test-roads.csv"
@@ -271,10 +267,8 @@ def test_forecasts_have_a_frontier_figures_and_a_table(tmp_path: Path):
     assert maes == sorted(maes, reverse=True), "what costs more has the smaller error"
     drawn = figures(tmp_path / "metrics.csv", images_dir=tmp_path, plots_dir=tmp_path, compile_tex=False)
     assert "best_val_mae_vs_total_comm_measured_test-roads" in {path.stem for path in drawn.images}
-    rows = scheme_table(tmp_path / "metrics.csv", runs_root=None)
-    assert [row.val for row in rows] == pytest.approx([2.5, 2.8])
-    assert {row.measure for row in rows} == {"MAE"}
-    assert [row.seeds_per_s for row in rows] == [25.0, 25.0]
+    maes = [float(row["best_val_mae_mean"]) for row in read(files.summary)]
+    assert maes == pytest.approx([2.5, 2.8])
 
 
 def test_one_rank_communicates_nothing(tmp_path, plausible):

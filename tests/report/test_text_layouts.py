@@ -23,7 +23,9 @@ def run(tmp_path: Path, make_plan) -> RunFolder:
 def record(run: RunFolder, rank: int, *losses: float, first: int = 1) -> None:
     with EventWriter(run.events_path(rank), rank=rank) as events:
         for epoch, loss in enumerate(losses, start=first):
-            events.write(Epoch(epoch=epoch, steps_done=3 * epoch, loss=loss, num_seeds=9, train_s=0.5 + rank))
+            events.write(
+                Epoch(epoch=epoch, steps_done=3 * epoch, loss=loss, num_seeds=9, train_s=0.5 + rank, clocks={})
+            )
 
 
 def test_dist_sage_sup(run: RunFolder, golden: Callable[[str, str], None]):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from graphmill.spec.packing import (
     MINUTE_S,
     Interval,
-    Limits,
+    JobLimits,
     Shape,
     StageCost,
     Unmeasured,
@@ -52,7 +52,7 @@ def pipelines(draw):
     return stages
 
 
-limits = st.builds(Limits, st.integers(60, 7200).map(float), st.none() | st.floats(1000, 8000, allow_nan=False))
+limits = st.builds(JobLimits, st.integers(60, 7200).map(float), st.none() | st.floats(1000, 8000, allow_nan=False))
 
 
 @given(pipelines(), limits)
@@ -100,19 +100,19 @@ def test_it_is_pure(stages, limits):
 
 
 def test_small_stages_share_a_job_which_asks_for_the_larger_memory():
-    (job,) = pack([cost("a", work=20), cost("b", work=30, memory=700, needs=("a",))], Limits(600)).jobs
+    (job,) = pack([cost("a", work=20), cost("b", work=30, memory=700, needs=("a",))], JobLimits(600)).jobs
     assert [part.stage for part in job.parts] == ["a", "b"]
     assert (job.time_s, job.memory_mib) == (120, 700)
 
 
 def test_a_long_stage_spans_jobs_and_pays_its_start_in_each():
-    jobs = pack([cost(work=1000)], Limits(300)).jobs
+    jobs = pack([cost(work=1000)], JobLimits(300)).jobs
     assert [job.parts[0].end_s - job.parts[0].begin_s for job in jobs] == [289, 289, 289, 133]
     assert [job.time_s for job in jobs] == [300, 300, 300, 180]
 
 
 def test_a_part_is_not_all_start_up():
-    one, other = pack([cost("a", work=280), cost("b", work=200, needs=("a",))], Limits(300)).jobs
+    one, other = pack([cost("a", work=280), cost("b", work=200, needs=("a",))], JobLimits(300)).jobs
     assert [part.stage for part in one.parts] == ["a"]
     assert [part.stage for part in other.parts] == ["b"]
 
@@ -120,9 +120,9 @@ def test_a_part_is_not_all_start_up():
 def test_a_room_that_start_up_would_fill_is_left():
     """13 s are left after the start of b, which takes 20 s: more start-up than work."""
     stages = [cost("a", work=255), cost("b", work=200, start=20, needs=("a",))]
-    jobs = pack(stages, Limits(300)).jobs
+    jobs = pack(stages, JobLimits(300)).jobs
     assert [[part.stage for part in job.parts] for job in jobs] == [["a"], ["b"]]
-    longer = pack([cost("a", work=245), stages[1]], Limits(300)).jobs
+    longer = pack([cost("a", work=245), stages[1]], JobLimits(300)).jobs
     assert [[part.stage for part in job.parts] for job in longer] == [["a", "b"], ["b"]]
 
 
@@ -133,7 +133,7 @@ def test_what_does_not_fit_says_why_and_takes_its_dependants_along():
         cost("after", needs=("large",)),
         cost("fits"),
     ]
-    packing = pack(stages, Limits(300, 4000))
+    packing = pack(stages, JobLimits(300, 4000))
     assert [part.stage for job in packing.jobs for part in job.parts] == ["fits"]
     why = {misfit.stage: misfit.why for misfit in packing.misfits}
     assert list(why) == ["long", "large", "after"]
@@ -144,14 +144,14 @@ def test_what_does_not_fit_says_why_and_takes_its_dependants_along():
 
 
 def test_a_limit_below_a_minute_fits_nothing():
-    packing = pack([cost()], Limits(59))
+    packing = pack([cost()], JobLimits(59))
     assert (packing.jobs, len(packing.misfits)) == ((), 1)
 
 
 def test_a_stage_of_which_nothing_is_predicted_may_take_all_of_a_job():
-    job = whole_job("a", Shape(), Limits(150.0, 1000.5))
+    job = whole_job("a", Shape(), JobLimits(150.0, 1000.5))
     assert (job.time_s, job.memory_mib, job.hands_over) == (120, 1000, False)
-    assert whole_job("a", Shape(), Limits(150.0)).memory_mib == 0
+    assert whole_job("a", Shape(), JobLimits(150.0)).memory_mib == 0
 
 
 def test_a_stage_that_is_not_measured_stands_between_those_that_are():
@@ -159,12 +159,12 @@ def test_a_stage_that_is_not_measured_stands_between_those_that_are():
         return Unmeasured(name, Shape(), needs, "its teacher is not done")
 
     stages = [cost("teacher"), unmeasured("pupil", "teacher"), cost("after"), cost("last")]
-    jobs = pack(stages, Limits(600)).jobs
+    jobs = pack(stages, JobLimits(600)).jobs
     assert [[part.stage for part in job.parts] for job in jobs] == [["teacher"], ["pupil"], ["after", "last"]]
     assert (jobs[1].time_s, jobs[1].hands_over) == (600, False)
-    none = pack([cost("teacher", piece=700, work=900), unmeasured("pupil", "teacher")], Limits(600))
+    none = pack([cost("teacher", piece=700, work=900), unmeasured("pupil", "teacher")], JobLimits(600))
     assert (none.jobs, [misfit.stage for misfit in none.misfits]) == ((), ["teacher", "pupil"])
-    assert [misfit.stage for misfit in pack([unmeasured("alone")], Limits(59)).misfits] == ["alone"]
+    assert [misfit.stage for misfit in pack([unmeasured("alone")], JobLimits(59)).misfits] == ["alone"]
 
 
 def test_an_attempt_is_worth_a_start_a_piece_of_work_and_its_end():
@@ -173,7 +173,7 @@ def test_an_attempt_is_worth_a_start_a_piece_of_work_and_its_end():
 
 
 def test_memory_that_may_suffice_is_tried():
-    (job,) = pack([cost(memory=1000)], Limits(600, memory_mib=950)).jobs  # it is predicted to take 900 to 1000
+    (job,) = pack([cost(memory=1000)], JobLimits(600, memory_mib=950)).jobs  # it is predicted to take 900 to 1000
     assert job.memory_mib == 950
-    (misfit,) = pack([cost(memory=1000)], Limits(600, memory_mib=850)).misfits
+    (misfit,) = pack([cost(memory=1000)], JobLimits(600, memory_mib=850)).misfits
     assert "850" in misfit.why

@@ -5,7 +5,7 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.base.names import nearest
 from graphmill.config.keys import keys_of
-from graphmill.spec.flags import SHORT_FLAGS, parse_short_flags
+from graphmill.spec.flags import SHORT_FLAGS, parse_train_request
 from graphmill.spec.kinds import all_kinds
 from graphmill.spec.load import load_experiment
 from graphmill.spec.synonyms import ALSO_CALLED
@@ -76,8 +76,8 @@ def test_the_width_of_a_forecaster_has_another_name():
 
 def test_flags_of_other_programs_are_translated():
     with pytest.raises(UserError, match="--lr …"):
-        parse_short_flags(["--learning-rate", "1"])
+        parse_train_request(["--learning-rate", "1"])
     with pytest.raises(UserError, match=r"-O train\.ranks=…"):
-        parse_short_flags(["--nproc_per_node=4"])
+        parse_train_request(["--nproc_per_node=4"])
     with pytest.raises(UserError, match="-O KEY=VALUE"):
-        parse_short_flags(["--master_port", "1"])
+        parse_train_request(["--master_port", "1"])

@@ -224,24 +224,14 @@ def test_replicas_agree_where_every_sync_of_the_epoch_was_compared(ranks, num_ag
             loss_sum=0,
             epoch_s=1,
             counters=Counters(num_syncs=6, num_agreed=6),
-            before_epoch=Counters(num_syncs=4),  # of a version that did not count, and ended where they differed
+            before_epoch=Counters(num_syncs=4, num_agreed=4),
+            spent_s={},
         )
     )
     stats.begin_epoch()
     stats.group.traffic.num_syncs, stats.num_agreed = 3, num_agreed
     row = stats.facts(epoch=1, steps_done=9, loss=3.0, num_seeds=(30, 90))
     assert (row["num_syncs"], row["replicas_agree"]) == (5, said)
-
-
-def test_books_between_epochs_have_the_checksum_of_older_versions():
-    """Nothing has been spent on the next epoch; the older version had no such key."""
-    counters = Counters(num_syncs=2)
-    stats = SavedStats(loss_sum=0, epoch_s=0, counters=counters, before_epoch=counters)
-    assert set(stats.model_dump()) == {"loss_sum", "epoch_s", "counters", "before_epoch"}
-
-
-def test_counters_of_an_older_version_keep_the_checksum_of_their_manifest():
-    assert Counters(num_syncs=2).model_dump_json() == '{"num_syncs":2,"payload_bytes":0,"interface_bytes":0}'
 
 
 def test_waiting_and_computing_are_told_apart(clock):

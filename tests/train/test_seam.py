@@ -15,7 +15,6 @@ from rounding import Bounded, assert_near, magnitude
 from torch import Tensor, nn
 
 from graphmill.record.events import Checkpoint, Evaluation, EventWriter, events_in
-from graphmill.record.manifest import Best
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import Deadline
@@ -177,13 +176,6 @@ def test_a_lower_loss_does_not_make_up_for_a_worse_measure(training_of):
     training = training_of(plan_of(), val_errors=[1.0, 1.5, 2.0, 1.25], val_losses=[5.0, 4.0, 3.0, 2.0])
     training.run()
     assert training.best.epoch == 1
-
-
-def test_a_best_without_a_loss_is_what_older_versions_saved():
-    old = {"step": 4, "epoch": 1, "values": {"mae": 1.0}}
-    best = Best.model_validate(old)
-    assert best.model_dump(mode="json") == old
-    assert not best.loses_tie("mae", 1.0, 0.0)
 
 
 def test_the_test_split_is_judged_with_the_best_weights_and_not_the_last(training_of):
@@ -478,10 +470,3 @@ def test_at_the_planned_end_nothing_is_early(training_of):
     training = training_of(plan_of(**{**EARLY, "epochs": 4}), val_errors=list(ERRORS))
     assert training.run() == "done"
     assert not training.stopped_early
-
-
-def test_a_manifest_without_patience_is_what_it_was_before(training_of):
-    """The checksum of an earlier version's manifest is over what it says; a new key would make all of them damaged."""
-    training = training_of(plan_of())
-    training.run()
-    assert "patience" not in training.checkpoints.latest(print).positions[0].model_dump(mode="json")

@@ -11,12 +11,13 @@ from graphmill.verify.distributed import _clock
 
 def started(time: float, host: str) -> Start:
     return Start(
-        time=time, resumed=False, steps_done=0, parameters=1, hostname=host, world_size=1, backend=None, plan_hash=""
-    )
+        time=time, resumed=False, steps_done=0, parameters=1, hostname=host, world_size=1, backend=None, plan_hash="",
+        process_s=0.0, data="",
+    )  # fmt: skip
 
 
 def begun(time: float, host: str) -> Attempt:
-    return Attempt(time=time, hostname=host, pid=1, resumed=False, command=())
+    return Attempt(time=time, hostname=host, pid=1, resumed=False, command=(), code="c")
 
 
 @pytest.mark.parametrize(

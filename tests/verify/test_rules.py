@@ -17,12 +17,12 @@ from graphmill.verify.metrics import _best
 def start(steps_done: int) -> Start:
     return Start(
         resumed=steps_done > 0, steps_done=steps_done, parameters=1, hostname="h", world_size=2, backend="gloo",
-        plan_hash="0",
+        plan_hash="0", process_s=0.0, data="",
     )  # fmt: skip
 
 
 def sync(steps_done: int) -> Sync:
-    return Sync(epoch=1, steps_done=steps_done, parameter_hash=str(steps_done), replicas_agree=True)
+    return Sync(epoch=1, steps_done=steps_done, parameter_hash=str(steps_done), replicas_agree=True, loss_sum=0.0)
 
 
 def test_a_resume_forgets_the_syncs_after_the_step_that_it_began_with_and_no_others(tmp_path):

@@ -30,6 +30,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {match!r}?" if match else f"known: {', '.join(names)}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and its noun.
+
+    >>> counted(1, "rank"), counted(3, "rank")
+    ('1 rank', '3 ranks')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _alike(form: str, name: str) -> float:
     return difflib.SequenceMatcher(None, form, _form(name)).ratio()
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from graphmill.report.measured_cells import Spread
 
 _log = logging.getLogger(__name__)
+_TOOK = {"num_syncs": "syncs", "measured_mib": "measured MiB", "wall_s": "wall s"}
 
 
 def register(app: typer.Typer) -> None:
@@ -31,20 +32,37 @@ def compare(
     ] = None,
     *,
     sort: Annotated[
-        str, typer.Option("--sort", metavar="val|test|KEY", help="By score, the best first, or by a key that varies.")
-    ] = "val",
+        str | None,
+        typer.Option(
+            "--sort",
+            metavar="val|test|KEY",
+            show_default=False,
+            help="By score, the best first, or by a key that varies; else by the keys of --by, or val.",
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            metavar="KEY[,KEY]…",
+            show_default=False,
+            help="A row for each value of these keys of the plan, and what its runs moved and took.",
+        ),
+    ] = None,
     logs_root: LogsRoot = Path("logs"),
     json: Json = False,
 ) -> None:
     """Compare finished runs: one row for each configuration, as mean ± s.d. over its rng seeds.
 
     Runs are averaged only if they differ in nothing but their rng seed; every key in which they differ is a column.
-    The best row on the validation split is marked.
+    The best row on the validation split is marked. With --by the columns are the keys that you name, and beside the
+    scores stand synchronisations, measured MiB, speed and time (training and evaluation, without start-up) of a run.
 
     \b
     Example:
       graphmill compare my-grid
       graphmill compare my-grid --sort model.hidden_channels --json
+      graphmill compare demo --by train.sync.scheme,train.sync.every
     """
     from graphmill.cli.find_run import find_several, name_of_runs
     from graphmill.record.run_folder import find_runs
@@ -54,7 +72,8 @@ def compare(
     runs = [run for name in named for run in find_several(name, logs_root)] if what else find_runs(logs_root)
     if not runs:
         raise UserError(f"{logs_root} holds no runs", fix="train one with `graphmill train`, or give --logs-root")
-    tables = compared(list({run.path.resolve(): run for run in runs}.values()), sort=sort)
+    keys = [key.strip() for key in by.split(",")] if by else []
+    tables = compared(list({run.path.resolve(): run for run in runs}.values()), sort=sort, by=keys)
     if json:
         print_json({"tables": [{**_fields(table), "best": table.best} for table in tables]})
         return
@@ -68,8 +87,11 @@ def show_comparison(table: "Comparison") -> None:
     from graphmill.report.configurations import short_names
     from graphmill.spec.kinds import find_kind
 
-    best = table.best
-    columns = ["", *short_names(table.varied), "runs", f"val {table.measure}", f"test {table.measure}"]
+    best, kind = table.best, find_kind(table.task)
+    took = list(dict.fromkeys(name for row in table.rows for name in row.took))
+    words = {**_TOOK, "seeds_per_s": f"{kind.seeds_are}/s"}
+    scores = [f"val {table.measure}", f"test {table.measure}"]
+    columns = ["", *short_names(table.varied), "runs", *scores, *(words[name] for name in took)]
     rows: list[list[Cell]] = [
         [
             "*" if row is best else "",
@@ -77,6 +99,7 @@ def show_comparison(table: "Comparison") -> None:
             len(row.runs),
             _score(row.val),
             _score(row.test),
+            *(_mean(row.took.get(name)) for name in took),
         ]
         for row in table.rows
     ]
@@ -84,8 +107,8 @@ def show_comparison(table: "Comparison") -> None:
         columns.append("begins with")
         rows = [[*cells, row.whence or None] for cells, row in zip(rows, table.rows, strict=True)]
     synthetic = ", synthetic data" if table.synthetic else ""
-    over = find_kind(table.task).repeated_over
-    print_line(f"{table.dataset} ({table.task}{synthetic}): mean ± s.d. over runs with different {over}")
+    what = f"mean ± s.d. over runs with different {kind.repeated_over}"
+    print_line(f"{table.dataset} ({table.task}{synthetic}): {what}")
     if rows:
         print_table(columns, rows)
     if best is not None:
@@ -118,6 +141,13 @@ def _score(score: "Spread | None") -> str | None:
     if score is None:
         return None
     return f"{score.mean:.4f}" + ("" if score.sd is None else f" ± {score.sd:.4f}")
+
+
+def _mean(spread: "Spread | None") -> Cell:
+    """About three digits."""
+    if spread is None:
+        return None
+    return f"{spread.mean:,.0f}" if spread.mean >= 100 else f"{spread.mean:.3g}"
 
 
 def _fields(table: "Comparison") -> dict[str, Any]:

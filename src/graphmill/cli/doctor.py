@@ -17,7 +17,7 @@ from graphmill.cli.show import Cell, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.examine import Examination
-    from graphmill.diagnose.hosts.facts import HostReport
+    from graphmill.diagnose.job_hosts import HostReport
     from graphmill.runtime.checks import Finding
 
 _log = logging.getLogger(__name__)
@@ -41,9 +41,9 @@ def doctor(
 ) -> None:
     """Show what this machine has, and what would fail; with --hosts N, what N hosts of the cluster have.
 
-    Cores, memory, GPUs, backends, versions, disk. With --hosts a job of some minutes looks at each of its hosts:
-    whether they find and see each other, bandwidth and round trips of every pair, the time of a sum over all, clocks,
-    TMPDIR, the shared file system, the same program everywhere, GPUs that torch has code for. Ctrl-C ends the job.
+    Cores, memory, GPUs, backends, versions, disk. With --hosts a job of a minute looks at each of its hosts: whether
+    they know each other's names, see the same files, meet and run the same program; the time of a sum over all, their
+    clocks, TMPDIR, GPUs that torch has code for. Ctrl-C ends the job.
     Exit status 1 if something needed is missing.
 
     \b
@@ -76,7 +76,7 @@ def doctor(
 
 def _doctor_of_hosts(overrides: Sequence[str], logs_root: Path, *, dry_run: bool, json: bool) -> None:
     from graphmill.cluster.jobs.examine import examine_hosts, plan_examination
-    from graphmill.diagnose.hosts.findings import findings_of
+    from graphmill.diagnose.job_hosts import findings_of
 
     folder = logs_root.absolute() / "doctor" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     asked = plan_examination(overrides, folder)
@@ -109,28 +109,18 @@ def _show(asked: "Examination", *, json: bool) -> None:
 
 
 def _tell_hosts(report: "HostReport") -> None:
-    from graphmill.diagnose.hosts.findings import links_of, round_trip_of, speed_of
-
-    links = links_of(report.hosts)
-    rows: list[list[Cell]] = []
-    for host in report.hosts:
-        speed, trip = speed_of(host.host, links), round_trip_of(host.host, links)
-        rows.append(
-            [
-                host.host,
-                host.num_cores,
-                f"{host.memory_bytes / 2**30:.1f}",
-                len(host.gpus),
-                host.address,
-                None if speed is None else f"{speed / 2**20:,.0f}",
-                None if trip is None else f"{1e6 * trip:,.0f}",
-                f"{host.temporary.free_bytes / 2**30:.1f}",
-                host.temporary.file_system,
-            ]
-        )
-    columns = ("host", "cores", "GiB", "GPUs", "address", "MiB/s", "µs", "TMPDIR, GiB free", "of type")
-    print_table(columns, rows)
-    print_line("MiB/s and µs: of the best TCP connection from or to the host, and its round trip\n")
+    rows: list[list[Cell]] = [
+        [
+            host.host,
+            host.num_cores,
+            f"{host.memory_bytes / 2**30:.1f}",
+            len(host.gpus),
+            f"{host.temporary.free_bytes / 2**30:.1f}",
+            host.temporary.file_system,
+        ]
+        for host in report.hosts
+    ]
+    print_table(("host", "cores", "GiB", "GPUs", "TMPDIR, GiB free", "of type"), rows)
 
 
 def _tell(findings: "Sequence[Finding]") -> None:

@@ -36,7 +36,7 @@ def launch(
     *,
     hosts: Annotated[
         Path,
-        typer.Option("--hosts", metavar="FILE", help="YAML list of hosts, or a launch file of GLT."),
+        typer.Option("--hosts", metavar="FILE", help="YAML list of hosts."),
     ] = Path("hosts.yaml"),
     override: Overrides = None,
     run_id: RunId = None,

@@ -25,7 +25,7 @@ from graphmill.cli.tree import Commands
 if TYPE_CHECKING:
     from graphmill.base.errors import AbsentDataError
     from graphmill.cluster.launch.pipeline import Planner, Stages
-    from graphmill.spec.packing import Limits
+    from graphmill.spec.packing import JobLimits
     from graphmill.spec.pipeline import Pipeline, StageSpec
 
 _log = logging.getLogger(__name__)
@@ -369,9 +369,9 @@ def _planner(root: Path | None, logs_root: Path, *, to_train: bool) -> "Planner"
     return lambda experiment, run_id: make_plan(experiment, root, run_id, to_train=to_train, logs_root=logs_root)
 
 
-def _limits(time_limit: str | None, memory_limit: str | None) -> "Limits | None":
+def _limits(time_limit: str | None, memory_limit: str | None) -> "JobLimits | None":
     from graphmill.base.amounts import mib_of, seconds_of
-    from graphmill.spec.packing import Limits
+    from graphmill.spec.packing import JobLimits
 
     if time_limit is None:
         if memory_limit is not None:
@@ -383,4 +383,4 @@ def _limits(time_limit: str | None, memory_limit: str | None) -> "Limits | None"
     memory = None if memory_limit is None else mib_of(memory_limit)
     if memory_limit is not None and not memory:
         raise UserError(f"--memory-limit {memory_limit} is not an amount of memory", fix="write, for example, 8G")
-    return Limits(float(seconds), memory)
+    return JobLimits(float(seconds), memory)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphmill.base.names import counted
 from graphmill.cli.options import DatasetRoot, ExperimentName, Json, Overrides, Ranks, resolved_dataset_root
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
@@ -172,17 +173,13 @@ def _on_each_host(resolved: "Plan") -> str:
     hosts = [seats[first : first + each] for first in range(0, len(seats), each)]
     counts = [tuple(sum(seat.role == role for seat in host) for role in ("trainer", "sampler")) for host in hosts]
     said = [
-        " and ".join(_counted(n, noun) for n, noun in zip(count, ("rank", "sampler"), strict=True) if n)
+        " and ".join(counted(n, noun) for n, noun in zip(count, ("rank", "sampler"), strict=True) if n)
         for count in counts
     ]
     if len(set(said)) == 1:
         return said[0]
     found = [(count, said.count(count)) for count in dict.fromkeys(said)]
-    return "; ".join(f"{_counted(number, 'host')} of {count}" for count, number in found)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return "; ".join(f"{counted(number, 'host')} of {count}" for count, number in found)
 
 
 def _attention_kernels(resolved: "Plan") -> str | None:

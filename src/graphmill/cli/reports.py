@@ -1,4 +1,4 @@
-"""`merge`, `pareto`, `figures`, `schemes`: from runs to a table, a frontier, figures and a comparison."""
+"""`merge`, `pareto`, `figures`: from runs to a table, a frontier and figures."""
 
 import logging
 from pathlib import Path
@@ -51,7 +51,6 @@ def register(app: typer.Typer) -> None:
     app.command()(merge)
     app.command()(pareto)
     app.command()(figures)
-    app.command()(schemes)
 
 
 def merge(
@@ -87,7 +86,7 @@ def merge(
     """Merge the metrics of all runs into one table, or one for each task.
 
     Same inputs, same bytes, in whatever order they are found. Runs of several tasks have a file each,
-    results/metrics_TASK.csv, and `pareto`, `figures` and `schemes` read all of them.
+    results/metrics_TASK.csv, and `pareto` and `figures` read all of them.
 
     \b
     Example:
@@ -109,7 +108,7 @@ def merge(
             print_line(f"{path} has the header of another program (docs/coming-from.md); what it lacks was filled in")
     if len(written) > 1:
         tasks = ", ".join(str(merged.task) for merged in written)
-        print_line(f"a table for each task ({tasks}); pareto, figures and schemes read them all, or one: --task TASK")
+        print_line(f"a table for each task ({tasks}); pareto and figures read them all, or one: --task TASK")
 
 
 def pareto(
@@ -237,38 +236,3 @@ def figures(
         print_line(str(path))
     for note in drawn.notes:
         _log.info(note)
-
-
-def schemes(
-    *,
-    metrics: Metrics = _METRICS,
-    logs_root: Annotated[Path, typer.Option("--logs-root", metavar="FOLDER", help="Where run folders are.")] = Path(
-        "logs"
-    ),
-    runs: Runs = "*",
-    task: TaskOfRuns = None,
-    json: Json = False,
-) -> None:
-    """Compare the synchronisation schemes of merged runs.
-
-    One row per dataset, scheme, k and number of ranks: accuracy, synchronisations, modelled and measured bytes, speed.
-
-    \b
-    Example:
-      graphmill merge && graphmill schemes --runs 'demo/*'
-    """
-    from graphmill.report.schemes import scheme_table, scheme_tables
-
-    rows = scheme_table(metrics, runs_root=logs_root, runs=runs, task=task)
-    if json:
-        print_json(rows)
-        return
-    from rich.console import Console
-
-    from graphmill.cli.fitting import fitting
-
-    console = Console(highlight=False)  # as wide as the terminal; a log has no width of its own
-    if not console.is_terminal:
-        console = Console(width=1000, highlight=False)
-    for table in scheme_tables(rows):
-        console.print(fitting(table, console), "", sep="\n")

@@ -1,6 +1,5 @@
 """The state of runs, wherever they run: what Slurm says, else what the run folder shows."""
 
-import os
 import shlex
 import socket
 import time
@@ -16,6 +15,7 @@ from graphmill.cluster.launch.local_process import launcher_of
 from graphmill.record.attempts import code_changes
 from graphmill.record.documents import Outcome, SubmittedJob
 from graphmill.record.endings import State
+from graphmill.record.lines import last_lines
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.queue import JobReading, Queue, alive
@@ -25,7 +25,6 @@ FRESH_S: Final = (
     180.0  # a live rank writes something at least this often: an epoch, a checkpoint, a line of the monitor
 )
 _TIME_TO_END_S: Final = 60.0  # of a job, after its run is done: the epilog
-_TAIL_BYTES: Final = 8192
 _WORDS: Final = 200  # characters of a line of a log that are shown
 
 Source = Literal["squeue", "sacct", "process", "run folder"]
@@ -318,15 +317,8 @@ def job_log_of(folder: RunFolder, job_id: str) -> Path | None:
 
 
 def tail(path: Path, num_lines: int) -> list[str]:
-    """The last lines of a file that are not empty; a bar that redraws itself counts as its last state."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            text = file.read().decode("utf-8", errors="replace")
-    except OSError:
-        return []
-    lines = [line.rstrip().rsplit("\r", 1)[-1] for line in text.split("\n")]
-    return [quoted(line) for line in lines if line.strip()][-num_lines:]
+    """The last lines of a file, for a terminal."""
+    return [quoted(line) for line in last_lines(path, num_lines)]
 
 
 def _hosts(folder: RunFolder, reading: JobReading | None) -> str:

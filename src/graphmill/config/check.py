@@ -174,10 +174,9 @@ def _sentence(family: _Family, detail: ErrorDetails, place: _Place, draft: Draft
 
 def _unknown_key(family: _Family, key: str, place: _Place, draft: Draft) -> tuple[str, str]:
     name = str(place.path[-1])
-    for verb, names in (("now", "renamed"), ("called", "also_called")):  # by an earlier version, by other programs
-        ours = getattr(place.section, names, {}).get(name)
-        if ours is not None:
-            return f"{key} is {verb} {ours}", f"write {ours}"
+    ours = getattr(place.section, "also_called", {}).get(name)
+    if ours is not None:
+        return f"{key} is called {ours}", f"write {ours}"
     if place.union is not None:
         owners = [member for member in place.union[1] if name in member.model_fields]
         section, tag = place.only_with.rpartition("=")[::2]

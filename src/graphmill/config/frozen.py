@@ -1,8 +1,5 @@
 """What every model of the spec is."""
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 from pydantic import BaseModel, ConfigDict
 
 
@@ -11,6 +8,3 @@ class Spec(BaseModel):
 
     # Built when first used: a command uses few of the models that it imports, and building them is half its start.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    renamed: ClassVar[Mapping[str, str]] = {}
-    """Keys that the section had in an earlier version, and their dotted names now: they are refused with those."""

@@ -24,7 +24,7 @@ def measured_of(folder: RunFolder) -> Measured:
     clocks = [_clock(rank, epochs, counted) for rank, epochs in enumerate(by_rank)]
     known = tuple(clock for clock in clocks if clock is not None)
     eval_s = sum(by_rank[0][epoch].clocks.get("eval_s", 0.0) for epoch in counted)
-    if len(known) < world.ranks:  # written by a version without clocks in events, or a rank's events are missing
+    if len(known) < world.ranks:  # a rank's events are missing
         clock, eval_s, counted = _from_metrics(folder)
         known = (clock,)
     monitors = _monitors(folder, by_rank[0], counted)
@@ -68,7 +68,7 @@ def _counted(epochs: _Epochs) -> list[int]:
 
 
 def _clock(rank: int, epochs: _Epochs, counted: Sequence[int]) -> Clock | None:
-    timed = [epochs[epoch] for epoch in counted if epoch in epochs and epochs[epoch].train_s is not None]
+    timed = [epochs[epoch] for epoch in counted if epoch in epochs]
     if not timed or len(timed) < len(counted):
         return None
     train_s = sum(event.train_s or 0.0 for event in timed)

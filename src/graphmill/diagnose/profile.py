@@ -45,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class ProfileAdvice:
     """What to change, and the figure that says so; nothing stands out if there is no change."""
 
     what: str
@@ -83,7 +83,7 @@ def _over_ranks(name: str, background: bool, spreads: Sequence[Spread], share: f
     return Row(name, background, mean, median, low, high, share)
 
 
-def advice(profile: Profile) -> Advice:
+def advice(profile: Profile) -> ProfileAdvice:
     """The one thing to change first."""
     measured = measured_of(profile)
     verdict = find_bottleneck(measured)
@@ -91,20 +91,20 @@ def advice(profile: Profile) -> Advice:
     if verdict.bound == "loader" and profile.plan["steps_per_epoch"] == 1:
         smaller = f"smaller batches (train.batch_size={max(1, profile.plan['batch_size'] // 4)})"
         figure = f"{_waited(profile, verdict.shares)}; an epoch is one step, and begins with its batch"
-        return Advice("loader", figure, f"{smaller}: of an epoch's later steps they are made ahead")
+        return ProfileAdvice("loader", figure, f"{smaller}: of an epoch's later steps they are made ahead")
     if verdict.bound == "others":
-        return Advice("cores", verdict.figure, verdict.suggestions[0])
+        return ProfileAdvice("cores", verdict.figure, verdict.suggestions[0])
     if verdict.bound in ("loader", "sync", "imbalance"):
         first, *then = verdict.suggestions
         figure = {"loader": _waited, "sync": _synced, "imbalance": _differs}[verdict.bound](profile, verdict.shares)
-        return Advice(verdict.bound, figure, first, tuple(then))
+        return ProfileAdvice(verdict.bound, figure, first, tuple(then))
     for rule in (_copies, _updates, _loops, _idle, _dominates, _dispatches):
         found = rule(profile, shares)
         if found is not None:
             return found
     forward, backward = (100 * shares.get((name, False), 0.0) for name in _COMPUTED)
     figure = f"forward takes {forward:.0f} % of a step and backward {backward:.0f} %"
-    return Advice("compute", f"nothing stands out: {figure}, and no operator {100 * OPERATOR_SHARE:.0f} %", "")
+    return ProfileAdvice("compute", f"nothing stands out: {figure}, and no operator {100 * OPERATOR_SHARE:.0f} %", "")
 
 
 def measured_of(profile: Profile) -> Measured:
@@ -219,33 +219,33 @@ def _differs(profile: Profile, shares: dict[str, float]) -> str:
     )
 
 
-def _copies(profile: Profile, shares: Shares) -> Advice | None:
+def _copies(profile: Profile, shares: Shares) -> ProfileAdvice | None:
     share = shares.get(("copy", False), 0.0)
     if share <= COPY_SHARE:
         return None
     figure = f"starting the copy of a batch to the GPU took {100 * share:.0f} % of a step"
-    return Advice("copy", figure, _larger(profile))
+    return ProfileAdvice("copy", figure, _larger(profile))
 
 
-def _updates(profile: Profile, shares: Shares) -> Advice | None:
+def _updates(profile: Profile, shares: Shares) -> ProfileAdvice | None:
     share = shares.get(("optimizer", False), 0.0)
     if share <= OPTIMIZER_SHARE:
         return None
     figure = f"the optimizer took {100 * share:.0f} % of a step: an update costs the same for a batch of any size"
     every = profile.plan["sync.every"]
     then = f"or one update for several batches, with the scheme deferred_allreduce (train.sync.every={4 * every})"
-    return Advice("optimizer", figure, _larger(profile), (then,))
+    return ProfileAdvice("optimizer", figure, _larger(profile), (then,))
 
 
-def _loops(profile: Profile, shares: Shares) -> Advice | None:
+def _loops(profile: Profile, shares: Shares) -> ProfileAdvice | None:
     share = shares.get((OTHER, False), 0.0)
     if share <= OTHER_SHARE:
         return None
     figure = f"{100 * share:.0f} % of a step lies in no phase, but in the loop around them: the steps are small"
-    return Advice(OTHER, figure, _larger(profile))
+    return ProfileAdvice(OTHER, figure, _larger(profile))
 
 
-def _idle(profile: Profile, shares: Shares) -> Advice | None:
+def _idle(profile: Profile, shares: Shares) -> ProfileAdvice | None:
     """Cores without a thread; or threads without work, where nobody else has the cores."""
     measured = measured_of(profile)
     wanted, have = measured.threads * measured.ranks_per_host, profile.num_cores
@@ -257,16 +257,16 @@ def _idle(profile: Profile, shares: Shares) -> Advice | None:
         figure = (
             f"{have - wanted} of {have} cores have no thread, and computing takes {100 * computing:.0f} % of a step"
         )
-        return Advice("compute", figure, f"train.threads={threads}", ("or more ranks (--ranks)",))
+        return ProfileAdvice("compute", figure, f"train.threads={threads}", ("or more ranks (--ranks)",))
     busy, others = cores_busy(profile)
     reachable = have - others
     if busy >= BUSY * reachable:
         return None
     figure = f"{busy:.1f} cores were busy of {reachable:.1f} that the steps could have: their operations are small"
-    return Advice("compute", figure, _larger(profile))
+    return ProfileAdvice("compute", figure, _larger(profile))
 
 
-def _dominates(profile: Profile, shares: Shares) -> Advice | None:
+def _dominates(profile: Profile, shares: Shares) -> ProfileAdvice | None:
     """An operator and its backward are one."""
     del shares
     found: defaultdict[str, list[tuple[Operator, float]]] = defaultdict(list)
@@ -281,11 +281,11 @@ def _dominates(profile: Profile, shares: Shares) -> Advice | None:
     figure = f"{name} took {100 * total:.0f} % of a step: {told}"
     look = "look at its shapes in the trace (-O train.profiler.shapes=true)"
     if name in _DENSE and profile.plan["precision"] == "fp32":
-        return Advice("operator", figure, "train.precision=bf16, if the processor has it", (look,))
-    return Advice("operator", figure, f"{look}: a smaller model or neighbourhood makes it cheaper")
+        return ProfileAdvice("operator", figure, "train.precision=bf16, if the processor has it", (look,))
+    return ProfileAdvice("operator", figure, f"{look}: a smaller model or neighbourhood makes it cheaper")
 
 
-def _dispatches(profile: Profile, shares: Shares) -> Advice | None:
+def _dispatches(profile: Profile, shares: Shares) -> ProfileAdvice | None:
     first = profile.ranks[0]
     computing = sum(phase.per_step.mean_s for phase in first.phases if phase.name in _COMPUTED and not phase.background)
     del shares
@@ -294,7 +294,7 @@ def _dispatches(profile: Profile, shares: Shares) -> Advice | None:
     figure = (
         f"{first.calls:.0f} operators a step take {1e6 * computing / first.calls:.0f} µs each: most is calling them"
     )
-    return Advice("dispatch", figure, _larger(profile))
+    return ProfileAdvice("dispatch", figure, _larger(profile))
 
 
 def _larger(profile: Profile) -> str:

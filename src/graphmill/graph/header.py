@@ -16,11 +16,11 @@ import graphmill
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.json_text import parse_json
-from graphmill.spec.kinds import all_kinds
 
 FILE_NAME: Final = "metadata.json"
 _MAX_BYTES: Final = 2**24
 _NOT_CONTENT: Final = {"kind", "created_by", "checksum"}  # fields that the checksum does not cover
+_VERSIONS: Final = {"format_version": "prepare NAME --force", "parts_version": "partition NAME --force"}
 
 
 Expected = dict[str, tuple[str, tuple[int, ...]]]
@@ -142,9 +142,12 @@ def damaged(path: Path, problem: str) -> UserError:
 
 def _checked(path: Path, model: type[M]) -> M:
     raw = _read_json(path)
-    version = model.model_fields.get("format_version")
-    if version is not None and raw.get("format_version") != version.default:
-        raise _other_version(path, raw.get("format_version"), version.default)
+    for name in model.model_fields.keys() & _VERSIONS.keys():
+        if raw.get(name) != (wanted := model.model_fields[name].default):
+            raise UserError(
+                f"{path}: {name.replace('_', ' ')} {raw.get(name)!r}, and this graphmill reads {wanted}",
+                fix=f"use the graphmill that wrote it, or make the data again: graphmill {_VERSIONS[name]}",
+            )
     try:
         metadata = model.model_validate(raw)
     except ValidationError as error:
@@ -172,24 +175,6 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise damaged(path, f"it cannot be read as JSON: {error}") from error
     if not isinstance(raw, dict):
         raise damaged(path, f"it holds a {type(raw).__name__}, not an object")
-    return _with_kind(path, cast("dict[str, Any]", raw))
-
-
-def _with_kind(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
-    """Data prepared before the header named its kind are recognised by their format_version."""
-    if "kind" in raw:
-        return raw
-    version = raw.get("format_version")
-    names = [kind.name for kind in all_kinds() if version is not None and version in kind.old_formats]
-    if not names:
-        raise _other_version(
-            path, version, " or ".join(repr(each) for kind in all_kinds() for each in kind.old_formats)
-        )
-    return {"kind": names[0], **raw}
-
-
-def _other_version(path: Path, found: object, wanted: object) -> UserError:
-    return UserError(
-        f"{path}: format version {found!r}, and this graphmill reads {wanted}",
-        fix="install the graphmill that wrote it, or prepare the dataset again: graphmill prepare NAME --force",
-    )
+    if "kind" not in raw:
+        raise damaged(path, "it does not name the task that prepared it (kind)")
+    return cast("dict[str, Any]", raw)

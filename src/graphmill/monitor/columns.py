@@ -27,9 +27,3 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "temperature_c": ("°C", "gpu"),
 }
 """Column → unit, what it holds."""
-
-
-def monitor_columns_markdown() -> str:
-    """The table for docs/reference: name, unit, description, in the file's order."""
-    rows = (f"| `{name}` | {unit} | {text} |" for name, (unit, text) in COLUMNS.items())
-    return "\n".join(["| column | unit | what it holds |", "|---|---|---|", *rows]) + "\n"

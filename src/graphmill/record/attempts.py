@@ -96,7 +96,7 @@ def code_changes(attempts: Sequence[Attempt]) -> dict[int, str]:
     """By number (from 1), in words: attempts that began with other code than before, graphmill's or the user's own."""
     found = {}
     for number, (before, now) in enumerate(pairwise(attempts), start=2):
-        changed = ["graphmill's code"] if before.code and now.code and before.code != now.code else []
+        changed = ["graphmill's code"] if before.code != now.code else []
         if before.own_code and before.own_code != now.own_code:
             changed.append("the code of your own" if now.own_code else "the code of your own (no copy is used)")
         if changed:

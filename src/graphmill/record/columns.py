@@ -1,9 +1,9 @@
-"""Columns of metrics.csv by name: those of files that other versions and other programs wrote, too."""
+"""Columns of metrics.csv by name: those of files that other programs wrote, too."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from graphmill.spec.columns import FORMER_NAMES, Column, Layout, Measure
+from graphmill.spec.columns import Column, Layout, Measure
 from graphmill.spec.kinds import all_kinds
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.measures import with_measures
@@ -17,14 +17,12 @@ LAYOUTS: Final[dict[str, tuple[AnyKind, Layout]]] = {
 """Every header of another program, by its name, and the task whose runs it shows."""
 
 _RENAMED: Final[dict[str, str]] = {
-    **{name: ours for _, layout in LAYOUTS.values() for name, ours in layout.columns.items()},
-    **FORMER_NAMES,
-    **{name: ours for kind in all_kinds() for name, ours in kind.former_names.items()},
+    name: ours for _, layout in LAYOUTS.values() for name, ours in layout.columns.items()
 }
 
 
 def current_name(name: str) -> str:
-    """The current name of a column that another version or another program called `name`.
+    """The current name of a column that another program called `name`.
 
     >>> current_name("seed_nodes_cum_global"), current_name("time"), current_name("loss")
     ('num_seeds_cum', 'train_s', 'loss')
@@ -54,7 +52,7 @@ def kind_of_header(header: Iterable[str]) -> AnyKind | None:
     names = list(header)
     own = _own_measures(names)
     rest = set(names) - {column for name in own for column in _columns_of(name)}
-    kind = next((kind for kind in all_kinds() if _measured(kind) <= rest <= kind.columns.keys()), None)
+    kind = next((kind for kind in all_kinds() if _is_measured(kind, rest) and rest <= kind.columns.keys()), None)
     if kind is None:
         return None
     measures = [Measure(name, name, higher_is_better=True) for name in own]
@@ -76,11 +74,14 @@ def _columns_of(measure: str) -> tuple[str, str]:
 def kinds_measured(header: Iterable[str]) -> list[AnyKind]:
     """The built-in tasks whose measures are all in a header, whatever else is."""
     names = set(header)
-    return [kind for kind in all_kinds() if _measured(kind) <= names]
+    return [kind for kind in all_kinds() if _is_measured(kind, names)]
 
 
-def _measured(kind: AnyKind) -> set[str]:
-    return {f"val_{measure.name}" for measure in kind.measures if measure.name not in kind.measures_since_0_1}
+def _is_measured(kind: AnyKind, names: set[str]) -> bool:
+    """Whether all measures of a task are there, or all columns of a program that it comes from, if that names runs."""
+    measures = {f"val_{measure.name}" for measure in kind.measures}
+    of_programs = [set(layout.columns.values()) for layout in kind.layouts if "run_id" in layout.columns]
+    return measures <= names or any(columns <= names for columns in of_programs)
 
 
 def columns_markdown(kind: AnyKind) -> str:

@@ -1,10 +1,9 @@
 """What a run folder keeps as JSON of its starts, its jobs and its end, and how such a document is read."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from graphmill.base.errors import UserError
@@ -55,7 +54,7 @@ class Attempt(BaseModel):
     resumed: bool
     command: tuple[str, ...]
     job_id: Quoted = Field("", description="the scheduler's, where there is one")
-    code: str = Field("", description="checksum of graphmill's own files; empty: an older version began it")
+    code: str = Field(description="checksum of graphmill's own files")
     own_code: str = Field("", description="SHA-256 of the copy that the user's code is imported from; empty: none")
     steps_saved: int | None = Field(
         0, description="steps of each rank in the checkpoint that it began with; null: checkpoints could not be read"
@@ -74,12 +73,6 @@ class SubmittedJob(BaseModel):
     time: float = Field(description="Unix time, s")
     cluster: Quoted = Field("", description="name of the cluster, if sbatch printed one")
     how: Literal["submit", "requeue", "resubmit"] = "submit"
-
-    @field_validator("how", mode="before")
-    @classmethod
-    def _as_called_now(cls, how: str) -> str:
-        return "resubmit" if how == "follow_up" else how  # as runs of 0.1.0 call it
-
     dependency: Quoted = Field("", description="what the job waits for: sbatch's --dependency")
     changes: tuple[str, ...] = Field((), description="what it asks for otherwise than the run's job before it")
     side_by_side: int = Field(1, description="runs that share the job, this one included")
@@ -99,15 +92,14 @@ def json_of(document: BaseModel) -> Any:  # noqa: ANN401  # any JSON value
     return parse_json(document.model_dump_json())
 
 
-def read_document(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes], bytes] = bytes) -> M:
+def read_document(path: Path, model: type[M], fix: str) -> M:
     """The document in `path`; `UserError` with `fix` if it is absent, or is not such a document.
 
     Raises `UnreadableError` after an I/O error: the document may be whole, and `fix` is for one that is not.
-    `upgrade` converts what an older version wrote to the current form. Code that it names is run only if the person
-    named it (`runtime.trust`).
+    Code that it names is run only if the person named it (`runtime.trust`).
     """
     try:
-        content = upgrade(retried(path, Path.read_bytes))
+        content = retried(path, Path.read_bytes)
         note_read(path, _parsed(content))
         return model.model_validate_json(content)
     except OSError as error:

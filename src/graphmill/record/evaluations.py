@@ -1,7 +1,6 @@
 """evaluations.csv: every evaluation of a run in long form, a row per epoch, set and measure; written by rank 0.
 
-So a run may have any number of named evaluation sets besides `val` and `test`. A run of a version that did not write
-the file has its evaluations in its events.
+So a run may have any number of named evaluation sets besides `val` and `test`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,6 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.retries import is_there, remove_file
 from graphmill.record.documents import BaselineScores
-from graphmill.record.events import Evaluation, events_in
 from graphmill.record.lines import append_lines
 from graphmill.record.metrics import format_cell, read_table
 from graphmill.record.run_folder import RunFolder
@@ -60,13 +58,13 @@ def cut_back(folder: RunFolder, num_epochs: int, *, from_the_start: bool) -> Non
 
 
 def read_evaluations(folder: RunFolder, *, is_growing: bool = False) -> list[Evaluated]:
-    """All rows, in the order in which they were measured. `UserError` if the file is damaged.
+    """All rows, in the order in which they were measured; none if there is no file. `UserError` if it is damaged.
 
     `is_growing`: a rank may be appending to it, so a torn last line counts as not there yet.
     """
     path = folder.evaluations_path
     if not is_there(path):
-        return _of_events(folder)
+        return []
     table = read_table(path, is_growing=is_growing)
     if table.header != COLUMNS:
         raise UserError(
@@ -95,17 +93,6 @@ def _row(path: Path, line: int, cells: tuple[str, ...]) -> Evaluated:
             f"{path}, line {line}: epoch {epoch!r}, value {value!r}: a number was expected",
             fix="restore the file from where it was copied",
         ) from None
-
-
-def _of_events(folder: RunFolder) -> list[Evaluated]:
-    """As rank 0 wrote its events; of an evaluation that was done again, the last."""
-    events = events_in(folder.events_path(0)) if is_there(folder.events_path(0)) else []
-    found = {(event.epoch, event.set): event.measures for event in events if isinstance(event, Evaluation)}
-    return [
-        Evaluated(epoch, name, measure, value)
-        for (epoch, name), measures in found.items()
-        for measure, value in measures.items()
-    ]
 
 
 def _is_kept(row: Evaluated, num_epochs: int, has_trained: bool) -> bool:

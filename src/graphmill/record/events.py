@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.json_text import parse_json
@@ -47,8 +47,8 @@ class Start(Event):
     world_size: int
     backend: str | None
     plan_hash: str
-    process_s: float | None = None  # from the start of the process until it began to work
-    data: str = ""  # the folder that the rank reads: the prepared dataset, or a staged copy; "": an older version's
+    process_s: float  # from the start of the process until it began to work
+    data: str  # the folder that the rank reads: the prepared dataset, or a staged copy
     own_code: str = ""  # SHA-256 of the copy that the user's code was imported from; "": it was none
 
 
@@ -88,13 +88,7 @@ class Sync(Event):
     payload_bytes: int = 0
     modelled_bytes: int = 0
     sync_s: float = 0.0
-    loss_sum: float | None = None  # None: an older version's
-
-    @model_validator(mode="before")
-    @classmethod
-    def _seconds_were_called_otherwise(cls, data: Any) -> Any:  # noqa: ANN401  # pydantic's signature
-        """Until version 0.1 the field had the name of the wait for a batch."""
-        return {**data, "sync_s": data["wait_s"]} if isinstance(data, dict) and "wait_s" in data else data
+    loss_sum: float
 
 
 class Epoch(Event):
@@ -106,17 +100,8 @@ class Epoch(Event):
     steps_done: int
     loss: float
     num_seeds: int
-    train_s: float | None = None
-    clocks: dict[str, float] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _clocks_stood_beside(cls, data: Any) -> Any:  # noqa: ANN401  # pydantic's signature
-        """Until version 0.1 they were fields of their own."""
-        if isinstance(data, dict) and "clocks" not in data:
-            clocks = {name: data[name] for name in CLOCKS if isinstance(data.get(name), int | float)}
-            return {**data, "clocks": clocks}
-        return data
+    train_s: float
+    clocks: dict[str, float]
 
 
 class Served(Event):
@@ -141,16 +126,6 @@ class Evaluation(Event):
     epoch: int
     set: str  # val, test, or the name of an evaluation set
     measures: dict[str, float]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _measures_stood_beside(cls, data: Any) -> Any:  # noqa: ANN401  # pydantic's signature
-        """Until version 0.1 they were fields of their own, and a set was called a split."""
-        if isinstance(data, dict) and "split" in data:
-            known = {"time", "rank", "kind", "epoch", "split"}
-            measures = {name: value for name, value in data.items() if name not in known}
-            return {**{name: data.get(name) for name in known}, "set": data["split"], "measures": measures}
-        return data
 
 
 class Checkpoint(Event):
@@ -322,19 +297,11 @@ def _typed(path: Path, number: int, line: str) -> Event:
     if not isinstance(fields, dict):
         raise UserError(f"{path}:{number}: not an event", fix=_FIX)
     try:
-        return _KINDS.get(_kind(fields), UnknownEvent).model_validate(fields)
+        return _KINDS.get(str(fields.get("kind")), UnknownEvent).model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise UserError(f"{path}:{number}: not an event: {where}: {first['msg']}", fix=_FIX) from None
-
-
-def _kind(fields: dict[str, Any]) -> str:
-    """Until version 0.1 a damaged checkpoint was a checkpoint event with other fields."""
-    if fields.get("kind") == "checkpoint" and "damaged" in fields:
-        fields["checkpoint"] = fields["damaged"]
-        return DamagedCheckpoint.kind
-    return str(fields.get("kind"))
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401  # whatever JSON can carry, and numpy's scalars

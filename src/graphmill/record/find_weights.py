@@ -1,33 +1,17 @@
 """Which file holds the weights that the user names: those of a run, or of `init_from:`. Without torch."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from graphmill.base.errors import UserError
-from graphmill.record.manifest import Manifest
 from graphmill.record.run_folder import RunFolder
-from graphmill.record.weights import Origin, Report, WeightsFile, Which, run_weights
+from graphmill.record.weights import Report, WeightsFile, Which, run_weights
 from graphmill.spec.weights import InitFromSpec, InitialWeights
 
 
 def weights_of(folder: RunFolder, which: Which, report: Report) -> WeightsFile:
-    """The best, or the last, weights of a run; their origin is known even if graphmill 0.1.0 wrote them."""
-    path = run_weights(folder.path, folder.checkpoints_dir, folder.plan_hash(), which, report)
-    file = WeightsFile.read(path)
-    if file.origin is not None:
-        return file
-    plan, manifest = folder.read_plan(), Manifest.read(path.parent)
-    origin = Origin(
-        run_id=plan.run_id,
-        task=plan.task.kind,
-        dataset=plan.dataset.name,
-        step=manifest.steps_done,
-        epoch=manifest.positions[0].epoch,
-        plan_hash=manifest.plan_hash,
-        measures={},
-    )
-    return replace(file, origin=origin)
+    """The best, or the last, weights of a run."""
+    return WeightsFile.read(run_weights(folder.path, folder.checkpoints_dir, folder.plan_hash(), which, report))
 
 
 def find_sources(asked: Mapping[str, InitFromSpec], report: Report) -> dict[str, InitialWeights]:

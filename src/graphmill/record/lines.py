@@ -76,3 +76,18 @@ def end_of_whole_lines(fd: int) -> int:
             return begin + newline + 1
         end = begin
     return 0
+
+
+def last_lines(path: Path, num_lines: int, *, begin: int = 0) -> list[str]:
+    """The last lines of a log that are not empty, of what stands behind byte `begin`; none if it cannot be read.
+
+    A bar that redraws itself counts as its last state.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(begin, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return []
+    lines = [line.rstrip().rsplit("\r", 1)[-1] for line in text.split("\n")]
+    return [line for line in lines if line.strip()][-num_lines:]

@@ -2,10 +2,10 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import xxhash
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from graphmill.base.files import write_json
 from graphmill.base.retries import retried
@@ -26,20 +26,7 @@ class Counters(_Frozen):
     num_syncs: int = 0
     payload_bytes: int = 0
     interface_bytes: int = 0
-    num_agreed: int | None = None  # syncs after which all ranks had the same parameter hash; None: see `agreed`
-
-    @property
-    def agreed(self) -> int:
-        """`num_agreed`; versions that did not count it ended a run at the first sync that did not agree."""
-        return self.num_syncs if self.num_agreed is None else self.num_agreed
-
-    @model_serializer(mode="wrap")
-    def _as_older_versions_where_it_can(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `num_agreed` if it was not counted: checksums of earlier manifests were computed without it."""
-        content: dict[str, Any] = dump(self)
-        if self.num_agreed is None:
-            content.pop("num_agreed")
-        return content
+    num_agreed: int = 0  # syncs after which all ranks had the same parameter hash
 
 
 class SavedStats(_Frozen):
@@ -49,15 +36,7 @@ class SavedStats(_Frozen):
     epoch_s: float  # spent on this epoch so far
     counters: Counters
     before_epoch: Counters
-    spent_s: dict[str, float] = {}  # of this epoch so far, by phase (wait_s, …); empty: version without them
-
-    @model_serializer(mode="wrap")
-    def _as_older_versions_where_it_can(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `spent_s` if there is none: checksums of earlier manifests were computed without it."""
-        content: dict[str, Any] = dump(self)
-        if not self.spent_s:
-            content.pop("spent_s")
-        return content
+    spent_s: dict[str, float]  # of this epoch so far, by phase (wait_s, …); empty: between epochs
 
 
 class Best(_Frozen):
@@ -66,19 +45,11 @@ class Best(_Frozen):
     step: int  # steps_done of its checkpoint
     epoch: int
     values: dict[str, float]  # of each measure the best so far; all but the first perhaps of another epoch
-    loss: float | None = None  # of that checkpoint, by which equals are told apart; None: saved by an older version
-
-    @model_serializer(mode="wrap")
-    def _as_older_versions_where_it_can(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `loss` if it is not known: checksums of earlier manifests were computed without it."""
-        content: dict[str, Any] = dump(self)
-        if self.loss is None:
-            content.pop("loss")
-        return content
+    loss: float  # of that checkpoint, by which equals are told apart
 
     def loses_tie(self, name: str, value: float, loss: float) -> bool:
         """Whether an evaluation whose measure `name` is as good has the lower loss."""
-        return self.values.get(name) == value and self.loss is not None and loss < self.loss
+        return self.values.get(name) == value and loss < self.loss
 
     def facts(self) -> dict[str, float | int]:
         """What chose it, by name, as in outcome.json."""
@@ -93,21 +64,13 @@ class Position(_Frozen):
     steps_done: int  # of each rank, in the whole run
     books: SavedStats
     best: Best | None
-    patience: Patience | None = None  # None: the run does not stop early
-
-    @model_serializer(mode="wrap")
-    def _as_older_versions_where_it_can(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `patience` if there is none: checksums of earlier manifests were computed without it."""
-        content: dict[str, Any] = dump(self)
-        if self.patience is None:
-            content.pop("patience")
-        return content
+    patience: Patience | None  # None: the run does not stop early
 
 
 class Manifest(_Frozen):
     """What a checkpoint holds, and the proof that it holds it."""
 
-    format_version: int = 1
+    format_version: Literal[1] = 1
     plan_hash: str
     world_size: int
     parameter_hash: str
@@ -190,7 +153,10 @@ def in_words(error: OSError | ValueError) -> str:
     if isinstance(error, OSError):
         return f"{MANIFEST} is absent: {error.strerror}"
     if isinstance(error, ValidationError):
-        return f"{MANIFEST} is damaged: {error.errors(include_url=False)[0]['msg']}"
+        first = error.errors(include_url=False)[0]
+        if first["loc"] == ("format_version",):
+            return f"{MANIFEST} has format {first['input']!r}, and this graphmill reads 1; use the one that wrote it"
+        return f"{MANIFEST} is damaged: {first['msg']}"
     return f"{MANIFEST} is damaged: {error}"
 
 

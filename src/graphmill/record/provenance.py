@@ -6,12 +6,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 import graphmill
+from graphmill.base.versions import installed_version
 from graphmill.runtime.machine import machine_info
 from graphmill.runtime.snapshot import own_code
 
@@ -101,14 +101,6 @@ def _is_dirty(folder: Path) -> bool | None:
         return None
     changes = _git(folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
     return None if changes is None else bool(changes)
-
-
-def installed_version(package: str) -> str | None:
-    """The version of an installed package, or None."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def code_state() -> GitState | None:

@@ -1,6 +1,5 @@
 """The run folder: the only thing that the two planes share. What goes in, what comes out, and who may write."""
 
-import json
 import logging
 import os
 import re
@@ -32,7 +31,6 @@ from graphmill.spec.differences import plan_differences
 from graphmill.spec.dotted import PLAN_FILE
 from graphmill.spec.job.command import Command
 from graphmill.spec.memory_budget import MemoryBudget
-from graphmill.spec.older import upgrade_plan
 from graphmill.spec.plan import Plan, refuse_missing_sources
 from graphmill.spec.world import World
 
@@ -99,7 +97,7 @@ class RunFolder(RunPaths):
         return is_there(self.command_path)
 
     def plan_hash(self) -> str:
-        """xxh3 of plan.json, byte for byte as the run began with it: even if an older version wrote it."""
+        """xxh3 of plan.json, byte for byte as the run began with it."""
         return hash_text(retried(self.plan_path, lambda path: path.read_text(encoding="utf-8")))
 
     def read_plan(self, *, trusted: Iterable[str] = ()) -> Plan:
@@ -107,7 +105,7 @@ class RunFolder(RunPaths):
         if trusted:
             vouch_for(code for code in self.code() if code.target in set(trusted))
         fix = "the run cannot be continued without it; start a new one"
-        plan = read_document(self.plan_path, Plan, fix, upgrade=self._as_of_today)
+        plan = read_document(self.plan_path, Plan, fix)
         for name in (plan.name, plan.run_id, plan.dataset.name, plan.dataset.path):
             if quoted(name) != name:  # they stand in messages and tables
                 raise UserError(
@@ -118,14 +116,6 @@ class RunFolder(RunPaths):
     def code(self) -> list[Code]:
         """What the plan names by dotted path, without importing anything; nothing of a plan that cannot be read."""
         return code_of_file(self.plan_path)
-
-    def _as_of_today(self, plan: bytes) -> bytes:
-        """A plan.json of any version in the current form; what is not a JSON object is left for the model to refuse."""
-        with suppress(ValueError):
-            document = parse_json(plan)
-            if isinstance(document, dict):
-                return json.dumps(upgrade_plan(document)).encode()
-        return plan
 
     def read_command(self) -> Command:
         """What a job runs in place of training."""

@@ -5,11 +5,12 @@
         checksum    xxh3 over names, dtypes, shapes and values (`WeightsFile.compute_checksum`), whatever the origin
         origin      run id, task, dataset, step, epoch, plan hash, measures on the validation split
 
-Any reader of safetensors reads the tensors. Files of graphmill 0.1.0, and those of other programs, have no such entry:
+Any reader of safetensors reads the tensors. Files of other programs have no such entry:
 their tensors can be read, too.
 """
 
 import json
+import logging
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -33,6 +34,13 @@ FORMAT: Final = "graphmill-weights/1"
 _MAX_HEADER: Final = 2**26  # bytes; safetensors refuses longer ones, too
 Which = Literal["best", "last"]
 Report = Callable[[str, str], None]  # (checkpoint, what is wrong with it)
+
+_log = logging.getLogger(__name__)
+
+
+def warn_of_damage(checkpoint: str, problem: str) -> None:
+    """Log a checkpoint that cannot be used: a `Report`."""
+    _log.warning(f"{checkpoint} is damaged and passed over: {problem}")
 
 
 class Origin(BaseModel):
@@ -70,7 +78,7 @@ class WeightsFile:
     path: Path
     tensors: dict[str, TensorEntry]
     data_start: int  # bytes from the start of the file
-    origin: Origin | None  # None: written by another program, or by graphmill 0.1.0
+    origin: Origin | None  # None: written by another program
     recorded_checksum: str | None  # None: as above
 
     @classmethod
@@ -240,7 +248,9 @@ def _origin(metadata: dict[str, str]) -> tuple[Origin | None, str | None]:
         return None, None
     content = parse_json(metadata[METADATA_KEY])
     if content["format"] != FORMAT:
-        raise ValueError(f"its format is {content['format']!r}, this version reads {FORMAT!r}")
+        raise ValueError(
+            f"its format is {content['format']!r}, and this graphmill reads {FORMAT!r}; use the one that wrote it"
+        )
     try:
         return Origin.model_validate(content["origin"]), str(content["checksum"])
     except ValidationError as error:

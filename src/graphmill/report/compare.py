@@ -2,21 +2,22 @@
 
 Runs are read from their own folders (plan.json, outcome.json). Data of different names, and different tasks, are never
 in one table. The best row is the best on the validation split: the test split only reports.
+Where keys are named that the rows stand for, what the runs moved and took stands beside their scores.
 """
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from graphmill.base.errors import UserError
-from graphmill.base.names import did_you_mean
+from graphmill.base.names import did_you_mean, nearest
 from graphmill.record.documents import Outcome
 from graphmill.record.judged import lost_on_test
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.measured_cells import Spread
-from graphmill.report.table import Value, sort_key
+from graphmill.report.table import Value, load_runs, sort_key
 from graphmill.spec.differences import configuration, flat, varied_keys
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.measures import judged_kind
@@ -37,6 +38,7 @@ class Configuration:
     lost: tuple[str, ...]  # for each run that loses to a baseline on the test split: how, in words
     val: Spread | None  # of the best epoch of each run
     test: Spread | None  # of the checkpoint of that epoch
+    took: Mapping[str, Spread] = field(default_factory=dict)  # num_syncs, measured_mib, … where keys were asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
+    folder: RunFolder
     plan: Plan
     outcome: Outcome | None
 
@@ -101,13 +104,20 @@ class _Run:
         return self.outcome.baselines.get(split, {}).get(name, {}).get(measure)
 
 
-def compare(runs: Sequence[RunFolder], *, sort: str = "val") -> list[Comparison]:
-    """One table for each task and dataset. `sort`: val or test (the best first), or a key that varies (rising)."""
+def compare(runs: Sequence[RunFolder], *, sort: str | None = None, by: Sequence[str] = ()) -> list[Comparison]:
+    """One table for each task and dataset.
+
+    `sort`: val or test (the best first), or a key that varies (rising); None: by the keys in `by`, else val.
+    `by`: keys of a plan or of an experiment; there is a row for each of their values, with what its runs took.
+    """
     apart: dict[tuple[str, str], list[_Run]] = {}
     for folder in runs:
-        run = _Run(folder.read_plan(), folder.read_outcome())
+        run = _Run(folder, folder.read_plan(), folder.read_outcome())
         apart.setdefault((run.plan.task.kind, run.plan.dataset.name), []).append(run)
-    tables = [_comparison(members) for _, members in sorted(apart.items())]
+    keys = _keys_of_plans(by, [run.plan for members in apart.values() for run in members])
+    tables = [_comparison(members, keys) for _, members in sorted(apart.items())]
+    if sort is None:
+        return [replace(table, rows=tuple(_sorted(table, *(keys or ("val",))))) for table in tables]
     known = [*BY_SCORE, *dict.fromkeys(key for table in tables for key in table.varied)]
     if sort not in known:
         raise UserError(
@@ -117,18 +127,35 @@ def compare(runs: Sequence[RunFolder], *, sort: str = "val") -> list[Comparison]
     return [replace(table, rows=tuple(_sorted(table, sort))) for table in tables]
 
 
+def _keys_of_plans(asked: Sequence[str], plans: Sequence[Plan]) -> list[str]:
+    """By the names that plans have them by: an experiment's section `train` is no section of a plan."""
+    known = dict.fromkeys(key for plan in plans for key in flat(plan))
+    keys = [key if key in known else key.removeprefix("train.") for key in asked]
+    for name, key in zip(asked, keys, strict=True):
+        if key not in known:
+            near = nearest(key, known)
+            raise UserError(
+                f"no run has the key {name!r}; {did_you_mean(key, known)}",
+                fix=f"--by {near}" if near else "`graphmill plan EXPERIMENT` shows the keys",
+            )
+    return keys
+
+
 def span_in_words(values: tuple[float, float] | None) -> str | None:
     """What a baseline scores: one number, or from the lowest to the highest."""
     return None if values is None else " to ".join(dict.fromkeys(f"{value:.4f}" for value in values))
 
 
-def _comparison(runs: Sequence[_Run]) -> Comparison:
+def _comparison(runs: Sequence[_Run], by: Sequence[str]) -> Comparison:
     plans, done = [run.plan for run in runs], [run for run in runs if run.is_done]
     kind = judged_kind(plans[0].task.kind, plans)
-    varied = varied_keys([run.plan for run in done])
+    varied = by or varied_keys([run.plan for run in done])
     groups: dict[str, list[_Run]] = {}
     for run in done:
-        groups.setdefault(json.dumps(configuration(run.plan), sort_keys=True), []).append(run)
+        told_by = {key: flat(run.plan).get(key) for key in by} if by else configuration(run.plan)
+        groups.setdefault(json.dumps(told_by, sort_keys=True), []).append(run)
+    for members in groups.values():
+        _refuse_other_keys(members, by)
     return Comparison(
         task=kind.name,
         dataset=runs[0].plan.dataset.name,
@@ -136,10 +163,19 @@ def _comparison(runs: Sequence[_Run]) -> Comparison:
         measure=kind.primary.words,
         higher_is_better=kind.primary.higher_is_better,
         varied=tuple(varied),
-        rows=tuple(_row(members, varied, kind.primary.name) for members in groups.values()),
+        rows=tuple(_row(members, varied, kind.primary.name, with_took=bool(by)) for members in groups.values()),
         unfinished=tuple(run.plan.run_id for run in runs if not run.is_done),
         baselines=_baselines(kind, done),
     )
+
+
+def _refuse_other_keys(runs: Sequence[_Run], by: Sequence[str]) -> None:
+    """Runs that differ in more than their rng seed are never averaged."""
+    if other := varied_keys([run.plan for run in runs]):
+        raise UserError(
+            f"{runs[0].plan.run_id} and others are alike in {', '.join(by)}, and differ in {', '.join(other)}",
+            fix=f"--by {','.join([*by, *other])}, or name fewer runs",
+        )
 
 
 def _baselines(kind: AnyKind, runs: Sequence[_Run]) -> dict[str, Beside]:
@@ -158,9 +194,9 @@ def _extremes(values: Sequence[float | None]) -> tuple[float, float] | None:
     return (min(known), max(known)) if known else None
 
 
-def _row(runs: Sequence[_Run], varied: Sequence[str], measure: str) -> Configuration:
+def _row(runs: Sequence[_Run], varied: Sequence[str], measure: str, *, with_took: bool) -> Configuration:
     """`runs` share a configuration."""
-    chosen = configuration(runs[0].plan)
+    chosen = flat(runs[0].plan)
     return Configuration(
         values={key: chosen.get(key) for key in varied},
         runs=tuple(run.plan.run_id for run in runs),
@@ -172,17 +208,37 @@ def _row(runs: Sequence[_Run], varied: Sequence[str], measure: str) -> Configura
         lost=tuple(str(lost) for run in runs if (lost := lost_on_test(run.plan.kind, run.outcome))),
         val=Spread.of(run.score("val", measure) for run in runs),
         test=Spread.of(run.score("test", measure) for run in runs),
+        took=_spreads([_took(run) for run in runs]) if with_took else {},
     )
 
 
-def _sorted(table: Comparison, sort: str) -> list[Configuration]:
-    """The best first; or by the values of a key, numbers before text, and by validation where they are equal."""
+def _took(run: _Run) -> dict[str, float]:
+    """What one run moved and took over all its epochs, start-up left out; of one rank no communication."""
+    tables = load_runs([run.folder])
+    if not tables:
+        return {}
+    rows = tables[0].frame.sort("epoch")
+    last, train_s = rows.row(-1, named=True), float(rows["train_s"].sum())
+    took = {"num_syncs": last["num_syncs_cum"], "measured_mib": last["measured_mib_cum"]} if run.plan.ranks > 1 else {}
+    took["seeds_per_s"] = float(rows["num_seeds"].sum()) / train_s if train_s else None
+    took["wall_s"] = train_s + float(rows["eval_s"].sum())
+    return {name: float(value) for name, value in took.items() if value is not None}
+
+
+def _spreads(facts: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
+    """Of each quantity, over the runs that have it."""
+    names = dict.fromkeys(name for each in facts for name in each)
+    return {name: spread for name in names if (spread := Spread.of(each.get(name) for each in facts))}
+
+
+def _sorted(table: Comparison, *sort: str) -> list[Configuration]:
+    """The best first; or by the values of keys, numbers before text, and by validation where they are equal."""
     by_val = sorted(table.rows, key=lambda row: _worse(row.val, table))
-    if sort == "val":
+    if sort == ("val",):
         return by_val
-    if sort == "test":
+    if sort == ("test",):
         return sorted(by_val, key=lambda row: _worse(row.test, table))
-    return sorted(by_val, key=lambda row: sort_key(_cell(row.values.get(sort))))
+    return sorted(by_val, key=lambda row: [sort_key(_cell(row.values.get(key))) for key in sort])
 
 
 def _worse(score: Spread | None, table: Comparison) -> float:

@@ -34,7 +34,7 @@ OF_PREDICTIONS = ("per_class_scores", "confusion_matrix", "forecast_vs_truth")
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class WrittenFigures:
     """What `figures` wrote."""
 
     images: tuple[Path, ...]  # PNG and PDF by matplotlib
@@ -57,7 +57,7 @@ def figures(
     tex_file: Path | None = None,
     compile_tex: bool = True,
     task: str | None = None,
-) -> Figures:
+) -> WrittenFigures:
     """Draw the figures named in `only`, and compile their .tex, or only `tex_file`.
 
     A `tex_file` that exists is compiled as it is, and nothing is drawn; without LaTeX it is refused. `build_dir` is
@@ -66,7 +66,7 @@ def figures(
     """
     build_dir = build_dir or plots_dir / "build"
     if tex_file and tex_file.exists():
-        return Figures((), (tex_file,), (build_tex(tex_file, build_dir),), ())
+        return WrittenFigures((), (tex_file,), (build_tex(tex_file, build_dir),), ())
     _refuse_unknown(only, FIGURES)
     tables = load_tables(metrics, runs=runs, task=task, columns=(comm_column, acc_column))
     columns = {path: chosen_columns(table, comm_column, acc_column) for path, table in tables}
@@ -90,7 +90,7 @@ def figures(
         pdfs = [build_tex(tex_file, build_dir)]  # asked for: refused without LaTeX
     else:
         pdfs = _compiled(tex_files, build_dir, notes) if compile_tex else []
-    return Figures(tuple(images), tuple(tex_files), tuple(pdfs), tuple(notes))
+    return WrittenFigures(tuple(images), tuple(tex_files), tuple(pdfs), tuple(notes))
 
 
 def prediction_figures(
@@ -102,7 +102,7 @@ def prediction_figures(
     build_dir: Path | None = None,
     compile_tex: bool = True,
     task: str | None = None,
-) -> Figures:
+) -> WrittenFigures:
     """Draw the figures of a file of predictions that its task has; `task`: see `open_predictions`."""
     _refuse_unknown(only, OF_PREDICTIONS)
     charts, tables = prediction_charts(open_predictions(predictions, task=task))
@@ -122,7 +122,7 @@ def prediction_figures(
         if chart.name in tables:
             written.append(images_dir / f"{chart.name}.csv")
             write_text(written[-1], without_formulas(tables[chart.name]).write_csv(float_precision=6))
-    return Figures(tuple(images), tuple(tex_files), tuple(pdfs), tuple(notes), tuple(written))
+    return WrittenFigures(tuple(images), tuple(tex_files), tuple(pdfs), tuple(notes), tuple(written))
 
 
 def prediction_charts(of: Predictions) -> tuple[list[Chart], dict[str, pl.DataFrame]]:

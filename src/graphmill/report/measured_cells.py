@@ -30,7 +30,7 @@ class Spread:
     """Mean and sample standard deviation over the repeats of a cell."""
 
     mean: float
-    sd: float | None  # None: one repeat
+    sd: float | None  # None: one repeat, or a value that is not finite
     n: int
 
     @classmethod
@@ -39,7 +39,8 @@ class Spread:
         known = [value for value in values if value is not None]
         if not known:
             return None
-        return cls(statistics.fmean(known), statistics.stdev(known) if len(known) > 1 else None, len(known))
+        is_spread = len(known) > 1 and all(map(math.isfinite, known))
+        return cls(statistics.fmean(known), statistics.stdev(known) if is_spread else None, len(known))
 
 
 @dataclass(frozen=True, slots=True)

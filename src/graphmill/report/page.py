@@ -25,6 +25,11 @@ class Shown:
 PageCell = Cell | Shown
 
 
+def rounded(value: float | None) -> Shown | None:
+    """A score, with four digits."""
+    return None if value is None else Shown(f"{value:.4f}", value)
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows under a header; by a click on it they are sorted."""

@@ -82,9 +82,9 @@ def is_of_one_run(part: OfDataset) -> bool:
 
 
 def chosen_columns(table: Metrics | OfDataset, comm: str | None, acc: str | None) -> tuple[str, str]:
-    """Cost and measure as asked for, by former names too; else modelled communication, and the best of the measure.
+    """Cost and measure as asked for, by other programs' names too; else modelled communication and the best measure.
 
-    Communication is the measured one if no row models it: files of version 0.1.0 did not for every task.
+    Communication is the measured one if no row models it, as in tables of other programs.
     """
     chosen = [current_name(name) if name is not None else None for name in (comm, acc)]
     check_number_columns(table, chosen)
@@ -182,7 +182,7 @@ def _write_dataset(part: OfDataset, metrics: Path, folder: Path, comm: str, acc:
         summary=folder / f"pareto_summary{of_tag}{part.suffix}.csv",
         num_points=all_points.height,
         num_frontier=best.height,
-        notes=(*_of_one_run(part, metrics), *same_seed_notes(finals), *_of_older_versions(folder, tag, part)),
+        notes=(*_of_one_run(part, metrics), *same_seed_notes(finals)),
     )
     varied = varied_columns(part.frame)
     _write_csv(files.all_points, all_points.select("sync_every", "epoch", comm, acc, *varied))
@@ -198,13 +198,6 @@ def _of_one_run(part: OfDataset, metrics: Path) -> tuple[str, ...]:
         return ()
     where = part.name or metrics
     return (f"{where}: one run, so this is a frontier of its epochs: train another train.sync.every or scheme",)
-
-
-def _of_older_versions(folder: Path, tag: str, part: OfDataset) -> tuple[str, ...]:
-    """Files that do not name their dataset: version 0.1.0 wrote them so, and they are not brought up to date."""
-    known = [folder / f"pareto_{what}_{tag}.csv" for what in ("all", "frontier")]
-    stale = [str(path) for path in known if part.suffix and path.exists()]
-    return (f"{' and '.join(stale)}: of an earlier version, not of this table; remove them",) if stale else ()
 
 
 def _write_csv(path: Path, frame: pl.DataFrame) -> None:

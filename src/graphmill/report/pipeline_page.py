@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from graphmill.base.amounts import shown_clock
 from graphmill.record.events import Initialised, events_in
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.page import Block, Headline, Page, PageCell, Remark, Section, Shown, Table, filled
+from graphmill.report.page import Block, Headline, Page, PageCell, Remark, Section, Shown, Table, filled, rounded
 from graphmill.report.page import table as table_of
 from graphmill.report.run_record import RunRecord
 from graphmill.report.sections import curves_section, plan_section, provenance_section, told, verified
@@ -87,12 +87,8 @@ def _stage(stage: StageOfReport, record: RunRecord | None) -> tuple[PageCell, ..
     name = record.plan.kind.primary.name
     return (
         *(stage.name, record.shown_status, begins, record.shown_epochs, len(record.attempts)),
-        *(_rounded(record.best(name)), _rounded(record.test(name)), verified(record.folder)),
+        *(rounded(record.best(name)), rounded(record.test(name)), verified(record.folder)),
     )
-
-
-def _rounded(value: float | None) -> Shown | None:
-    return None if value is None else Shown(f"{value:.4f}", value)
 
 
 def _predictions(stages: Sequence[StageOfReport], records: dict[str, RunRecord]) -> Iterable[Block]:
@@ -162,7 +158,7 @@ def _crossed(rows: Sequence[Crossed], records: Iterable[RunRecord]) -> Iterable[
         sets = list(dict.fromkeys(row.set for row in own))
         values = {(row.stage, row.set): row.value for row in own}
         lines = [
-            (f"{stage}", *(_rounded(values.get((stage, each))) for each in sets))
+            (f"{stage}", *(rounded(values.get((stage, each))) for each in sets))
             for stage in dict.fromkeys(row.stage for row in own)
         ]
         if lines:

@@ -56,7 +56,7 @@ def write_scaling(source: Study | Path, *, logs_root: Path, out: Path, compile_t
     if isinstance(source, Study) and source.kind == "sweep":
         raise UserError(
             f"study {source.name} is a sweep: there is no size along which it scales",
-            fix="set its kind to strong, weak or sensitivity; `graphmill schemes` compares synchronisation schemes",
+            fix="set its kind to strong, weak or sensitivity; `graphmill compare STUDY` compares others",
         )
     out = out / _folder_name(source, cells)
     if isinstance(source, Study) and source.kind == "sensitivity":

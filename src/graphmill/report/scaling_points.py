@@ -118,7 +118,7 @@ def infer_kind(cells: Sequence[MeasuredCell]) -> tuple[ScalingKind, Axis]:
     if len({plan.ranks for plan in plans}) < 2:
         raise UserError(
             "the runs have the same number of ranks: this is neither a strong nor a weak study",
-            fix="name the study's YAML file or recipe, or `graphmill schemes` for other comparisons",
+            fix="name the study's YAML file or recipe, or `graphmill compare` for other comparisons",
         )
     axis: Axis = "hosts" if len({plan.hosts for plan in plans}) == len({plan.ranks for plan in plans}) else "ranks"
     is_weak = len({plan.dataset.num_train for plan in plans}) > 1

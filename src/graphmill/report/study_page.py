@@ -10,7 +10,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.report.compare import Comparison, Configuration, compare, span_in_words
 from graphmill.report.configurations import short_names
 from graphmill.report.measured_cells import Spread
-from graphmill.report.page import Block, Headline, Page, PageCell, Remark, Section, Shown, Table, filled
+from graphmill.report.page import Block, Headline, Page, PageCell, Remark, Section, Shown, Table, filled, rounded
 from graphmill.report.page import table as table_of
 from graphmill.report.run_record import RunRecord
 from graphmill.report.sections import curves_section, plain, plan_section, provenance_section, told, verified
@@ -116,17 +116,13 @@ def _row(record: RunRecord, varied: Sequence[str], measure: str) -> tuple[PageCe
         Shown(str(record.plan.seed), record.plan.seed),  # no quantity: without separators
         record.shown_status,
         record.shown_epochs,
-        _rounded(record.best(measure)),
-        _rounded(record.test(measure)),
+        rounded(record.best(measure)),
+        rounded(record.test(measure)),
         record.shown_wall,
         _known(lambda: find_bottleneck(measured_of(record.folder)).bound),
         verified(record.folder),
         record.plan.run_id.rpartition("/")[2],
     )
-
-
-def _rounded(value: float | None) -> Shown | None:
-    return None if value is None else Shown(f"{value:.4f}", value)
 
 
 def _known(find: Callable[[], str]) -> str | None:

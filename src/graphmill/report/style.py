@@ -34,11 +34,6 @@ def scheme_words(scheme: str | None) -> str:
     return _SCHEMES.get(scheme or "", shortened(scheme or "scheme not recorded"))
 
 
-def short_scheme(scheme: str | None) -> str:
-    """`scheme_words` for a narrow column."""
-    return "deferred" if scheme == "deferred_allreduce" else scheme_words(scheme)
-
-
 def scheme_place(scheme: str | None) -> tuple[int, str]:
     """Sort key: the known schemes in their usual order, then others by name."""
     return _SCHEME_PLACES.get(scheme or "", len(_SCHEME_PLACES)), scheme or ""

@@ -1,4 +1,4 @@
-"""Read a metrics.csv as a typed table, whatever wrote it: this version, an older one, or another program."""
+"""Read a metrics.csv as a typed table, whatever wrote it: graphmill, or another program."""
 
 import logging
 import math

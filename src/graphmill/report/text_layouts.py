@@ -37,7 +37,7 @@ def _dist_sage_sup(folder: RunFolder) -> Iterator[str]:
         for rank, own in epochs.items():
             if number in own:
                 epoch = own[number]
-                time = "" if epoch.train_s is None else f", Epoch Time: {epoch.train_s}"
+                time = f", Epoch Time: {epoch.train_s}"
                 yield f"-- [Trainer {rank}] Epoch: {number - 1:03d}, Loss: {epoch.loss:.4f}{time}"
     outcome = folder.read_outcome()
     tested = None if outcome is None or outcome.test is None else outcome.test.get(_ACCURACY)

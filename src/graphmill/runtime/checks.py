@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_c
+from graphmill.base.versions import installed_version
 from graphmill.runtime.gpus import kernels_text, precisions_on
 from graphmill.runtime.machine import MachineInfo, free_disk_bytes, machine_info
 
@@ -92,7 +93,7 @@ def _torch(machine: MachineInfo) -> Iterator[Finding]:
     lacks = "" if facts["gloo"] else "train with several ranks on CPUs"
     yield Finding("backends", "fail" if lacks else "ok", ", ".join(backends) or "none", lacks)
     yield _gpus(machine, facts)
-    yield _attention_kernels(facts, _version("triton"))
+    yield _attention_kernels(facts, installed_version("triton"))
 
 
 def _gpus(machine: MachineInfo, facts: Mapping[str, Any]) -> Finding:
@@ -164,11 +165,11 @@ def _packages() -> Iterator[Finding]:
     for requirement in _requirements():
         if requirement == "torch":
             continue
-        version = _version(requirement)
+        version = installed_version(requirement)
         lacks = "" if version else f"graphmill needs it; `pip install {requirement}`"
         yield Finding(requirement, "ok" if version else "fail", version or "not installed", lacks)
     for package, use in _OPTIONAL.items():
-        version = _version(package)
+        version = installed_version(package)
         yield Finding(package, "ok", version or "not installed (optional)", "" if version else use)
 
 
@@ -190,13 +191,6 @@ def _requirements() -> list[str]:
         ]
     needed = [line for line in declared if "extra ==" not in line]
     return [line.split(";")[0].split(">")[0].split("=")[0].split("<")[0].strip() for line in needed]
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _disk(name: str, root: Path, wanted: int) -> Finding:

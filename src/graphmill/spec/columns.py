@@ -148,17 +148,7 @@ MODELLED: Final = _modelled()
 COMM_MB: Final[Mapping[str, str]] = {
     name.replace("per_sync", "per_step").replace("modelled_mib_", "commMB_"): name for name in MODELLED
 }
-"""Modelled communication as version 0.1.0 called it, and as it is called now."""
-
-FORMER_NAMES: Final[Mapping[str, str]] = {
-    "local_steps": "steps_done",
-    "effective_global_steps": "global_steps",
-    "time": "train_s",
-    "syncs": "num_syncs",
-    "syncs_cum": "num_syncs_cum",
-    **COMM_MB,
-}
-"""Columns of metrics.csv as version 0.1.0 called them in runs of every task, and what they are called now."""
+"""Modelled communication as another program calls it, and as it is called here."""
 
 
 def columns_for(measures: Sequence[Measure], seeds_are: str, loss_unit: str) -> dict[str, Column]:

@@ -13,7 +13,7 @@ from graphmill.config.frozen import Spec
 from graphmill.spec.batch import BatchSpec, Sizing
 from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.job.options import SlurmSpec, StagingSpec
-from graphmill.spec.optimizer import RENAMED, AdamSpec, OptimizerSpec
+from graphmill.spec.optimizer import AdamSpec, OptimizerSpec
 from graphmill.spec.profiler import ProfilerSpec
 from graphmill.spec.roles import RolesSpec
 from graphmill.spec.synonyms import ALSO_CALLED
@@ -106,7 +106,6 @@ class CheckpointSpec(Spec):
 class TrainSpec(Spec):
     """How to train, whatever the task."""
 
-    renamed: ClassVar[Mapping[str, str]] = RENAMED
     also_called: ClassVar[Mapping[str, str]] = ALSO_CALLED
 
     ranks: PositiveInt | Literal["auto"] = Field("auto", description="processes; auto: one per GPU, one on a CPU")
@@ -188,8 +187,6 @@ class TaskSpec(Spec):
 
 class Experiment(Spec):
     """One experiment, as written. Each task's own class says more of `task`, `dataset`, `model` and `train`."""
-
-    renamed: ClassVar[Mapping[str, str]] = {"stage": "staging (copying the dataset; a stage is one of a pipeline's)"}
 
     name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="stem of the run's name")
     task: TaskSpec

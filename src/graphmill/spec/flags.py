@@ -81,14 +81,6 @@ def split_short_flags(args: Sequence[str]) -> ShortFlags:
     return ShortFlags(overrides, implied, tuple(rest))
 
 
-def parse_short_flags(args: Sequence[str]) -> list[str]:
-    """The dotted overrides that the short flags in `args` mean; anything else is refused."""
-    flags = split_short_flags(args)
-    if flags.rest:
-        raise unknown_flag(flags.rest[0], ())
-    return flags.over([])
-
-
 def parse_train_request(args: Sequence[str]) -> TrainRequest:
     """Read the command line of `python -m graphmill.train [EXPERIMENT] [-O key=value …] [short flags]`."""
     flags = split_short_flags(args)

@@ -3,7 +3,7 @@
 import math
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import Annotated, Final, Literal, Self, assert_never
+from typing import Annotated, Literal, Self, assert_never
 
 from pydantic import Field, PositiveFloat, TypeAdapter, model_validator
 
@@ -117,17 +117,6 @@ class SgdSpec(_AnyOptimizer):
 
 
 OptimizerSpec = Annotated[AdamSpec | AdamWSpec | SgdSpec, Field(discriminator="kind")]
-
-RENAMED: Final = {
-    "lr": "train.optimizer.lr",
-    "lr_schedule": "train.optimizer.schedule.kind",
-    "lr_milestones": "train.optimizer.schedule.milestones",
-    "lr_gamma": "train.optimizer.schedule.gamma",
-    "weight_decay": "train.optimizer.weight_decay",
-    "adam_eps": "train.optimizer.eps",
-    "max_grad_norm": "train.optimizer.max_grad_norm",
-}
-"""Keys that the section `train` had in earlier versions."""
 
 
 def num_moments(spec: OptimizerSpec) -> int:

@@ -57,7 +57,7 @@ class Unmeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class JobLimits:
     """What one job may ask for at most."""
 
     time_s: float
@@ -116,7 +116,7 @@ class Packing:
     misfits: tuple[Misfit, ...]
 
 
-def pack(stages: Sequence[StageCost | Unmeasured], limits: Limits) -> Packing:
+def pack(stages: Sequence[StageCost | Unmeasured], limits: JobLimits) -> Packing:
     """Fill one job after another, in the order of the stages."""
     misfits = _misfits(stages, limits)
     packer = _Packer(limits)
@@ -134,7 +134,7 @@ def pack(stages: Sequence[StageCost | Unmeasured], limits: Limits) -> Packing:
 class _Packer:
     """The job that is being filled, and those that are full."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: JobLimits) -> None:
         self.limits = limits
         self.jobs: list[PackedJob] = []
         self._open: list[tuple[StageCost, Part]] = []
@@ -185,7 +185,7 @@ class _Packer:
         return done + room_s if room_s >= least_s else None
 
 
-def whole_job(stage: str, shape: Shape, limits: Limits) -> PackedJob:
+def whole_job(stage: str, shape: Shape, limits: JobLimits) -> PackedJob:
     """The job of a stage without a prediction: it may take all that a job may ask for."""
     time_s = limits.whole_minutes_s
     part = Part(stage, 0.0, float(time_s), is_last=True, takes_s=float(time_s))
@@ -197,7 +197,7 @@ def least_time_s(stage: StageCost) -> float:
     return stage.start_s + min(_least_s(stage), stage.work_s.high) + stage.end_s
 
 
-def _misfits(stages: Sequence[StageCost | Unmeasured], limits: Limits) -> dict[str, str]:
+def _misfits(stages: Sequence[StageCost | Unmeasured], limits: JobLimits) -> dict[str, str]:
     found: dict[str, str] = {}
     for stage in stages:
         why = _why_not(stage, limits) if isinstance(stage, StageCost) else _why_no_job(limits)
@@ -209,7 +209,7 @@ def _misfits(stages: Sequence[StageCost | Unmeasured], limits: Limits) -> dict[s
     return found
 
 
-def _why_not(stage: StageCost, limits: Limits) -> str | None:
+def _why_not(stage: StageCost, limits: JobLimits) -> str | None:
     memory_mib = limits.memory_mib
     if memory_mib is not None and stage.memory_mib.low > memory_mib:
         return f"it takes at least {stage.memory_mib.low:.0f} MiB of a host, but a job may ask for {memory_mib:.0f} MiB"
@@ -223,11 +223,11 @@ def _why_not(stage: StageCost, limits: Limits) -> str | None:
     return None
 
 
-def _why_no_job(limits: Limits) -> str | None:
+def _why_no_job(limits: JobLimits) -> str | None:
     return None if limits.whole_minutes_s else f"a job may run for {limits.time_s:.0f} s, and Slurm counts in minutes"
 
 
-def _room_s(stage: StageCost, limits: Limits) -> float:
+def _room_s(stage: StageCost, limits: JobLimits) -> float:
     """For work, in a job of its own."""
     return limits.whole_minutes_s - stage.start_s - stage.end_s
 

@@ -40,11 +40,6 @@ def list_recipes(folder: Path | None = None) -> list[Recipe]:
     return [_recipe(path) for path in sorted(root.glob("*.yaml"))]
 
 
-def recipe_names() -> list[str]:
-    """Their names only: no file is read."""
-    return sorted(path.stem for path in recipes_folder().glob("*.yaml"))
-
-
 def find_recipe(source: str, *, holds: str, folder: Path | None = None) -> Path:
     """The file that `source` names: a path, else a recipe. `holds` says what is looked for, for the message."""
     root = recipes_folder() if folder is None else folder

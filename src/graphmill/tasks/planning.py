@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphmill.record.find_weights import find_initial_weights, find_sources
+from graphmill.record.weights import warn_of_damage
 from graphmill.runtime.machine import machine_info
 from graphmill.runtime.trust import code_in, vouch_for
 from graphmill.spec.early_stopping import EarlyStoppingSpec
@@ -50,9 +51,6 @@ def plan_experiment(
     experiment = _with_end(experiment)
     kind = find_kind(experiment.task.kind)
 
-    def passed_over(name: str, problem: str) -> None:
-        _log.warning(f"{name} is damaged and passed over: {problem}")
-
     store = find_store(kind, experiment.dataset.name, dataset_root)
     dataset = _published(kind, experiment, dataset_root) if store is None else store.info(experiment.dataset)
     plan = resolve(
@@ -61,8 +59,8 @@ def plan_experiment(
         dataset=dataset,
         run_id=run_id,
         hosts=hosts,
-        init_from=find_initial_weights(experiment.init_from, passed_over),
-        sources=find_sources(experiment.sources, passed_over),
+        init_from=find_initial_weights(experiment.init_from, warn_of_damage),
+        sources=find_sources(experiment.sources, warn_of_damage),
         num_batches=_num_batches(experiment, store),
     )
     plan = _with_schedule(plan)

@@ -12,14 +12,14 @@ from threading import Thread
 from typing import Final
 
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from graphmill.monitor.sampler import start_monitor
 from graphmill.runtime.network import address_of_interface, address_towards, loopback
+from graphmill.runtime.rank import Rank
 from graphmill.sample.service.link import Link, LostPeerError
 from graphmill.sample.service.meeting import find_sampler, wait_for_trainers
-from graphmill.spec.plan import Plan
-from graphmill.spec.roles import Seat, process_of
+from graphmill.spec.roles import process_of
 from graphmill.spec.world import World
 from graphmill.train.assemble import RankContext
 from graphmill.train.patience import Patience
@@ -82,29 +82,38 @@ def _subjects(world: World) -> list[str]:
 
 
 def _join_group(context: RankContext, words: Words, patience: Patience) -> None:
-    """The process group of those of the same role. Made by a thread: torch's own wait cannot be ended."""
+    """The process group of those of the same role."""
     seat, process = context.seat, context.process
     if seat.num_ranks > 1:
-        failed: list[Exception] = []
-        thread = Thread(target=_make_group, args=(context.plan, seat, words, failed), name="process group", daemon=True)
-        thread.start()
-        while thread.is_alive() and patience.go_on():
-            pass
-        if failed:
-            raise failed[0]
-        if thread.is_alive():
-            joined = words.about("joined")
-            present = [number for number in range(process.world_size) if joined.get(str(number)) is not None]
-            refuse_absent("are connected with all others", present, process, os.environ, patience)
+        is_trainer = seat.role == "trainer"
+        own = words.store if is_trainer else PrefixStore("samplers", words.store)
+        backend = context.plan.backend if is_trainer else "gloo"
+        join_group(backend, own, seat.rank, seat.num_ranks, words=words, process=process, patience=patience)
     words.about("joined").put(str(process.rank), "")
 
 
-def _make_group(plan: Plan, seat: Seat, words: Words, failed: list[Exception]) -> None:
-    is_trainer = seat.role == "trainer"
-    backend, own = (plan.backend, words.store) if is_trainer else ("gloo", PrefixStore("samplers", words.store))
+def join_group(
+    backend: str, store: Store, rank: int, size: int, *, words: Words, process: Rank, patience: Patience
+) -> None:
+    """Make the process group. By a thread, for torch's own wait cannot be ended: `NotMetError` names who is absent."""
+    failed: list[Exception] = []
+    group = (backend, store, rank, size, failed)
+    thread = Thread(target=_make_group, args=group, name="process group", daemon=True)
+    thread.start()
+    while thread.is_alive() and patience.go_on():
+        pass
+    if failed:
+        raise failed[0]
+    if thread.is_alive():
+        joined = words.about("joined")
+        present = [number for number in range(process.world_size) if joined.get(str(number)) is not None]
+        refuse_absent("are connected with all others", present, process, os.environ, patience)
+
+
+def _make_group(backend: str, store: Store, rank: int, size: int, failed: list[Exception]) -> None:
     timeout = timedelta(seconds=STALL_S)  # explicit: torch's default for nccl is a third of gloo's
     try:
-        dist.init_process_group(backend, store=own, rank=seat.rank, world_size=seat.num_ranks, timeout=timeout)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     except Exception as error:  # noqa: BLE001  # raised by the thread that waits
         failed.append(error)
 

@@ -5,6 +5,7 @@ One line for each window, written as soon as its end has arrived.
 
 import signal
 
+from graphmill.record.weights import warn_of_damage
 from graphmill.runtime.stop import end_when_interrupted
 
 if __name__ == "__main__":  # before torch is imported
@@ -35,7 +36,6 @@ from graphmill.record.weights import Which
 from graphmill.runtime.trust import refuse_foreign_code
 from graphmill.tasks.build import task_class
 from graphmill.tasks.task import Detector, Verdict
-from graphmill.train.evaluate import warn
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def detector_of(folder: RunFolder, which: Which, *, trusted: Sequence[str] = ())
             fix="name a run of a task that does, or write down the predictions of this one: graphmill predict",
         )
     torch.set_num_threads(1)  # windows are small: a second thread waits longer than it works
-    detector: Detector = make(plan, Weights.of_run(folder, which, warn))
+    detector: Detector = make(plan, Weights.of_run(folder, which, warn_of_damage))
     return detector
 
 

@@ -134,7 +134,7 @@ class EpochStats:
             num_syncs=self.earlier.num_syncs + self.group.traffic.num_syncs,
             payload_bytes=self.earlier.payload_bytes + self.group.traffic.payload_bytes,
             interface_bytes=self.earlier.interface_bytes + self._crossed() - self._interface_zero,
-            num_agreed=self.earlier.agreed + self.num_agreed,
+            num_agreed=self.earlier.num_agreed + self.num_agreed,
         )
 
     def elapsed_s(self) -> float:
@@ -206,7 +206,7 @@ class EpochStats:
         cells: dict[str, Cell] = {
             "num_syncs": num_syncs,
             "num_syncs_cum": now.num_syncs,
-            "replicas_agree": now.agreed - before.agreed == num_syncs if self.group.world_size > 1 else None,
+            "replicas_agree": now.num_agreed - before.num_agreed == num_syncs if self.group.world_size > 1 else None,
             "measured_mib_epoch": (now.payload_bytes - before.payload_bytes) / MIB,
             "measured_mib_cum": now.payload_bytes / MIB,
             "interface_mib_epoch": (now.interface_bytes - before.interface_bytes) / MIB if watched else None,

@@ -22,7 +22,7 @@ from graphmill.graph.splits import SPLITS, Split
 from graphmill.nn.weights import Weights
 from graphmill.record.judged import lost_to
 from graphmill.record.run_folder import RunFolder
-from graphmill.record.weights import Which
+from graphmill.record.weights import Which, warn_of_damage
 from graphmill.runtime.machine import machine_info
 from graphmill.runtime.trust import refuse_foreign_code
 from graphmill.spec.kinds import find_kind
@@ -105,7 +105,7 @@ def open_run(
     plan = plan_over(plan, choice, os.environ)
     device = device_of(plan, local_rank=0)
     torch.set_num_threads(machine_info().num_cores)
-    weights = Weights.of_run(folder, which, warn)
+    weights = Weights.of_run(folder, which, warn_of_damage)
     task = build_task(plan, Group(rank=0, world_size=1, device=device))
     weights.load_all_into(task.model, name=f"the model of {plan.run_id}")
     return Judged(plan, task, which, 0 if weights.origin is None else weights.origin.step)
@@ -142,11 +142,6 @@ def _baselines(run: Judged, split: Split, logs_root: Path) -> dict[str, dict[str
 def evaluate(folder: RunFolder, *, split: Split, which: Which) -> Facts:
     """The measures of a split of the data that a run was trained on."""
     return measured(open_run(folder, which), split, folder.path.parent)
-
-
-def warn(checkpoint: str, problem: str) -> None:
-    """Log a checkpoint that cannot be used."""
-    _log.warning(f"{checkpoint} is damaged and passed over: {problem}")
 
 
 if __name__ == "__main__":

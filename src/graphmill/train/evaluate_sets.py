@@ -22,6 +22,7 @@ from graphmill.base.messages import show_messages
 from graphmill.graph.splits import Split
 from graphmill.nn.weights import Weights
 from graphmill.record.run_folder import RunFolder
+from graphmill.record.weights import warn_of_damage
 from graphmill.runtime.machine import machine_info
 from graphmill.runtime.snapshot import import_from_snapshot
 from graphmill.spec.plan import Plan
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import_from_snapshot(os.environ)
         folder = RunFolder.open(options.run_folder)
         torch.set_num_threads(machine_info().num_cores)
-        weights = Weights.of_run(folder, "best", _warn)
+        weights = Weights.of_run(folder, "best", warn_of_damage)
         plans = [Plan.model_validate_json(path.read_bytes()) for path in options.plans]
         found = [_evaluated(weights, plan, options.split) for plan in plans]
     except UserError as error:
@@ -75,10 +76,6 @@ def _own_sets(task: object) -> dict[str, dict[str, Any]]:
     if not isinstance(task, EvaluatesSets):
         return {}
     return {name: task.evaluate_set(name, never_pause).facts() for name in task.evaluation_sets}
-
-
-def _warn(checkpoint: str, problem: str) -> None:
-    _log.warning(f"{checkpoint} is damaged and passed over: {problem}")
 
 
 if __name__ == "__main__":

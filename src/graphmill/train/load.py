@@ -12,6 +12,7 @@ from graphmill.base.arguments import items_of, one_of, path_of
 from graphmill.base.errors import UserError
 from graphmill.nn.weights import Weights
 from graphmill.record.find_run import find_run
+from graphmill.record.weights import warn_of_damage
 from graphmill.runtime.trust import refuse_foreign_code
 from graphmill.spec.plan import Plan
 from graphmill.tasks.build import task_class
@@ -54,7 +55,7 @@ def load(
     folder = find_run(str(path_of("run", run)), path_of("logs_root", logs_root))
     plan = folder.read_plan(trusted=[trust] if isinstance(trust, str) else list(items_of("trust", trust)))
     refuse_foreign_code(plan.model_dump(mode="json"))
-    tensors = Weights.of_run(folder, weights, _warn)
+    tensors = Weights.of_run(folder, weights, warn_of_damage)
     make = getattr(task_class(plan), "inference_model", None)
     if make is None:
         raise UserError(
@@ -63,10 +64,6 @@ def load(
         )
     model: nn.Module = make(_where_it_is(plan, root), tensors)
     return model.cpu().eval()
-
-
-def _warn(checkpoint: str, problem: str) -> None:
-    _log.warning(f"{checkpoint} is damaged and passed over: {problem}")
 
 
 def _where_it_is(plan: Plan, root: Path | None) -> Plan:

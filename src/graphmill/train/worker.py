@@ -6,6 +6,7 @@ Exit statuses: `graphmill.record.endings`.
 import os
 
 from graphmill.base.messages import hush_torch
+from graphmill.base.names import counted
 from graphmill.runtime.stop import end_when_interrupted
 
 if __name__ == "__main__":  # before torch is imported
@@ -305,7 +306,7 @@ def _tell_initial_weights(training: Training) -> None:
             not_filled=loaded.not_filled,
         )
     )
-    parts = [f"initial weights from {asked.source}: {_counted(len(loaded.taken), 'tensor')}"]
+    parts = [f"initial weights from {asked.source}: {counted(len(loaded.taken), 'tensor')}"]
     parts += [f"not taken: {', '.join(loaded.not_taken)}"] if loaded.not_taken else []
     parts += [f"not in it, so as a new run has them: {', '.join(loaded.not_filled)}"] if loaded.not_filled else []
     training.run_log.progress.say("; ".join(parts))
@@ -360,14 +361,14 @@ def _opening(training: Training, *, resumed: bool) -> str:
     plan = training.plan
     synthetic = " (synthetic)" if plan.dataset.synthetic else ""
     num_ranks = training.group.world_size
-    ranks, threads = _counted(num_ranks, "rank"), _counted(plan.threads, "thread")
+    ranks, threads = counted(num_ranks, "rank"), counted(plan.threads, "thread")
     planned = "" if num_ranks == plan.ranks else f" ({plan.ranks} were planned)"
     return ", ".join(
         [
             f"{plan.run_id}: {plan.dataset.name}{synthetic}",
             f"{training.learner.replica.num_parameters:,} parameters",
             f"{ranks} on {plan.device}{planned}",
-            *([f"batches by {_counted(plan.roles.samplers, 'sampler')}"] if plan.roles is not None else []),
+            *([f"batches by {counted(plan.roles.samplers, 'sampler')}"] if plan.roles is not None else []),
             f"{threads} each",
             f"{plan.sync.scheme}, every {plan.sync.every}" if num_ranks > 1 else "no synchronisation",
             *([f"data in {training.data}"] if training.data != plan.dataset.path else []),
@@ -383,7 +384,7 @@ def _why_early(training: Training) -> str:
     measure, stale = training.plan.kind.measures[0], training.patience.num_stale
     return (
         f"stopped early after epoch {training.epoch} of {training.calendar.num_epochs}: {measure.words} on the"
-        f" validation split did not improve in {_counted(stale, 'evaluation')}; best epoch {training.best.epoch}"
+        f" validation split did not improve in {counted(stale, 'evaluation')}; best epoch {training.best.epoch}"
     )
 
 
@@ -410,10 +411,6 @@ def _closing(training: Training, test: Measures | None, baselines: BaselineScore
 def _scores(kind: AnyKind, values: Mapping[str, float]) -> str:
     known = [measure for measure in kind.measures if measure.is_shown and measure.name in values]
     return "  ".join(f"{measure.words} {values[measure.name]:.4f}" for measure in known[:_MOST_SCORES])
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def leave(status: int) -> NoReturn:

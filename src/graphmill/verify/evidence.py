@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 from graphmill.base.errors import UnreadableError, UserError
-from graphmill.record.columns import current_names
 from graphmill.record.documents import Attempt, Outcome
 from graphmill.record.endings import ENDINGS
 from graphmill.record.evaluations import Evaluated, read_evaluations
@@ -48,7 +47,7 @@ class Evidence:
     provenance: Provenance | str | None
     attempts: list[Attempt] | str
     rows: list[Row] | str  # of metrics.csv
-    evaluations: list[Evaluated] | str | None  # rows of evaluations.csv; None: of a version that wrote none
+    evaluations: list[Evaluated] | str  # rows of evaluations.csv
     logs: list[EventLog]  # of the ranks that some attempt had, and that were heard from
     heard_from: list[int]  # ranks that have a file
     saved: list[Saved]  # oldest first
@@ -181,20 +180,17 @@ def _rows(folder: RunFolder, columns: Mapping[str, Column]) -> list[Row] | str:
         return in_a_line(error)
     if not table.rows:
         return NO_ROW
-    header = current_names(table.header)
-    missing = [name for name in columns if name not in header]
-    if missing and header == table.header:  # a file of a version with other names has columns that are not there yet
+    missing = [name for name in columns if name not in table.header]
+    if missing:
         return f"metrics.csv has no column {', '.join(missing)}"
-    rows = [dict(zip(header, row, strict=True)) for row in table.rows]
+    rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
     try:
-        return [{name: _cell(name, column, row.get(name, "")) for name, column in columns.items()} for row in rows]
+        return [{name: _cell(name, column, row[name]) for name, column in columns.items()} for row in rows]
     except ValueError as error:
         return str(error)
 
 
-def _evaluations(folder: RunFolder) -> list[Evaluated] | str | None:
-    if not folder.evaluations_path.exists():
-        return None
+def _evaluations(folder: RunFolder) -> list[Evaluated] | str:
     try:
         return read_evaluations(folder)
     except (UserError, UnreadableError, OSError) as error:

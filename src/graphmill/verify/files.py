@@ -15,7 +15,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
     yield judged("files", "required", lambda: _missing(evidence), "all there")
     yield judged("files", "checksums", lambda: _changed_files(evidence), "as the ranks left them when they were done")
     done = isinstance(evidence.outcome, Outcome) and evidence.outcome.status == "done"
-    if done and checksums_path(evidence.folder).exists():  # not of an older version, nor of a killed attempt
+    if done and checksums_path(evidence.folder).exists():  # not of a killed attempt
         yield judged("files", "attempt", lambda: _changed_later(evidence), "as they were when the last attempt ended")
     left = _left(evidence)
     if done and left:

@@ -144,20 +144,15 @@ def _one_epoch(evidence: Evidence, log: EventLog, row: Row) -> Iterator[str]:
     elif row["val_loss"] is not None:
         yield f"epoch {number} has a val_loss, but rank {log.rank} has no evaluation"
     for name, value in told.items():
-        if name in row and not _same(row[name], value) and not _means_another(evidence.plan, row, name):
+        if name in row and not _same(row[name], value):
             yield f"epoch {number}: {name} is {row[name]}, but {value} in the events of rank {log.rank}"
-
-
-def _means_another(plan: Plan, row: Row, column: str) -> bool:
-    """Whether events of version 0.1.0 use the name of a measure that its metrics.csv has in another column."""
-    return row[column] is None and column.removeprefix("val_") in plan.kind.measures_since_0_1
 
 
 def _evaluations_check(evidence: Evidence) -> Iterator[Check]:
     rows = evidence.evaluations
     if isinstance(rows, str):
         yield Check("metrics", "evaluations", "fail", rows)
-    elif rows is not None:  # a run of a version that wrote no such file; where it is sealed, the seal misses it
+    elif rows or any(log.evaluations for log in evidence.throughout):
         sets = ", ".join(dict.fromkeys(row.set for row in rows))
         good = f"evaluations.csv: {len(rows)} measures of {sets}, as all ranks recorded them"
         yield judged("metrics", "evaluations", lambda: _evaluations(evidence, rows), good)

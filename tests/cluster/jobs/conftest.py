@@ -14,8 +14,8 @@ import pytest
 from waiting import HANG_S
 
 from graphmill.base.errors import UserError
-from graphmill.devcluster.description import ENVIRONMENT_NAME, Description
-from graphmill.devcluster.requirements import check_requirements
+from graphmill_devcluster.description import ENVIRONMENT_NAME, Description
+from graphmill_devcluster.requirements import check_requirements
 
 PROGRAMS = Path(__file__).parent / "programs"
 

@@ -31,9 +31,8 @@ def test_hosts_that_are_well(cluster, tmp_path):
     assert {name: found["result"] for name, found in findings.items() if found["result"] == "fail"} == {}
     report = json.loads(answer.out)["report"]
     assert report["expected"] == [host["host"] for host in report["hosts"]]
-    assert all(len(host["links"]) == 1 and len(host["all_reduces"]) == 2 for host in report["hosts"])
-    assert all(host["seen_after_s"] is not None for host in report["hosts"])
-    assert not list((tmp_path / "logs").glob("doctor/*/seen_*"))
+    assert all(len(host["all_reduces"]) == 2 and host["sees_files"] for host in report["hosts"])
+    assert all(host["clock"] is not None for host in report["hosts"])
 
 
 def test_a_dry_run_leaves_nothing(cluster, tmp_path):
@@ -66,9 +65,7 @@ def test_hosts_that_do_not_reach_each_other_are_named(cluster, tmp_path):
         on_host2("ip", "route", "del", "blackhole", f"{HOST3}/32")
     assert answer.code == 1, answer.out + answer.err
     findings = named(answer)
-    assert findings["connections"]["result"] == "fail"
-    assert "host2 → host3" in findings["connections"]["detail"]
-    assert "host3 → host2" in findings["connections"]["detail"]
-    assert "2 of 6" in findings["connections"]["detail"]
-    assert findings["rendezvous"]["result"] == "ok"
+    assert findings["rendezvous"]["result"] == "fail"
+    assert "host2: " in findings["rendezvous"]["detail"]
+    assert findings["hosts"]["result"] == "ok"
     assert "not tried" in findings["all-reduce"]["detail"]

@@ -86,6 +86,22 @@ def test_a_stop_is_heard_before_the_first_step(slurm, root, when):
     assert is_unharmed(life, root)
 
 
+def test_a_stop_while_slurm_runs_the_task_prolog_is_no_failure(slurm, root, tmp_path):
+    """The ranks are not there yet: SIGTERM ends the prolog, and Slurm says that it failed."""
+    begun, prolog = tmp_path / "begun", tmp_path / "prolog"
+    prolog.write_text(f"#!/bin/sh\ntouch {begun}\nexec sleep 30\n")
+    prolog.chmod(0o755)
+    life = begin(slurm, root, "stopped-in-prolog", f'slurm.setup_lines=["export SLURM_TASK_PROLOG={prolog}"]')
+    slurm.wait_until(begun.exists, "the task prolog", LONG_S)
+    done = graphmill("stop", life.folder.path)
+    assert done.returncode == 0, done.stderr
+    assert has_ended(life)
+    outcome = life.folder.read_outcome()
+    assert outcome is not None, life.log()
+    assert outcome.status == "stopped", life.log()
+    assert "failed" not in outcome.message
+
+
 def requeue(life: Life) -> None:
     life.slurm.wait_until(lambda: life.slurm.state(life.job) != "PENDING", "the job to start", LONG_S)
     life.slurm.call("scontrol", "requeue", life.job)

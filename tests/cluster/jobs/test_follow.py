@@ -38,7 +38,7 @@ def note_attempts(folder, *steps_saved: int | None, job: str = "17", **facts) ->
     for number, steps in enumerate(steps_saved):
         begun = Attempt(
             time=float(number), hostname=socket.gethostname(), pid=1, resumed=number > 0, command=(), job_id=job,
-            steps_saved=steps, **facts,
+            steps_saved=steps, code="c", **facts,
         )  # fmt: skip
         with folder.attempts_path.open("a") as file:
             file.write(begun.model_dump_json() + "\n")

@@ -15,9 +15,9 @@ import psutil
 import pytest
 from lives import LONG_S, Life, digests, graphmill, prepare_lives, submit
 
-from graphmill.devcluster import daemons
 from graphmill.record.events import Start
 from graphmill.record.run_folder import RunFolder
+from graphmill_devcluster import daemons
 
 SILENCE = "train.hang_timeout_s=6"  # only where a rank falls silent: elsewhere a busy machine must not end the attempt
 

@@ -20,7 +20,7 @@ NORMAL = SlurmPartition("normal", True, True, 86400, 3600, None, None, None, "of
 CPU = Host("n1", 64, 256000, 0, None, (), ("normal",))
 GPU = Host("g1", 32, 512000, 4, "a100", ("rome",), ("normal", "gpu"))
 CLUSTER = Cluster(
-    settings={"ClusterName": "ours", "SLURM_VERSION": "24.11.5", "KillWait": "30 sec", "TmpFS": "/tmp"},
+    settings={"ClusterName": "ours", "SLURM_VERSION": "24.11.5", "KillWait": "30 sec"},
     slurm_partitions=(NORMAL, replace(NORMAL, name="gpu", is_default=False, max_hosts=2, cpus_per_gpu=8)),
     hosts=(CPU, replace(CPU, name="n2"), GPU),
     qos=(),
@@ -46,7 +46,7 @@ def test_limits_are_those_of_the_partitions_and_the_default_one_is_named():
     assert (site.defaults.slurm_partition, site.defaults.time, site.defaults.gpus_per_host) == ("normal", "01:00:00", 0)
     assert site.slurm_partitions["gpu"].max_hosts == 2
     assert site.scheduler.model_dump() == {
-        "slurm_version": "24.11.5", "kill_wait_s": 30, "max_batch_requeue": None, "tmp_fs": "/tmp",
+        "slurm_version": "24.11.5", "kill_wait_s": 30,
     }  # fmt: skip
     with pytest.raises(UserError, match="normal"):
         resolve_job(load_experiment("debian-packages-sage", ["slurm.time=2-00:00:00", "train.device=cpu"]), site)

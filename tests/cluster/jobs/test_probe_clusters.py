@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from graphmill.devcluster.description import environment
-from graphmill.devcluster.requirements import why_not
 from graphmill.spec.job.site import load_site
+from graphmill_devcluster.description import environment
+from graphmill_devcluster.requirements import why_not
 
 GRAPHMILL = [sys.executable, "-m", "graphmill.cli"]
 PROLOG = '#!/bin/sh\necho "export TMPDIR=/run/local"\n'
@@ -26,9 +26,7 @@ class Configuration:
 
     options: str  # of `devcluster run`; {prolog}: a task prolog that sets TMPDIR
     profile: dict[str, Any]
-    newer: str = ""  # options that Slurm 22.05 does not know
     scheduler: dict[str, Any] = field(default_factory=dict)
-    newer_scheduler: dict[str, Any] = field(default_factory=lambda: {"max_batch_requeue": 5})  # Slurm's default
     first: str = "true"  # a command before the probe
 
 
@@ -65,13 +63,11 @@ ENFORCED = Configuration(
         "qos": {"normal": {}, "high": {"max_time": "00:30:00", "max_hosts": 1}},
         "slurm_partitions": {"normal": NORMAL, "preempt": {"max_time": "02:00:00", "preempt_mode": "requeue"}},
     },
-    newer="--set MaxBatchRequeue=9",
     scheduler={"kill_wait_s": 45},
-    newer_scheduler={"max_batch_requeue": 9},
     first="sacctmgr --immediate modify qos high set MaxWall=30 MaxTRESPerJob=node=1",
 )  # fmt: skip
 SUSPENDED = Configuration(
-    "--preempt-mode suspend --gpus 0 --hosts 3 --no-accounting --set TmpFS=/run/local --set TaskProlog={prolog}"
+    "--preempt-mode suspend --gpus 0 --hosts 3 --no-accounting --set TaskProlog={prolog}"
     " --set 'PartitionName=long Nodes=host[2-3] MaxTime=7-00:00:00 MaxMemPerCPU=1000 State=UP'"
     " --set 'PartitionName=closed Nodes=ALL State=DOWN'",
     {
@@ -91,7 +87,6 @@ SUSPENDED = Configuration(
         },
         "limits": {"more_memory_takes_more_cpus": True},
     },
-    scheduler={"tmp_fs": "/run/local"},
 )  # fmt: skip
 CONFIGURATIONS = {"typed": TYPED, "enforced": ENFORCED, "suspended": SUSPENDED}
 
@@ -112,12 +107,11 @@ def release(request) -> tuple[str, ...]:
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_the_profile_is_what_was_configured_and_slurm_takes_its_jobs(name, release, tmp_path: Path, record_property):
     version, *asked = release
-    is_newer = tuple(map(int, version.split("."))) >= (24, 5)
     configured = CONFIGURATIONS[name]
     prolog, path = tmp_path / "prolog", tmp_path / "ours.yaml"
     prolog.write_text(PROLOG)
     prolog.chmod(0o755)
-    options = shlex.split(f"{configured.options} {configured.newer * is_newer}".replace("{prolog}", str(prolog)))
+    options = shlex.split(configured.options.replace("{prolog}", str(prolog)))
     probe = shlex.join([*GRAPHMILL, "site", "probe", "--output", str(path), "--with-job", "--json"])
     inside = f"{configured.first} >&2 && {probe}"
     done = subprocess.run(
@@ -129,8 +123,7 @@ def test_the_profile_is_what_was_configured_and_slurm_takes_its_jobs(name, relea
     assert done.returncode == 0, done.stdout + done.stderr
     answer = json.loads(done.stdout[done.stdout.index("{") :])
     profile = {key: answer["profile"][key] for key in answer["profile"] if key not in ("checked", "description")}
-    scheduler = {"slurm_version": version, "kill_wait_s": 5, "tmp_fs": "/tmp", **configured.scheduler}
-    scheduler |= configured.newer_scheduler if is_newer else {}
+    scheduler = {"slurm_version": version, "kill_wait_s": 5, **configured.scheduler}
     assert profile == {"name": "devcluster", **configured.profile, "scheduler": scheduler}
     assert load_site(str(path), folders=[]).model_dump(exclude_unset=True)["hosts"].keys() == profile["hosts"].keys()
     wanted = [(each, kind) for kind, of in profile["hosts"].items() for each in of["slurm_partitions"]]

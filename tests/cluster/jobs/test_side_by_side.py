@@ -92,7 +92,7 @@ def test_at_once_counts_cells():
 )
 def test_a_run_that_failed_is_not_tried_again_for_the_sake_of_others(new_run, status, is_left):
     folder, _ = new_run(1)
-    begun = Attempt(time=1.0, hostname="h", pid=1, resumed=False, command=(), job_id="17")
+    begun = Attempt(time=1.0, hostname="h", pid=1, resumed=False, command=(), job_id="17", code="c")
     folder.attempts_path.write_text(begun.model_dump_json() + "\n")
     if status is not None:
         folder.write_outcome(Outcome(status=status, exit_code=1, epochs=0, steps_per_rank=0, wall_s=1.0))
@@ -104,7 +104,7 @@ def test_a_run_that_failed_is_not_tried_again_for_the_sake_of_others(new_run, st
 
 def test_a_cell_that_a_signal_ended_is_tried_again_with_the_others(new_run):
     folder, _ = new_run(1)
-    begun = Attempt(time=1.0, hostname="h", pid=1, resumed=False, command=(), job_id="17")
+    begun = Attempt(time=1.0, hostname="h", pid=1, resumed=False, command=(), job_id="17", code="c")
     folder.attempts_path.write_text(begun.model_dump_json() + "\n")
     ended = Outcome(status="failed", exit_code=1, epochs=0, steps_per_rank=0, wall_s=1.0, may_pass=True)
     folder.write_outcome(ended)

@@ -9,7 +9,17 @@ from graphmill.cluster.jobs.job_end import least_of_attempt
 from graphmill.cluster.jobs.stages_in_job import _StagesInJob
 from graphmill.record.events import EventWriter, Start
 
-STARTED = Start(resumed=False, steps_done=0, parameters=1, hostname="here", world_size=1, backend=None, plan_hash="")
+STARTED = Start(
+    resumed=False,
+    steps_done=0,
+    parameters=1,
+    hostname="here",
+    world_size=1,
+    backend=None,
+    plan_hash="",
+    process_s=0.0,
+    data="",
+)
 
 
 def job(left_s: float, *, start_s: float, num_attempts: int = 1) -> _StagesInJob:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.devcluster.description import Description
-from graphmill.devcluster.requirements import check_requirements
 from graphmill.record.run_folder import RunFolder
+from graphmill_devcluster.description import Description
+from graphmill_devcluster.requirements import check_requirements
 
 GRAPHMILL = [sys.executable, "-m", "graphmill.cli"]
 EXPERIMENT = """

@@ -87,7 +87,7 @@ def chain(new_run, monkeypatch):
         for number, steps in enumerate(steps_saved):
             begun = Attempt(
                 time=float(number), hostname=socket.gethostname(), pid=1, resumed=number > 0, command=(), job_id="17",
-                steps_saved=steps,
+                steps_saved=steps, code="c",
             )  # fmt: skip
             with folder.attempts_path.open("a") as file:
                 file.write(begun.model_dump_json() + "\n")

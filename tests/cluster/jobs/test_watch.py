@@ -89,9 +89,9 @@ def test_sources_are_said(cluster, toy, tmp_path):
 RESTART = """
 {python} -m graphmill.cli watch a --interval 1 >out 2>err &
 until [ -s out ]; do sleep 0.1; done
-{python} -c "from graphmill.devcluster.daemons import stop; stop('slurmctld')"
+{python} -c "from graphmill_devcluster.daemons import stop; stop('slurmctld')"
 until [ -s err ]; do sleep 0.1; done
-{python} -c "from graphmill.devcluster.daemons import start_slurmctld; start_slurmctld()"
+{python} -c "from graphmill_devcluster.daemons import start_slurmctld; start_slurmctld()"
 until grep -q answers err; do sleep 0.1; done
 scancel "$1"
 wait || true

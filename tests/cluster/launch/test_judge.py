@@ -14,7 +14,17 @@ from graphmill.record.events import Event, EventWriter, Failure, Finish, Start, 
 from graphmill.record.run_folder import plan_text
 from graphmill.spec.roles import RolesSpec
 
-START = Start(resumed=False, steps_done=0, parameters=1, hostname="here", world_size=2, backend="gloo", plan_hash="")
+START = Start(
+    resumed=False,
+    steps_done=0,
+    parameters=1,
+    hostname="here",
+    world_size=2,
+    backend="gloo",
+    plan_hash="",
+    process_s=0.0,
+    data="",
+)
 AHEAD_S = 1000.0  # of the clock of rank 1's host, over SSH
 ECHO = "RuntimeError: [pair.cc:537] Read error [10.0.0.2]:44252: Connection reset by peer"
 MISSED = "rank 1 on host2 became unresponsive for 6 s"
@@ -121,6 +131,20 @@ def test_the_same_death_has_the_same_record_under_every_launcher(attempt, death)
     assert records[0]["status"] == status
     assert message in records[0]["message"]
     assert records[0] == records[1] == records[2]
+
+
+@pytest.mark.parametrize(
+    ("code", "has_begun", "status"), [(1, False, "stopped"), (1, True, "failed"), (2, False, "bad_request")]
+)
+def test_a_stop_counts_more_than_the_exit_of_ranks_that_never_began(new_run, code, has_begun, status):
+    """Slurm ends tasks with 1 whose prolog the stop has ended; a rank that refused the request has said why."""
+    folder, _ = new_run(2)
+    started = time.time()
+    if has_begun:
+        with EventWriter(folder.events_path(0), rank=0) as writer:
+            writer.write(START)
+    seen = [RankExit(rank, code, None) for rank in (1, 0)]
+    assert judge(folder, Evidence(started, seen, asked="stopped", status=code)).ending.name == status
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,14 @@ def do_finish() -> int:
     folder = RunFolder.open(FOLDER)
     plan = folder.read_plan()
     with EventWriter(folder.events_path(RANK.rank), rank=RANK.rank) as events:
-        where = {"hostname": "here", "world_size": plan.ranks, "backend": "gloo", "plan_hash": ""}
+        where = {
+            "hostname": "here",
+            "world_size": plan.ranks,
+            "backend": "gloo",
+            "plan_hash": "",
+            "process_s": 0.0,
+            "data": "",
+        }
         events.write(Start(resumed=False, steps_done=0, parameters=1, **where))
         events.write(Finish(steps_done=plan.last_step, status="done"))
     if RANK.rank > 0:

@@ -98,12 +98,10 @@ ROWS = [
     npz("a negative edge", graph(edge_index=np.array([[0, 1], [1, -1]])), "-1"),
     npz("edges of words", graph(edge_index=np.array([["a"], ["b"]])), "edge_index"),
     npz("one row of edges", graph(edge_index=np.array([0, 1, 2])), "edge_index", "[3]"),
-    npz("labels too short", graph(y=GRAPH["y"][:4]), "key y", "4 labels", "6 rows", line="D7"),
-    npz("labels too long", graph(y=np.zeros(9, np.int64)), "key y", "9 labels", "6 rows", line="D7"),
+    npz("labels too short", graph(y=GRAPH["y"][:4]), "key y", "4 labels", "6 rows"),
+    npz("labels too long", graph(y=np.zeros(9, np.int64)), "key y", "9 labels", "6 rows"),
     npz("labels with a point", graph(y=np.array([0, 1.5, 0, 1, 0, 1])), "1.5"),
-    npz(
-        "a label of -2", graph(y=np.array([0, 1, 0, 1, 0, -2])), "node 5 has label -2", "no negative number", line="D7"
-    ),
+    npz("a label of -2", graph(y=np.array([0, 1, 0, 1, 0, -2])), "node 5 has label -2", "no negative number"),
     npz("labels as words", graph(y=np.array(list("abcabc"))), "y", "<U1"),
     npz("labels two wide", graph(y=np.zeros((N, 2), np.int64)), "[6, 2]"),
     npz("a label missing in the training split", graph(y=_row(0, -1, "y")), "node 0"),
@@ -124,7 +122,6 @@ ROWS = [
         graph(split=np.array([0, 0, 2, 2, -1, -1])),
         "split",
         "val_mask",
-        line="D3",
     ),
     npz(
         "ten columns of masks",
@@ -132,7 +129,6 @@ ROWS = [
         "the first of 10 splits",
         status=0,
         leaves=MADE,
-        line="D3",
     ),
     npz("sparse parts that clash", graph(**{**SPARSE, "x_indptr": np.array([0, 2, 2])}), "rows", "6"),
     npz("a sparse column out of range", graph(**{**SPARSE, "x_indices": np.array([2, 3])}), "3"),
@@ -141,11 +137,11 @@ ROWS = [
     npz("too few class names", graph(class_names=np.array(["only one"])), "label 1", "1 class names"),
     npz("class names that are numbers", graph(class_names=np.array([1, 2])), "class_names", "int64"),
     npz("a mask of unlabelled that is no mask", graph(unlabelled=np.arange(N)), "unlabelled", "int64"),
-    npz("edge weights", graph(edge_weight=np.ones(3)), "edge features edge_weight", status=0, leaves=MADE, line="D3"),
+    npz("edge weights", graph(edge_weight=np.ones(3)), "edge features edge_weight", status=0, leaves=MADE),
     npz("edge weights of other edges", graph(edge_weight=np.ones(4)), "4", "3 edges", "edge_weight"),
     npz("an edge weight that is not finite", graph(edge_weight=np.full(3, np.nan)), "edge 0", "edge_weight"),
-    npz("an unknown key", graph(notes=np.ones(3)), "not used", "notes", status=0, leaves=MADE, line="D3"),
-    npz("gaps in the classes", graph(y=np.array([0, 3, 0, 3, 0, -1])), "1, 2", status=0, leaves=MADE, line="D3"),
+    npz("an unknown key", graph(notes=np.ones(3)), "not used", "notes", status=0, leaves=MADE),
+    npz("gaps in the classes", graph(y=np.array([0, 3, 0, 3, 0, -1])), "1, 2", status=0, leaves=MADE),
 ]
 ROWS = [
     Mishap(row.id, f"{row.words} --feature-dtype float16", row.says, row.make) if "float16" in row.id else row

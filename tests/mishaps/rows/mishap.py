@@ -19,7 +19,6 @@ class Mishap:
     says: tuple[str, ...]
     make: Callable[[Path], object] = nothing
     status: int = 2
-    line: str = ""  # of the second look, where it is one of its findings
     leaves: tuple[str, ...] = ()  # folders and files that may be there afterwards; else all is as before
     slow: bool = False
     needs_run: bool = False  # there is a finished run, logs/one

@@ -110,7 +110,7 @@ def bring(folder: Path) -> None:
 def model(target: str, *says: str, options: str = "{}", slow: bool = True, **more: Any) -> Mishap:
     words = f"train toy.yaml --run-id one -O 'model={{kind: custom, target: {target}, options: {options}}}'"
     left = ("mymodels.py", "broken.py", "needy.py", "raising.py", "__pycache__")
-    return Mishap(f"model: {target} {options}", words, says, bring, line="M2", slow=slow, leaves=left, **more)
+    return Mishap(f"model: {target} {options}", words, says, bring, slow=slow, leaves=left, **more)
 
 
 ROWS = [

@@ -130,7 +130,7 @@ def test_what_is_no_folder_of_epochs(tmp_path):
     with pytest.raises(UserError, match="holds other files"):
         source().folder(tmp_path).begin()
     (tmp_path / FILE_NAME).write_text('{"format_version": 2}')
-    with pytest.raises(UserError, match="of another version"):
+    with pytest.raises(UserError, match="has format 2, and this graphmill reads 1"):
         read_identity(tmp_path)
 
 

@@ -1,4 +1,3 @@
-import json
 from typing import Any
 
 import pytest
@@ -172,14 +171,6 @@ def test_a_run_folder_that_slurm_cannot_name_is_refused():
         resolve_job(_experiment(), site, run_folders=["logs/100%"])
     with pytest.raises(UserError, match="control character"):
         resolve_job(_experiment(), site, begin=Begin(logs_root="a\nb"))
-
-
-def test_a_job_json_from_before_is_read():
-    site = load_site("perlmutter", folders=site_folders())
-    job = resolve_job(_experiment(staging="scratch", account="m1"), site)
-    document = json.loads(job.model_dump_json())
-    document |= {"stage": document.pop("staging"), "look_further": document.pop("job_commands")}
-    assert Job.model_validate_json(json.dumps(document)) == job
 
 
 def _attending(site: str, train: dict[str, Any] | None = None, **section: Any) -> Job:

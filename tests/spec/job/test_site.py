@@ -57,10 +57,3 @@ def test_a_wrong_profile_is_refused_with_all_its_problems(tmp_path: Path):
         find_site(str(path))
     for part in ("scratch", "max_hosts", "soon", "cpus", "lots"):
         assert part in str(caught.value), part
-
-
-def test_a_key_of_0_1_is_refused_with_its_new_name(tmp_path: Path):
-    path = tmp_path / "old.yaml"
-    path.write_text("name: old\nlook_further: ['sacct -j {job_id}']\n")
-    with pytest.raises(UserError, match=r"look_further is now job_commands"):
-        find_site(str(path))

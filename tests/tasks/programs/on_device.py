@@ -57,8 +57,8 @@ def report(plan: Plan, device: torch.device, folder: Path) -> dict[str, Any]:
         learner.update(Step(weights[0], sum(weights), closes_round=True), number)
         waits.append(list(WAITS))
     checkpoints = CheckpointStore(folder, "0", group)
-    books = SavedStats(loss_sum=0.0, epoch_s=0.0, counters=Counters(), before_epoch=Counters())
-    position = Position(epoch=0, step=NUM_STEPS, steps_done=NUM_STEPS, books=books, best=None)
+    books = SavedStats(loss_sum=0.0, epoch_s=0.0, counters=Counters(), before_epoch=Counters(), spent_s={})
+    position = Position(epoch=0, step=NUM_STEPS, steps_done=NUM_STEPS, books=books, best=None, patience=None)
     # safetensors asks for the address of memory, and the pretended device has none: it is given copies.
     model = {name: tensor.cpu() for name, tensor in learner.replica.named_tensors()}
     origin = Origin(run_id="run", task="t", dataset="d", step=NUM_STEPS, epoch=0, plan_hash="0", measures={})

@@ -9,12 +9,12 @@ from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
-from graphmill.cluster.jobs.examine_in_job import REPORT
+from graphmill.cluster.jobs.examine_in_job import REPORT, SEEN_WITHIN_S
 from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, submit_script
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.sites import find_site
 from graphmill.cluster.jobs.submit import python_here
-from graphmill.diagnose.hosts.facts import HostReport
+from graphmill.diagnose.job_hosts import JOB_SCRIPT, HostReport
 from graphmill.record.documents import SubmittedJob, read_document
 from graphmill.slurm.commands import SlurmError, scancel
 from graphmill.slurm.queue import JobReading, Queue
@@ -23,7 +23,6 @@ from graphmill.spec.job.resolve import Job, resolve_job
 from graphmill.spec.load import DEFAULT_RECIPE, load_experiment
 
 _LOOK_EVERY_S: Final = 1.0
-_SEEN_WITHIN_S: Final = 65.0  # a file that another host of a shared file system wrote
 _LINES: Final = 5  # of the job's output, in an error
 # What it is asked for, unless the user names it: one process on each host, for a few minutes.
 _OWN: Final = (
@@ -47,7 +46,7 @@ def plan_examination(overrides: Sequence[str], folder: Path) -> Examination:
     site = find_site(experiment.slurm.site)
     resolved = resolve_job(experiment, site, run_folders=[str(folder)], python=python_here(), called_in=str(Path.cwd()))
     job = resolved.model_copy(update={"examines": True})
-    return Examination(job, folder, Submission(folder / "job.sbatch", render_script(job)))
+    return Examination(job, folder, Submission(folder / JOB_SCRIPT, render_script(job)))
 
 
 def examine_hosts(asked: Examination, environ: Mapping[str, str], tell: Callable[[str], None]) -> HostReport:
@@ -97,7 +96,7 @@ def _state(reading: JobReading) -> str:
 
 def _report(asked: Examination, job: SubmittedJob, last: JobReading | None) -> HostReport:
     path = asked.folder / REPORT
-    until = time.monotonic() + _SEEN_WITHIN_S
+    until = time.monotonic() + SEEN_WITHIN_S
     has_succeeded = last is None or last.state == "COMPLETED"
     while not path.exists() and has_succeeded and time.monotonic() < until:
         time.sleep(_LOOK_EVERY_S)

@@ -1,6 +1,8 @@
 """The driver's part of `graphmill doctor --hosts N`: one program on each host, then what they found in one document."""
 
 import logging
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -9,7 +11,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.jobs.srun_step import SrunStep
 from graphmill.cluster.jobs.steps import environment, examine_command
-from graphmill.diagnose.hosts.facts import HostFacts, HostReport
+from graphmill.diagnose.job_hosts import HostFacts, HostReport
 from graphmill.record.documents import read_document
 from graphmill.slurm.hostlist import expand_hostlist
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from graphmill.cluster.jobs.in_job import Driver
 
 REPORT: Final = "hosts.json"
+SEEN_WITHIN_S: Final = 65.0  # NFS looks again for a file that another host wrote after up to a minute
+_LOOK_EVERY_S: Final = 0.5
 
 _log = logging.getLogger(__name__)
 
@@ -29,23 +33,20 @@ def examine(driver: "Driver", folder: Path) -> int:
     step = SrunStep.start(command, environment(driver.arguments, driver.environ, rendezvous))
     if not step.wait(driver.signals, lambda: driver.signals.terminated):
         step.kill()
-    for sign in folder.glob("seen_*"):
-        sign.unlink(missing_ok=True)
     problem = step.first_error() or (f"srun ended with exit status {step.status}" if step.status else "")
-    report = HostReport(
-        job_id=driver.here.job_id, expected=tuple(hosts), hosts=tuple(_facts(folder, len(hosts))), problem=problem
-    )
+    paths = [folder / f"host_{rank}.json" for rank in range(len(hosts))]
+    until = time.monotonic() + SEEN_WITHIN_S
+    while not problem and not all(path.exists() for path in paths) and time.monotonic() < until:
+        time.sleep(_LOOK_EVERY_S)
+    report = HostReport(job_id=driver.here.job_id, expected=tuple(hosts), hosts=tuple(_facts(paths)), problem=problem)
     write_text(folder / REPORT, report.model_dump_json(indent=2) + "\n")
     return exits.DONE
 
 
-def _facts(folder: Path, number: int) -> list[HostFacts]:
-    found = []
-    for rank in range(number):
-        path = folder / f"host_{rank}.json"
+def _facts(paths: Iterable[Path]) -> Iterator[HostFacts]:
+    for path in paths:
         if path.exists():
             try:
-                found.append(read_document(path, HostFacts, "look at the host again"))
+                yield read_document(path, HostFacts, "look at the host again")
             except UserError as error:
                 _log.error(f"{error}")
-    return found

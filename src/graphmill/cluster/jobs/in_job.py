@@ -373,11 +373,13 @@ class Driver:
         """Add why ranks left, or died, on a signal that the driver did not get: a preemption's goes to the steps only.
 
         Of ranks that left no word of their own Slurm may know more: that it took the hosts away, or that time was up.
+        None has one where it still ran the task prolog: a stop ends that, and the tasks with an exit status of Slurm's.
         """
         if evidence.asked is not None:
             return evidence
         found = judge(folder, evidence)
         is_silent = found.first is None or found.first.is_echo or found.first.is_by_signal
+        is_silent = is_silent or not has_begun(folder, evidence.started)
         if found.ending.name == "stopped" or (found.ending.name == "failed" and is_silent):
             self._ask_why(folder, is_asked=found.ending.name == "stopped")
         return replace(evidence, asked=self._asked)

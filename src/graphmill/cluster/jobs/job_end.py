@@ -13,9 +13,10 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.foreign import printable
 from graphmill.cluster.jobs.next_job import job_name
 from graphmill.cluster.launch.attempt import AttemptEnd, Decision
-from graphmill.cluster.launch.judge import Judgement, tail
+from graphmill.cluster.launch.judge import TAIL_LINES, Judgement
 from graphmill.record.endings import EndingName
 from graphmill.record.events import DamagedCheckpoint, E, Start, events_in
+from graphmill.record.lines import last_lines
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import Reserve, job_deadline
@@ -129,9 +130,9 @@ def report_failure(folder: RunFolder, judgement: Judgement) -> None:
     first = judgement.first
     said: list[str] = []
     if folder.is_command():
-        said = tail(folder.log_path(0))
+        said = last_lines(folder.log_path(0), TAIL_LINES)
     elif first is not None and first.process is not None:
-        said = tail(folder.log_path_of(folder.world().seat(first.process)))
+        said = last_lines(folder.log_path_of(folder.world().seat(first.process)), TAIL_LINES)
     sys.stderr.write(judgement.report([] if judgement.ending.name == "lost" else said, log=None, resume=None))
     sys.stderr.flush()
 

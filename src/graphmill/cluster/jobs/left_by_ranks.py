@@ -4,8 +4,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from graphmill.cluster.jobs.srun_step import SrunStep, is_of_an_end
-from graphmill.cluster.launch.judge import tail
+from graphmill.cluster.launch.judge import TAIL_LINES
 from graphmill.record.events import Event, last_event
+from graphmill.record.lines import last_lines
 from graphmill.record.run_folder import RunFolder
 
 
@@ -18,8 +19,8 @@ def unsaid(step: SrunStep) -> str:
 def last_line(log: Path, *, since: float) -> str:
     """Of a log that was written to since then (Unix time, s); "": none."""
     with suppress(OSError):
-        lines = tail(log) if log.stat().st_mtime >= since else []
-        return next((line.strip() for line in reversed(lines) if line.strip() and not is_of_an_end(line)), "")
+        lines = last_lines(log, TAIL_LINES) if log.stat().st_mtime >= since else []
+        return next((line.strip() for line in reversed(lines) if not is_of_an_end(line)), "")
     return ""
 
 

@@ -30,7 +30,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.commands import SlurmSilentError, scancel
 from graphmill.spec.job.resolve import Job, StagesOfAPipeline
 from graphmill.spec.job.site import Site
-from graphmill.spec.packing import Limits, PackedJob, Packing, Shape, StageCost, Unmeasured, least_time_s, pack
+from graphmill.spec.packing import JobLimits, PackedJob, Packing, Shape, StageCost, Unmeasured, least_time_s, pack
 from graphmill.spec.pipeline import Pipeline, SourceSpec, StageSpec, load_stage, source_section
 from graphmill.spec.weights import InitFromSpec
 
@@ -187,7 +187,7 @@ def record_of(
     )
 
 
-def limits_of(planned: Sequence[PlannedStage], memory_mib: float | None) -> Limits:
+def limits_of(planned: Sequence[PlannedStage], memory_mib: float | None) -> JobLimits:
     """What one job may ask for: slurm.time and slurm.mem of the stages, which must agree on them, or `memory_mib`."""
     times = {each.stage.name: each.job.time_s for each in planned}
     memories = {each.stage.name: each.job.mem for each in planned}
@@ -198,11 +198,11 @@ def limits_of(planned: Sequence[PlannedStage], memory_mib: float | None) -> Limi
     mem = next(iter(memories.values()))
     asked = memory_mib if memory_mib is not None or mem is None else mib_of(mem)
     room = None if asked is None else asked - DRIVER_MIB
-    return Limits(float(next(iter(times.values()))), room)
+    return JobLimits(float(next(iter(times.values()))), room)
 
 
 def pack_stages(
-    record: SubmittedPipeline, predictions: Mapping[str, Prediction], limits: Limits
+    record: SubmittedPipeline, predictions: Mapping[str, Prediction], limits: JobLimits
 ) -> tuple[Packing, SubmittedPipeline]:
     """The jobs of the chosen stages, in order; the record, with the least time of an attempt at each of them.
 

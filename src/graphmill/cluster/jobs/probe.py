@@ -78,8 +78,6 @@ def profile_of(cluster: Cluster, name: str, *, date: str, folders: Sequence[Fold
         "scheduler": {
             "slurm_version": version,
             "kill_wait_s": cluster.number("KillWait"),
-            "max_batch_requeue": cluster.number("MaxBatchRequeue"),
-            "tmp_fs": cluster.setting("TmpFS"),
         },
     }
     known: dict[str, Any] = _without_none(profile)

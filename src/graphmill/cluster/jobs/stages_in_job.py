@@ -31,6 +31,7 @@ from graphmill.cluster.launch.attempt import Decision
 from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
 from graphmill.cluster.launch.pipeline import DONE, NEW, PlanOf, Stages, StageState, checked_plan
 from graphmill.record.run_folder import RunFolder
+from graphmill.record.weights import warn_of_damage
 from graphmill.runtime.deadline import job_deadline
 from graphmill.runtime.trust import code_of_file, hand_on, remember, vouch_for
 
@@ -63,9 +64,7 @@ def run_stages(driver: JobDriver, part: StagesHere) -> int:
     vouch_for(code)  # by whoever submitted the script
     hand_on(code, os.environ)
     submitted = folder.read()
-    plan_of = plans_of(
-        folder, submitted, lambda name, problem: _log.warning(f"{name} is damaged and passed over: {problem}")
-    )
+    plan_of = plans_of(folder, submitted, warn_of_damage)
     return _StagesInJob(driver, part, folder, submitted, stages_of(folder, submitted), plan_of).run()
 
 

@@ -4,7 +4,6 @@ Everything is decided before anything is written. A submission that fails leaves
 got lost is looked for in the queue by its script, so that no run is ever submitted twice.
 """
 
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,7 +36,6 @@ from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.spec.world import world_of
 
 _SITE_OPTION: Final = "slurm.site="
-_VERBS_OF_0_1: Final = re.compile(r"graphmill\.cluster\.(slurm\.inside|jobs\.in_job) begin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,8 +318,6 @@ def request_of(folder: RunFolder, *, dependency: str = "", options: Sequence[str
             fix="name the experiment: `graphmill submit EXPERIMENT --resume --run-id ID`",
         ) from None
     job = read_job(folder)
-    if _VERBS_OF_0_1.search(script):  # its driver had subcommands, since removed
-        script = render_script(job)
     before = job
     if options:
         job = with_options(job, options)

@@ -37,7 +37,7 @@ TAIL_LINES: Final = 30
 LOST_A_PEER: Final = re.compile(
     r"by peer|[Bb]roken pipe|remote (process|worker|rank)|ncclRemoteError|[Ss]ocket (closed|Timeout)|timed out|gloo"
 )
-"""An error that only says that another rank is gone. The only such expression."""
+"""An error of a rank in training that only says that another one is gone; `train/company.py` has that of a meeting."""
 _NEVER: Final = float("inf")
 _SHELL_SIGNAL: Final = 128  # a shell's exit status of a program that a signal ended is this and the signal's number
 _KILLED: Final = tuple(
@@ -166,14 +166,6 @@ def note_outcome(folder: RunFolder, judgement: Judgement, started: float, *, mes
         folder.write_outcome(outcome)
 
 
-def tail(log: Path) -> list[str]:
-    """The last lines of a rank's log; none if it cannot be read."""
-    try:
-        return log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
-    except OSError:
-        return []
-
-
 def _events(path: Path, process: int, evidence: Evidence) -> Events:
     """What a process wrote since the attempt began. None of a damaged file; `UnreadableError`: who knows."""
     ahead = (evidence.ahead_s or {}).get(process, 0.0)
@@ -259,7 +251,8 @@ def _ending(by_process: Sequence[Events], evidence: Evidence, first: Failure | N
         return ENDINGS[asked or ending_of(status, word).name]
     if exits.PORT_BUSY in codes and not any(isinstance(event, Start) for events in by_process for event in events):
         return ENDINGS["port_busy"]
-    if evidence.asked and (first is None or first.is_echo or first.code in _KILLED):
+    has_no_word = not any(by_process) and first is not None and first.code not in _OWN_STATUS
+    if evidence.asked and (first is None or first.is_echo or first.code in _KILLED or has_no_word):
         return ENDINGS[evidence.asked]
     if first is not None and first.code in _ASKED and first.code != exits.INTERRUPTED:
         return ENDINGS["stopped"]

@@ -17,6 +17,7 @@ from typing import IO, Final
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.record.endings import SAVED
+from graphmill.record.lines import last_lines
 
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -151,13 +152,7 @@ class RankProcess:
 
     def tail(self, num_lines: int) -> list[str]:
         """The last lines that this attempt wrote to the log; none if they cannot be read."""
-        try:
-            with self.log.open("rb") as file:
-                file.seek(self.log_begin)
-                lines = file.read().decode("utf-8", errors="replace").split("\n")
-        except OSError:
-            return []
-        return [line for line in lines if line.strip()][-num_lines:]
+        return last_lines(self.log, num_lines, begin=self.log_begin)
 
 
 class ShownErrors:

@@ -22,7 +22,7 @@ from mlflow.tracking import MlflowClient
 from graphmill.base.errors import UserError
 from graphmill.record.endings import ENDINGS
 from graphmill.report.export.tracker import Change, Target
-from graphmill.report.export.tracker_run import Point, TrackerRun
+from graphmill.report.export.tracker_run import LoggedValue, TrackerRun
 
 _log = logging.getLogger(__name__)
 _IDENTITY: Final = "graphmill.identity"
@@ -118,7 +118,7 @@ class Store:
             )
         return ours[0] if ours else None
 
-    def _new_points(self, run: TrackerRun, known: Run) -> list[Point]:
+    def _new_points(self, run: TrackerRun, known: Run) -> list[LoggedValue]:
         """The points that the store does not have."""
         client = self._client()
         steps = {

@@ -1,11 +1,12 @@
 """What a writer for a tracker is, and which there are."""
 
 from dataclasses import dataclass
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Final, Literal, Protocol
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
+from graphmill.base.versions import installed_version
 from graphmill.report.export.tracker_run import TrackerRun
 
 PACKAGES: Final = {
@@ -64,10 +65,4 @@ def open_tracker(name: str, target: Target) -> Tracker:
 
 def _is_installed(package: str) -> bool:
     """mlflow has all of mlflow-skinny."""
-    for name in (package, package.removesuffix("-skinny")):
-        try:
-            metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-        return True
-    return False
+    return any(installed_version(name) is not None for name in (package, package.removesuffix("-skinny")))

@@ -28,7 +28,7 @@ _OF_THE_PLAN: Final = {"epoch", "sync_every", "world_size", "target_global_steps
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class LoggedValue:
     """One value of one measure."""
 
     step: int  # the epoch, counted from 1; 0: the weights that the run began with
@@ -48,7 +48,7 @@ class TrackerRun:
     ending: EndingName | None
     params: Mapping[str, Any]  # the plan, by dotted name
     tags: Mapping[str, str]
-    points: tuple[Point, ...]  # in the order in which they were recorded
+    points: tuple[LoggedValue, ...]  # in the order in which they were recorded
 
     def content(self) -> str:
         """A checksum of all of it."""
@@ -93,7 +93,7 @@ def _identity(plan: Plan, first: Attempt) -> str:
     return hash_text(f"{plan.run_id}\n{first.hostname}\n{first.pid}\n{first.time!r}")
 
 
-def _of_epochs(folder: RunFolder, plan: Plan, events: Sequence[Event]) -> Iterator[Point]:
+def _of_epochs(folder: RunFolder, plan: Plan, events: Sequence[Event]) -> Iterator[LoggedValue]:
     if not is_there(folder.metrics_path):
         return
     columns, calendar = plan.kind.columns, plan.calendar
@@ -110,19 +110,19 @@ def _of_epochs(folder: RunFolder, plan: Plan, events: Sequence[Event]) -> Iterat
                 fix="copy the run again from where it was made",
             )
         rate = learning_rate(plan.optimizer, calendar, int(row["steps_done"]) - 1)
-        yield Point(epoch, times[epoch], "learning_rate", rate)
+        yield LoggedValue(epoch, times[epoch], "learning_rate", rate)
         for name in shown:
             if row.get(name):
-                yield Point(epoch, times[epoch], name, _number(row[name]))
+                yield LoggedValue(epoch, times[epoch], name, _number(row[name]))
 
 
-def _of_evaluations(folder: RunFolder, events: Sequence[Event]) -> Iterator[Point]:
+def _of_evaluations(folder: RunFolder, events: Sequence[Event]) -> Iterator[LoggedValue]:
     """Of the initial weights, of the test split and of other sets; val after each epoch is in metrics.csv."""
     times = {(event.epoch, event.set): event.time for event in events if isinstance(event, Evaluation)}
     for row in read_evaluations(folder, is_growing=True):
         is_in_metrics = row.set == "val" and row.epoch > 0
         if not is_in_metrics and row.measure != "num_seeds" and (row.epoch, row.set) in times:
-            yield Point(row.epoch, times[row.epoch, row.set], _name(row), row.value)
+            yield LoggedValue(row.epoch, times[row.epoch, row.set], _name(row), row.value)
 
 
 def _name(row: Evaluated) -> str:
@@ -133,11 +133,11 @@ def _number(text: str) -> float:
     return {"true": 1.0, "false": 0.0}[text] if text in ("true", "false") else float(text)
 
 
-def _order(point: Point) -> tuple[float, int, str]:
+def _order(point: LoggedValue) -> tuple[float, int, str]:
     return point.time, point.step, point.name
 
 
-def _refuse_doubles(folder: RunFolder, points: Sequence[Point]) -> None:
+def _refuse_doubles(folder: RunFolder, points: Sequence[LoggedValue]) -> None:
     doubled = sorted(name for (_, name), count in Counter((p.step, p.name) for p in points).items() if count > 1)
     if doubled:
         raise UserError(

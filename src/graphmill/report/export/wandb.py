@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from graphmill.base.files import write_json
 from graphmill.record.documents import read_document
 from graphmill.report.export.tracker import Change, Target
-from graphmill.report.export.tracker_run import Point, TrackerRun
+from graphmill.report.export.tracker_run import LoggedValue, TrackerRun
 
 _NOTE: Final = "graphmill.json"
 
@@ -96,14 +96,14 @@ def _content_of(folder: Path) -> str:
     return read_document(note, Note, f"remove {folder}").content if note.exists() else ""
 
 
-def _risen(run: TrackerRun) -> list[Point]:
+def _risen(run: TrackerRun) -> list[LoggedValue]:
     """All points whose step is no lower than that of those before, by step."""
     return sorted((point for point in run.points if not _is_of_the_best(point)), key=lambda point: point.step)
 
 
-def _of_the_best(run: TrackerRun) -> list[Point]:
+def _of_the_best(run: TrackerRun) -> list[LoggedValue]:
     return [point for point in run.points if _is_of_the_best(point)]
 
 
-def _is_of_the_best(point: Point) -> bool:
+def _is_of_the_best(point: LoggedValue) -> bool:
     return point.name.startswith("test_")

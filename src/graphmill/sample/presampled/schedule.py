@@ -202,10 +202,11 @@ def read_identity(folder: Path) -> ScheduleIdentity:
             fix=f"graphmill presample EXPERIMENT --output {folder}",
         ) from None
     except ValidationError as error:
-        raise UserError(
-            f"{path} is damaged, or of another version: {error.errors()[0]['msg']}",
-            fix="presample again, into another --output",
-        ) from None
+        first = error.errors(include_url=False)[0]
+        problem = f"is damaged: {first['msg']}"
+        if first["loc"] == ("format_version",):
+            problem = f"has format {first['input']!r}, and this graphmill reads {_FORMAT}"
+        raise UserError(f"{path} {problem}", fix="presample again, into another --output") from None
 
 
 @dataclass(frozen=True, slots=True)

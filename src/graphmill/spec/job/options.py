@@ -3,8 +3,7 @@
 Nothing here (but the number of hosts) changes what is computed: the plan of a run is the same under other limits.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -83,8 +82,6 @@ ContainerSpec = Annotated[
 
 class SlurmSpec(Spec):
     """What a job asks of Slurm. What is left out comes from the site's profile."""
-
-    renamed: ClassVar[Mapping[str, str]] = {"goes_on_by": "slurm.on_time_limit (requeue, resubmit or stop)"}
 
     site: str = Field("generic-cpu", description="a site profile: its name, or a path to a YAML file")
     account: str | None = Field(None, description="the account or allocation that pays (--account)")

@@ -5,9 +5,9 @@ It is what a script is rendered from; the run folder keeps it as job.json.
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from graphmill.config.frozen import Spec
 from graphmill.config.problems import Problem, refuse
@@ -31,7 +31,7 @@ from graphmill.spec.job.options import (
     StagingSpec,
 )
 from graphmill.spec.job.site import Site
-from graphmill.spec.job.sizes import Sizes, gpus_in_gres, sizes_of
+from graphmill.spec.job.sizes import JobSize, gpus_in_gres, sizes_of
 from graphmill.spec.job.text import is_text, pattern_problems, text_problems
 
 if TYPE_CHECKING:
@@ -83,10 +83,6 @@ class Staging(Spec):
     on_failure: OnStagingFailure
 
 
-_KEYS_OF_0_1: Final = {"stage": "staging", "goes_on_by": "on_time_limit", "look_further": "job_commands"}
-_OF_0_1: Final = {"requeue": "requeue", "follow_up": "resubmit", "nothing": "stop"}
-
-
 class Job(Spec):
     """Everything a script says."""
 
@@ -99,7 +95,7 @@ class Job(Spec):
     time_s: int = Field(description="limit of one job, in seconds")
     hosts: int
     ranks_per_host: int = Field(description="processes; with samplers those of both roles")
-    samplers: int = Field(0, description="of the processes on all hosts, those that only sample; 0: there are no roles")
+    samplers: int = Field(description="of the processes on all hosts, those that only sample; 0: there are no roles")
     cpus_per_rank: int = Field(description="of each process, CPUs as Slurm counts them")
     gpus_per_host: int
     gres: str | None = Field(description="instead of --gpus-per-node")
@@ -117,13 +113,13 @@ class Job(Spec):
     modules: tuple[str, ...]
     setup_lines: tuple[str, ...]
     env: dict[str, str]
-    env_from: tuple[str, ...] = Field((), description="taken from where the job is submitted; their values are Slurm's")
+    env_from: tuple[str, ...] = Field(description="taken from where the job is submitted; their values are Slurm's")
     container: ContainerSpec
     sbatch_args: tuple[str, ...]
     launcher: Launcher
     on_time_limit: OnTimeLimit
     max_attempts: int
-    retries: int = 0
+    retries: int
     signal: Literal["USR2"]
     signal_before_s: int
     python: str
@@ -139,14 +135,6 @@ class Job(Spec):
     code: Snapshot | None = Field(None, description="the copy of the user's own code that it imports; null: none")
     job_commands: tuple[str, ...]
     remarks: tuple[str, ...] = Field(description="what the user should know and need not change")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _as_written_by_0_1(cls, job: dict[str, Any]) -> dict[str, Any]:
-        """job.json of a run that graphmill 0.1 submitted."""
-        if "goes_on_by" in job:
-            job = {**job, "goes_on_by": _OF_0_1.get(job["goes_on_by"], job["goes_on_by"])}
-        return {_KEYS_OF_0_1.get(key, key): value for key, value in job.items()}
 
     @property
     def ranks(self) -> int:
@@ -301,7 +289,7 @@ def _output_dir(run_folders: Sequence[str]) -> str | None:
     return run_folders[0] if len(run_folders) == 1 else run_folders[0].rpartition("/")[0] or "."
 
 
-def _clashes(slurm: SlurmSpec, sizes: Sizes, run_folders: Sequence[str]) -> Iterator[Problem]:
+def _clashes(slurm: SlurmSpec, sizes: JobSize, run_folders: Sequence[str]) -> Iterator[Problem]:
     asked = sizes.asked
     _, in_gres = gpus_in_gres(slurm.gres)
     if slurm.gres is not None and slurm.gpus_per_host not in (None, in_gres or 0):

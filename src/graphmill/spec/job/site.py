@@ -1,9 +1,9 @@
 """A site's profile: what a cluster gives by default, where its fast disks are, and what it refuses."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, PositiveInt
 
@@ -95,14 +95,10 @@ class Scheduler(Spec):
 
     slurm_version: str | None = Field(None, description="such as 24.11.5")
     kill_wait_s: PositiveInt | None = Field(None, description="seconds between SIGTERM and SIGKILL at the limit")
-    max_batch_requeue: PositiveInt | None = Field(None, description="failed starts of a job before it is held")
-    tmp_fs: str | None = Field(None, description="folder of hosts that Slurm counts as their temporary disk")
 
 
 class Site(Spec):
     """One cluster."""
-
-    renamed: ClassVar[Mapping[str, str]] = {"look_further": "job_commands"}
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="as messages call it")
     description: str = Field("", description="which cluster this is")

@@ -17,7 +17,7 @@ _GPUS_IN_GRES: Final = re.compile(r"(?:^|,)gpu(?::([A-Za-z][A-Za-z0-9_.-]*))?(?:
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class JobSize:
     """What is asked of the batch system, and how it is shared out on a host."""
 
     asked: Asked
@@ -25,7 +25,7 @@ class Sizes:
     cpus_per_rank: int
 
 
-def sizes_of(experiment: Experiment, slurm: SlurmSpec, site: Site, problems: list[Problem]) -> Sizes:
+def sizes_of(experiment: Experiment, slurm: SlurmSpec, site: Site, problems: list[Problem]) -> JobSize:
     """Every size with its choice made; what clashes is added to `problems`."""
     gpu_type, in_gres = gpus_in_gres(slurm.gres)
     kinds = fitting_kinds(site, constraint=slurm.constraint, slurm_partition=slurm.slurm_partition, gpu_type=gpu_type)
@@ -61,7 +61,7 @@ def sizes_of(experiment: Experiment, slurm: SlurmSpec, site: Site, problems: lis
         constraint=slurm.constraint,
         account=slurm.account,
     )
-    return Sizes(asked, ranks, max(1, cpus // ranks))
+    return JobSize(asked, ranks, max(1, cpus // ranks))
 
 
 def gpus_in_gres(gres: str | None) -> tuple[str | None, int | None]:

@@ -214,12 +214,9 @@ class Kind(Generic[E, I, P]):
     task: str  # dotted name of the class of a rank's share: tasks.task.Task
     predictions: PredictsClasses | PredictsSeries | None = None  # what figures are drawn of; None: no figures
     baselines: Baselines = Baselines()
-    old_formats: tuple[int | str, ...] = ()  # format_version of data prepared before their header named the kind
     layouts: tuple[Layout, ...] = ()  # headers of programs that the task comes from
-    former_names: Mapping[str, str] = field(default_factory=dict)  # of columns, in runs of version 0.1.0
     repetitions: Mapping[str, str] = field(default_factory=dict)  # keys in which repetitions differ, as rng seeds do
     takes_measures: bool = False  # whether its ranks compute those of train.measures
-    measures_since_0_1: tuple[str, ...] = ()  # names of measures that runs of version 0.1.0 lack
     own_columns: Mapping[str, Column] = field(default_factory=dict)  # of metrics.csv, after those of every task
     extras: tuple[object, ...] = ()  # what few tasks have, each found by its type: see spec.kinds.extras
     columns: Mapping[str, Column] = field(init=False)  # of metrics.csv, in order

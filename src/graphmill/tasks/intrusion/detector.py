@@ -13,7 +13,7 @@ from graphmill.tasks.intrusion.data.windows import WindowGraphs
 from graphmill.tasks.intrusion.live import LiveWindows
 from graphmill.tasks.intrusion.live import Weights as Weighing
 from graphmill.tasks.intrusion.nn.fixed import fixed
-from graphmill.tasks.intrusion.nn.fixed_layers import Windows
+from graphmill.tasks.intrusion.nn.fixed_layers import WindowBatch
 from graphmill.tasks.intrusion.nn.model import Detecting
 
 
@@ -43,10 +43,10 @@ class Judge:
         return Weighing(np.abs(moves.of_nodes), np.abs(moves.of_edges))
 
 
-def windows_of(graphs: WindowGraphs) -> Windows:
+def windows_of(graphs: WindowGraphs) -> WindowBatch:
     """As models with fixed weights read them."""
     first_nodes = np.cumsum(graphs.num_nodes) - graphs.num_nodes
-    return Windows(
+    return WindowBatch(
         num_nodes=graphs.num_nodes,
         ends=graphs.edge_index + first_nodes.repeat(graphs.num_edges),
         edges=_native.GraphEdges(graphs.num_nodes, graphs.num_edges, np.ascontiguousarray(graphs.edge_index)),

@@ -1,4 +1,4 @@
-"""hosts.yaml: what it means, what is refused, and launch files of GraphLearn-for-PyTorch."""
+"""hosts.yaml: what it means, and what is refused."""
 
 import sys
 from pathlib import Path
@@ -61,6 +61,7 @@ def test_all_problems_are_told_at_once_with_their_lines(read, tmp_path):
     ("text", "what"),
     [
         ("hosts: []\n", "hosts is not a list of hosts"),
+        ("nodes: [10.0.0.1, 10.0.0.2]\nports: [22, 2222]\n", "hosts is not a list of hosts"),
         ("hosts: [a, a]\n", "is a again"),
         ("hosts: [{address: a, name: x}, {address: b, name: x}]\n", "two hosts are called x"),
         ("hosts: [{address: a, ranks: 1}, {address: b, ranks: 2}]\n", "every host starts the same number"),
@@ -81,34 +82,6 @@ def test_refused(read, text: str, what: str):
     with pytest.raises(UserError) as raised:
         read(text)
     assert what in str(raised.value)
-
-
-def test_a_launch_file_of_glt_is_read_and_what_is_not_read_is_reported(read):
-    hosts = read(
-        """
-        nodes: [10.0.0.1, 10.0.0.2]
-        ports: [22, 2222]
-        usernames: [a, b]
-        python_bins: [/opt/a/bin/python, /opt/b/bin/python]
-        dst_paths: [/data/a, /data/b]
-        dataset: ogbn-products
-        in_channel: 100
-        out_channel: 47
-        visible_devices: ["0,1", "2,3"]
-        """
-    )
-    second = hosts.hosts[1]
-    assert (second.address, second.port, second.user) == ("10.0.0.2", 2222, "b")
-    assert (second.python, second.directory, second.num_ranks) == ("/opt/b/bin/python", "/data/b", 2)
-    assert second.environment == {"CUDA_VISIBLE_DEVICES": "2,3"}
-    assert any("dataset, in_channel, out_channel: not read" in remark for remark in hosts.remarks)
-
-
-def test_a_launch_file_of_glt_with_gaps_is_refused(read):
-    with pytest.raises(UserError) as raised:
-        read("nodes: [a, b]\nports: [22]\nusername: [x, y]\n")
-    assert "ports has 1 entries, but nodes has 2" in str(raised.value)
-    assert "username is not a key of" in str(raised.value)
 
 
 def test_an_experiment_that_asks_for_other_ranks_is_refused(read):

@@ -20,7 +20,6 @@ from graphmill.graph.batch import DenseRows, MiniBatch, SelfAndMean
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.sampled import NodeIds, Seeds
 from graphmill.sample.hot.lookahead import Lookahead
-from graphmill.sample.hot.replay import Moved, needs_of_rank, steps_of, with_lookahead
 from graphmill.sample.windows import in_windows
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo, Plan
@@ -29,6 +28,9 @@ from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
 from graphmill.train.worker import leave
+
+sys.path.append(str(Path(__file__).parents[4] / "benchmarks"))
+from replay import Moved, needs_of_rank, steps_of, with_lookahead
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 OUT, ROOT, NUM_PARTS, EPOCHS = Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], int(sys.argv[5])

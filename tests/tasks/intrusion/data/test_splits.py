@@ -10,7 +10,6 @@ from graphmill.tasks.intrusion.data.splits import (
     fingerprint,
     fit,
     refuse_shared_captures,
-    split_by_capture,
     split_by_time,
 )
 from graphmill.tasks.intrusion.data.windows import Leftover, graphs_of, joined_graphs
@@ -45,14 +44,6 @@ def test_no_frame_is_in_two_splits(size, stride):
         assert (split[capture == number] == UNUSED).sum() <= 2 * (size // stride)
 
 
-def test_captures_are_split_as_a_whole():
-    assert split_by_capture(np.array([0, 0, 2, 1]), {0: "train", 1: "val", 2: "test"}).tolist() == [0, 0, 2, 1]
-    with pytest.raises(UserError, match=r"\[1\]"):
-        split_by_capture(np.array([0, 1]), {0: "train"})
-    with pytest.raises(UserError, match="trian"):
-        split_by_capture(np.array([0]), {0: "trian"})
-
-
 @pytest.mark.parametrize("shares", [(0.0, 0.5), (0.9, 0.2), (0.5, -0.1), (float("nan"), 0.1)])
 def test_shares_that_are_none(shares):
     with pytest.raises(UserError, match="train and val"):
@@ -73,8 +64,6 @@ def test_statistics_know_the_training_rows_only():
     again = fit(whole, is_training)
     for name in ("vocabulary", "node_mean", "node_std", "edge_mean", "edge_std"):
         assert np.array_equal(getattr(fitted, name), getattr(again, name))
-    numbers = again.id_numbers(np.array([77, again.vocabulary[0], again.vocabulary[-1]], np.uint32))
-    assert numbers.tolist() == [len(again.vocabulary), 0, len(again.vocabulary) - 1]
     with pytest.raises(UserError, match="training"):
         fit(whole, np.zeros(len(whole), bool))
 

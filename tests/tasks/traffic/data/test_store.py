@@ -80,7 +80,7 @@ DAMAGE = [
     (lambda f: (f / "values.npy").unlink(), "is missing"),
     (lambda f: (f / "values.npy").write_bytes((f / "values.npy").read_bytes()[:-4]), "bytes and should have"),
     (lambda f: edit(f, mean=0.0), "its checksum is"),
-    (lambda f: edit(f, format_version=1), "format version 1, and this graphmill reads traffic/2"),
+    (lambda f: edit(f, format_version="traffic/2"), "format version 'traffic/2', and this graphmill reads traffic/1"),
     (lambda f: edit(f, std=-1), "std"),
     (lambda f: (f / "metadata.json").write_text("{"), "cannot be read as JSON"),
     (lambda f: (f / "metadata.json").unlink(), "holds no prepared data"),

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 from pydantic import Field
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.launch.ssh.glt_hosts import from_seed, is_of_seed
 from graphmill.config.check import examined
 from graphmill.config.draft import Draft
 from graphmill.config.frozen import Spec
@@ -83,7 +82,6 @@ class HostList:
     source: str
     hosts: tuple[Host, ...]
     master_addr: str | None
-    remarks: tuple[str, ...] = ()  # what was read differently from how it was written
 
     @property
     def num_ranks(self) -> int | None:
@@ -93,16 +91,13 @@ class HostList:
 
 
 def read_hosts(path: Path) -> HostList:
-    """The hosts in `path`, a hosts.yaml or a launch file of GLT; or one `UserError` with all that is wrong."""
+    """The hosts in `path`, a hosts.yaml; or one `UserError` with all that is wrong."""
     document = read_document(path, holds="a list of hosts")
-    remarks: tuple[str, ...] = ()
-    if is_of_seed(document.value):
-        document, remarks = from_seed(document)
     reader = _Reader(document)
     hosts = reader.hosts()
     top = reader.top()
     refuse(reader.problems, document.source)
-    return HostList(document.source, hosts, top.master_addr, remarks)
+    return HostList(document.source, hosts, top.master_addr)
 
 
 class _Reader:

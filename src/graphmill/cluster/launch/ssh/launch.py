@@ -104,8 +104,6 @@ class _Ready:
 
 
 async def _launch(launch: Launch) -> int:
-    for remark in launch.hosts.remarks:
-        _log.info(remark)
     sessions = await _open_all(launch)
     try:
         ready = await _prepare(launch, sessions)

@@ -25,6 +25,7 @@ import graphmill
 from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_m
+from graphmill.base.versions import installed_version
 from graphmill.cluster.launch.local import WORKER, reserved_port, shared_environment
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.cluster.launch.ssh.wire import (
@@ -48,7 +49,7 @@ from graphmill.cluster.launch.ssh.wire import (
     decode_request,
     encode,
 )
-from graphmill.record.provenance import code_state, installed_version
+from graphmill.record.provenance import code_state
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import copies_here
 from graphmill.runtime.code import code_checksum

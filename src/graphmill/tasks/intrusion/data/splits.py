@@ -1,9 +1,9 @@
-"""Which windows are trained on: split by time or by capture, and what is fitted on the training rows alone.
+"""Which windows are trained on: split by time, and what is fitted on the training rows alone.
 
 Neighbouring windows are never shuffled between splits: they are nearly the same, and a score would say nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,16 +45,6 @@ def split_by_time(capture: Ids, first_frames: Ids, ends: Ids, shares: tuple[floa
     return split
 
 
-def split_by_capture(capture: Ids, split_of: Mapping[int, str]) -> NDArray[np.int8]:
-    """Split of each window [num_graphs] as its whole capture's name in `SPLITS`."""
-    if unknown := sorted(set(np.unique(capture).tolist()) - set(split_of)):
-        raise UserError(f"captures {unknown} are in no split", fix=f"name one of {', '.join(SPLITS)} for each")
-    if wrong := sorted(set(split_of.values()) - set(SPLITS)):
-        raise UserError(f"{', '.join(wrong)}: no such split", fix=f"one of {', '.join(SPLITS)}")
-    table = np.array([SPLITS.index(split_of.get(number, "train")) for number in range(int(capture.max(initial=0)) + 1)])
-    return table[capture].astype(np.int8)
-
-
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """What is known of the training windows, and of no other."""
@@ -66,11 +56,6 @@ class Statistics:
     """Of a feature that does not vary: 1."""
     edge_mean: NDArray[np.float32]
     edge_std: NDArray[np.float32]
-
-    def id_numbers(self, node_ids: NDArray[np.uint32]) -> Ids:
-        """The number of each id in the vocabulary; the length of the vocabulary for an id that it lacks."""
-        at = np.minimum(np.searchsorted(self.vocabulary, node_ids), len(self.vocabulary) - 1)
-        return np.where(self.vocabulary[at] == node_ids, at, len(self.vocabulary))
 
 
 def fit(graphs: WindowGraphs, is_training: NDArray[np.bool_]) -> Statistics:

@@ -18,7 +18,7 @@ from graphmill.tasks.intrusion.nn.fixed_layers import (
     Linear,
     Moves,
     Rows,
-    Windows,
+    WindowBatch,
     array,
 )
 from graphmill.tasks.intrusion.nn.fusion import CanFusion
@@ -33,10 +33,10 @@ _FACTORS_AT_ONCE = 512  # each at most 2, so that their product is a float64
 class Fixed(Protocol):
     """A model with weights that stay."""
 
-    def scores(self, windows: Windows) -> Scores:
+    def scores(self, windows: WindowBatch) -> Scores:
         """Of every window [num_graphs]: the higher, the more like an attack."""
 
-    def moves(self, windows: Windows, weights: Scores) -> Moves:
+    def moves(self, windows: WindowBatch, weights: Scores) -> Moves:
         """Of the scores, times `weights` [num_graphs] each, of the windows that `scores` was asked for last."""
 
 
@@ -60,7 +60,7 @@ class FixedGat:
         last = len(model.stack) - 1
         self.stack = [Linear(_linear(layer), relu=at < last) for at, layer in enumerate(model.stack)]
 
-    def scores(self, windows: Windows) -> Scores:
+    def scores(self, windows: WindowBatch) -> Scores:
         """Log-odds of an attack."""
         self.edge_rows = self.entry.edge_rows(windows)
         self.hidden = [self.entry.hidden(windows)]
@@ -73,7 +73,7 @@ class FixedGat:
         odds: Scores = logits[:, 1] - logits[:, 0]
         return odds
 
-    def moves(self, windows: Windows, weights: Scores) -> Moves:
+    def moves(self, windows: WindowBatch, weights: Scores) -> Moves:
         """See `Fixed`."""
         grad = np.stack([-weights, weights], axis=1).astype(np.float32)
         for linear, out in zip(reversed(self.stack), reversed(self.read), strict=False):
@@ -116,7 +116,7 @@ class FixedVgae:
         self.to_following = [Linear(layer, relu=layer is not linears[-1]) for layer in linears]
         self.weights, self.score, self.id_buckets = model.weights, model.score, model.id_buckets
 
-    def scores(self, windows: Windows) -> Scores:
+    def scores(self, windows: WindowBatch) -> Scores:
         """Logarithm of a window's mean or largest error over its nodes."""
         self.edge_rows = self.entry.edge_rows(windows)
         self.encoded = self._through(self.encoder, windows, self.entry.hidden(windows))
@@ -127,7 +127,7 @@ class FixedVgae:
         found: Scores = np.log(np.maximum(self.found, LEAST_ERROR))
         return found
 
-    def moves(self, windows: Windows, weights: Scores) -> Moves:
+    def moves(self, windows: WindowBatch, weights: Scores) -> Moves:
         """See `Fixed`."""
         of_errors = self._of_errors(windows, weights)
         nodes = np.flatnonzero(of_errors)
@@ -138,7 +138,7 @@ class FixedVgae:
         of_hidden = self._back(self.encoder, windows, self.encoded, of_encoded, of_attr)
         return self.entry.moves(windows, of_hidden, of_attr, of_x)
 
-    def _through(self, layers: list[Attention], windows: Windows, h: Rows) -> list[Rows]:
+    def _through(self, layers: list[Attention], windows: WindowBatch, h: Rows) -> list[Rows]:
         """What each of the layers gives."""
         given = []
         for layer in layers:
@@ -147,13 +147,13 @@ class FixedVgae:
         return given
 
     def _back(
-        self, layers: list[Attention], windows: Windows, given: list[Rows], grad: Rows, of_attr: Rows | None
+        self, layers: list[Attention], windows: WindowBatch, given: list[Rows], grad: Rows, of_attr: Rows | None
     ) -> Rows:
         for layer, out in zip(reversed(layers), reversed(given), strict=True):
             grad = layer.backward(windows, self.edge_rows, out, grad, of_attr)
         return grad
 
-    def _made(self, windows: Windows, z: Rows) -> _Made:
+    def _made(self, windows: WindowBatch, z: Rows) -> _Made:
         features = _sigmoid(self.to_features(self.decoded[-1]))
         ids = self.to_ids(z)
         following: list[Rows] = []
@@ -168,14 +168,14 @@ class FixedVgae:
         errors += np.float32(self.weights.following) * _binary_cross_entropy(following[-1], follows)
         return _Made(features, ids, following, buckets, follows, errors)
 
-    def _of_windows(self, windows: Windows) -> Scores:
+    def _of_windows(self, windows: WindowBatch) -> Scores:
         """Mean or largest error of each."""
         errors = self.made.errors.astype(np.float64)
         reduce = np.maximum if self.score == "max" else np.add
         found: Scores = reduce.reduceat(errors, windows.first_nodes)
         return found if self.score == "max" else found / windows.num_nodes
 
-    def _of_errors(self, windows: Windows, weights: Scores) -> NDArray[np.float32]:
+    def _of_errors(self, windows: WindowBatch, weights: Scores) -> NDArray[np.float32]:
         """The gradient of each node's error [n]; of several that are the largest, equal parts."""
         of_found = np.where(self.found >= LEAST_ERROR, weights / np.maximum(self.found, LEAST_ERROR), 0.0)
         if self.score == "mean":
@@ -186,7 +186,7 @@ class FixedVgae:
         of_largest: NDArray[np.float32] = (is_largest * share.repeat(windows.num_nodes)).astype(np.float32)
         return of_largest
 
-    def _of_outputs(self, windows: Windows, of_errors: Rows, nodes: Ids) -> tuple[Rows, Rows, Rows]:
+    def _of_outputs(self, windows: WindowBatch, of_errors: Rows, nodes: Ids) -> tuple[Rows, Rows, Rows]:
         """Gradients of x, of the last layer, and of z, all [n, …], from those of the errors of `nodes` [m, 1]."""
         made = self.made
         of_x, of_last, of_z = (
@@ -218,13 +218,13 @@ class FixedFusion:
         self.mean, self.sd = array(model.scale.mean), array(model.scale.sd)
         self.weight, self.bias = array(model.head.weight)[0], array(model.head.bias)[0]
 
-    def scores(self, windows: Windows) -> Scores:
+    def scores(self, windows: WindowBatch) -> Scores:
         """Log-odds of an attack."""
         of_members = np.stack([member.scores(windows) for member in self.members], axis=1)
         odds: Scores = ((of_members.astype(np.float32) - self.mean) / self.sd @ self.weight + self.bias).astype(float)
         return odds
 
-    def moves(self, windows: Windows, weights: Scores) -> Moves:
+    def moves(self, windows: WindowBatch, weights: Scores) -> Moves:
         """See `Fixed`."""
         of_member = self.weight / self.sd
         one, other = (
@@ -247,7 +247,7 @@ def _zeros_like(edges: EdgeInputs | None) -> Rows | None:
     return None if edges is None else np.zeros_like(edges.attr)
 
 
-def _means(windows: Windows, h: Rows) -> Rows:
+def _means(windows: WindowBatch, h: Rows) -> Rows:
     """Over the nodes of each window [num_graphs, num_channels]."""
     if len(windows.num_nodes) == 1:
         mean: Rows = h.mean(axis=0, keepdims=True)

@@ -23,7 +23,7 @@ Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class WindowBatch:
     """Graphs of windows, one after another; every graph has a node."""
 
     num_nodes: Ids  # [num_graphs]
@@ -63,7 +63,7 @@ class Entry:
         self.table, self.nodes = array(ids.table), (array(nodes.mean), array(nodes.sd))
         self.edges = None if edges is None else (array(edges.mean), array(edges.sd))
 
-    def hidden(self, windows: Windows) -> Rows:
+    def hidden(self, windows: WindowBatch) -> Rows:
         """[n, id_channels + num_features]"""
         num_rows, channels = self.table.shape
         made = np.empty((len(windows.ids), channels + windows.x.shape[1]), np.float32)
@@ -73,7 +73,7 @@ class Entry:
         np.divide(windows.x - mean, sd, out=made[:, channels:])
         return made
 
-    def edge_rows(self, windows: Windows) -> EdgeInputs | None:
+    def edge_rows(self, windows: WindowBatch) -> EdgeInputs | None:
         """None if features of edges are not read."""
         if self.edges is None:
             return None
@@ -83,7 +83,7 @@ class Entry:
         windows.edges.means(attr, of_loops)
         return EdgeInputs(attr, of_loops)
 
-    def moves(self, windows: Windows, of_hidden: Rows, of_attr: Rows | None, of_x: Rows | None = None) -> Moves:
+    def moves(self, windows: WindowBatch, of_hidden: Rows, of_attr: Rows | None, of_x: Rows | None = None) -> Moves:
         """From the gradients of what `hidden` and `edge_rows` gave; `of_x`: of features as they are, besides."""
         of_features = of_hidden[:, self.table.shape[1] :] / self.nodes[1]
         if of_x is not None:
@@ -130,13 +130,15 @@ class Attention:
         )  # fmt: skip
         self.num_in, self.num_out = weight.shape[1], conv.heads * conv.out_channels
 
-    def __call__(self, windows: Windows, x: Rows, edges: EdgeInputs | None) -> Rows:
+    def __call__(self, windows: WindowBatch, x: Rows, edges: EdgeInputs | None) -> Rows:
         """[n, num_in] → [n, num_out]."""
         out = np.empty((len(x), self.num_out), np.float32)
         self.native.forward(windows.edges, x, *_both(edges), out)
         return out
 
-    def backward(self, windows: Windows, edges: EdgeInputs | None, out: Rows, grad: Rows, of_attr: Rows | None) -> Rows:
+    def backward(
+        self, windows: WindowBatch, edges: EdgeInputs | None, out: Rows, grad: Rows, of_attr: Rows | None
+    ) -> Rows:
         """Of x, from the gradient of `out`; that of the features of edges is added to `of_attr`."""
         of_x = np.empty((len(out), self.num_in), np.float32)
         self.native.backward(windows.edges, *_both(edges), out, grad, of_x, of_attr)

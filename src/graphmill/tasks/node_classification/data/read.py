@@ -10,6 +10,7 @@ from typing import Any, Literal
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys
 from graphmill.graph.features import sparse
+from graphmill.tasks.node_classification.data.debian import DebianPackages, read_compact
 from graphmill.tasks.node_classification.data.known import OTHER_LAYOUTS, known
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.sources import ogb, ogb_binary, ogb_hetero, planetoid, raw_npz
@@ -19,7 +20,6 @@ from graphmill.tasks.node_classification.data.sources.generate import generate
 from graphmill.tasks.node_classification.data.sources.npz import is_graph_npz, read_npz_graph
 from graphmill.tasks.node_classification.data.sources.pyg import read_pyg_dataset
 from graphmill.tasks.node_classification.data.sources.tables import SUFFIXES
-from graphmill.tasks.node_classification.debian import DebianPackages, build_from_package_lists, read_compact
 from graphmill.tasks.recognise import Look, named, shaped
 
 _SHCHUR_FILES = {
@@ -100,7 +100,7 @@ def _forced_seed(request: Request) -> int | None:
 
 def _read_debian(request: Request) -> LabelledGraph:
     path = request.from_path
-    packages = _read_embedded() if path is None else build_from_package_lists(path)
+    packages = _read_embedded() if path is None else read_compact(path)
     return LabelledGraph(
         edge_index=packages.edge_index,
         features=sparse(packages.x_indptr, packages.x_indices, packages.x_counts, packages.num_words),
@@ -108,8 +108,7 @@ def _read_debian(request: Request) -> LabelledGraph:
         split=packages.split,
         class_names=packages.class_names,
         name=request.stored_name,
-        source="Debian package lists: "
-        + ("the file shipped with graphmill" if path is None else "built from a folder"),
+        source="Debian package lists: " + ("the file shipped with graphmill" if path is None else path.name),
         synthetic=False,
         split_note="temporal: train in bullseye, val new in bookworm, test later",
     )

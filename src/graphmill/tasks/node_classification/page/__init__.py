@@ -382,7 +382,6 @@ KIND: Final = Kind(
             is_shown=False,
         ),
     ),
-    measures_since_0_1=("macro_f1",),
     loss_unit="nats",
     own_columns=FETCHING,
     takes_measures=True,
@@ -402,7 +401,6 @@ KIND: Final = Kind(
     ),
     predictions=PredictsClasses("label", "prediction", names="class_names"),
     task="graphmill.tasks.node_classification.task:NodeClassification",
-    old_formats=(1,),
     layouts=(SYNC_ABLATION,),
     baselines=Baselines(
         (MAJORITY, LABELS, LOGISTIC, PROPAGATED, PERCEPTRON),

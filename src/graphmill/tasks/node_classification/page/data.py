@@ -41,7 +41,7 @@ class GraphPrepareOptions(Spec):
         return {name: value for name, value in self.model_dump(exclude=own).items() if value is not None}
 
 
-_PACKAGES = "a folder of apt package lists (*_Packages)"
+_PACKAGES = "a file that tools/build_debian_packages.py of a checkout made"
 _PLANETOID = "the folder of ind.{name}.x, tx, allx, y, ty, ally, graph, test.index"
 _AMAZON = "the file amazon_electronics_{name}.npz"
 _SHCHUR = "the file {name}"

@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from graphmill.graph.arrays import UNREADABLE
+from graphmill.base.errors import UserError
+from graphmill.graph.hdf5 import tree
 from graphmill.tasks.recognise import Look, shaped, weak
 
 _log = logging.getLogger(__name__)
@@ -17,12 +18,9 @@ _MISSING: Final = ("", "nan", "na")
 
 def look_of_hdf(path: Path) -> Look:
     """By whether an HDF5 file has a DataFrame of pandas in it; one that cannot be read says so."""
-    import h5py
-
     try:
-        with h5py.File(path, "r") as file:  # type: ignore[no-untyped-call,attr-defined]  # h5py leaves it unannotated
-            is_frame = any(hasattr(file[key], "keys") and "axis1" in file[key] for key in file)
-    except UNREADABLE:
+        is_frame = any(below is not None and "axis1" in below for below in tree(path).values())
+    except (ValueError, UserError):
         return weak(f"it ends in {path.suffix}, but {path.name} cannot be read as HDF5")
     return shaped(f"{path.name} has a DataFrame of pandas") if is_frame else weak(f"{path.name} is called HDF5")
 

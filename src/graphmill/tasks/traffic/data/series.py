@@ -4,6 +4,7 @@ A missing reading is NaN here and ever after; `missing` says which readings of a
 without a zone, in seconds since 1970.
 """
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,6 +19,7 @@ from graphmill.base.packed import csv_source, is_inflated
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.graph.csv_header import csv_header
+from graphmill.graph.hdf5 import Described, Rows, described, tree
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.traffic.data.bare import is_bare, read_bare
 from graphmill.tasks.traffic.data.basicts import NAME as BASICTS
@@ -145,59 +147,60 @@ def _read_hdf(path: Path) -> Series:
 
     Its attributes hold pickles, which are never loaded.
     """
-    import h5py
-
     try:
-        with h5py.File(path, "r") as file:  # type: ignore[no-untyped-call,attr-defined]  # h5py leaves it unannotated
-            frame = _only_frame(file, path)
-            block = frame["block0_values"]
-            ids = tuple(_text(name) for name in frame["block0_items"][:])
-            timestamps = _hdf_times(frame["axis1"], path)
-            tell_unused(path.name, [key for key in file if file[key] != frame])
-            if block.ndim != 2 or block.dtype.kind not in "iuf":
-                raise UserError(f"{path}: block0_values is {block.dtype} {list(block.shape)}", fix=_HDF_FIX)
-            if is_inflated(block.size * block.dtype.itemsize, block.id.get_storage_size()):
-                what = f"block0_values is {list(block.shape)}, of which {block.id.get_storage_size():,} bytes are there"
-                raise UserError(f"{path}: {what}", fix=_HDF_FIX)
-            values = _as_float32(block, block.shape)
-    except UNREADABLE as error:
-        raise UserError(f"{path} cannot be read as HDF5: {reason(error)}", fix="fetch the file again") from error
-    return Series(values, timestamps, ids, f"pandas HDF {path.name}")
+        frame = _only_frame(path)
+        names = [f"{frame}/{name}" for name in ("block0_values", "block0_items", "axis1")]
+        block, items, axis = (described(path, names, ("kind", "tz"))[name] for name in names)
+        ids = tuple(Rows(path, names[1], _extent(items))[:])
+        timestamps = _hdf_times(axis, path, names[2])
+        tell_unused(path.name, [key for key in tree(path) if key != frame])
+        if block.shape is None or len(block.shape) != 2 or block.kind not in "iuf":
+            raise UserError(f"{path}: block0_values is {block.dtype} {list(block.shape or ())}", fix=_HDF_FIX)
+        if is_inflated(math.prod(block.shape) * block.itemsize, block.stored):
+            what = f"block0_values is {list(block.shape)}, of which {block.stored:,} bytes are there"
+            raise UserError(f"{path}: {what}", fix=_HDF_FIX)
+        values = _as_float32(Rows(path, names[0], block.shape[0]), (block.shape[0], block.shape[1]))
+    except ValueError as error:
+        raise UserError(f"{path} cannot be read as HDF5: {error}", fix="fetch the file again") from error
+    return Series(values, timestamps, tuple(map(str, ids)), f"pandas HDF {path.name}")
 
 
 _HDF_FIX = "write it with pandas: df.to_hdf(path, key='df', format='fixed'), one row per time, one column per sensor"
 
 
-def _only_frame(file: Any, path: Path) -> Any:  # noqa: ANN401  # h5py is untyped
-    frames = [key for key in file if hasattr(file[key], "keys") and "block0_values" in file[key]]
+def _only_frame(path: Path) -> str:
+    keys = tree(path)
+    frames = {key: below for key, below in keys.items() if below is not None and "block0_values" in below}
     if len(frames) != 1:
-        found = ", ".join(file) or "nothing"
+        found = ", ".join(keys) or "nothing"
         what = "no DataFrame in fixed format" if not frames else f"{len(frames)} DataFrames"
         raise UserError(f"{path} holds {what} (keys: {found})", fix=_HDF_FIX)
-    frame = file[frames[0]]
-    missing = [name for name in ("axis1", "block0_items") if name not in frame]
-    if missing or "block1_values" in frame:
+    ((frame, below),) = frames.items()
+    missing = [name for name in ("axis1", "block0_items") if name not in below]
+    if missing or "block1_values" in below:
         what = f"lacks {', '.join(missing)}" if missing else "has columns of several number formats"
-        raise UserError(f"{path}: key {frames[0]} {what}", fix=_HDF_FIX)
+        raise UserError(f"{path}: key {frame} {what}", fix=_HDF_FIX)
     return frame
 
 
-def _hdf_times(axis: Any, path: Path) -> NDArray[np.int64]:  # noqa: ANN401
-    kind = _text(axis.attrs.get("kind", b""))
+def _extent(dataset: Described) -> int:
+    if dataset.shape is None or len(dataset.shape) != 1:
+        raise ValueError(f"a dataset is {list(dataset.shape or ())}, and no list")
+    return dataset.shape[0]
+
+
+def _hdf_times(axis: Described, path: Path, name: str) -> NDArray[np.int64]:
+    kind = str(axis.attributes.get("kind", ""))
     unit = kind.removeprefix("datetime64").strip("[]") or "ns"
-    if zone := _text(axis.attrs.get("tz", b"")):
+    if zone := axis.attributes.get("tz"):
         raise UserError(
             f"{path}: its times have a zone ({zone}), and readings follow the local day",
             fix="write them in local time without a zone: df.index = df.index.tz_localize(None)",
         )
-    if not kind.startswith("datetime64") or unit not in _UNITS_PER_S or axis.dtype != np.int64:
+    if not kind.startswith("datetime64") or unit not in _UNITS_PER_S or axis.dtype != "int64":
         raise UserError(f"{path}: the rows are indexed by {kind or axis.dtype}, not by time", fix=_HDF_FIX)
-    times: NDArray[np.int64] = axis[:] // _UNITS_PER_S[unit]
+    times: NDArray[np.int64] = np.asarray(Rows(path, name, _extent(axis))[:]) // _UNITS_PER_S[unit]
     return times
-
-
-def _text(name: object) -> str:
-    return name.decode("utf-8") if isinstance(name, bytes) else str(name)
 
 
 def _read_npz(path: Path) -> Series:

@@ -32,7 +32,7 @@ class TrafficMetadata(Header):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    format_version: Literal["traffic/2"] = "traffic/2"
+    format_version: Literal["traffic/1"] = "traffic/1"
     source: str = Field(description="where readings and graph came from, and what was done to them on the way")
     unit: str = Field(description="of the readings, for example mph; empty: not said")
     num_steps: PositiveInt

@@ -427,9 +427,7 @@ KIND: Final = Kind(
     ),
     task="graphmill.tasks.traffic.task:Traffic",
     predictions=PredictsSeries("reading", "forecast", series="sensor", time="time", steps_ahead="horizon", unit="unit"),
-    old_formats=("traffic/1",),  # in which a missing reading was 0
     layouts=(MULTI_NODE_DCRNN,),
-    former_names={"samples_epoch_global": "num_seeds", "samples_cum_global": "num_seeds_cum"},
     baselines=Baselines(
         (LAST_VALUE, DAY_BEFORE, WEEK_BEFORE, HISTORICAL_AVERAGE),
         "graphmill.tasks.traffic.baselines:score",

@@ -1,1 +1,0 @@
-"""What a job on several hosts finds out about them, and what would fail there (`graphmill doctor --hosts N`)."""
