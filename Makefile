@@ -57,7 +57,7 @@ demo: install ## set up, train on a real graph with two ranks under six schemes,
 clean-demo: ## forget the demo's runs and figures, so that `make demo` trains again
 	rm -rf $(LOCAL_LOGS_DIR)/demo $(DEMO)
 
-CXX_FILES = $(wildcard native/*)
+CXX_FILES = $(wildcard native/*.cpp native/*.h native/*.inc)
 
 # --- test it -------------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ all: merge-metrics figures ## merge and draw
 install: $(VENV)/.graphmill-installed $(VENV)/.graphmill-tools ## only set up: virtual environment, pinned packages, native core, tools
 
 # Every file of native/, whatever its name, so that none is forgotten.
-NATIVE := $(wildcard native/*) CMakeLists.txt
+NATIVE := $(filter-out native/README.md,$(wildcard native/*)) CMakeLists.txt
 
 $(VENV)/.graphmill-venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

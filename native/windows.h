@@ -1,5 +1,5 @@
-// Windows of CAN frames as graphs: a node is an id, an edge an id followed by another (tasks/intrusion/data/windows.py says
-// which features they have).
+// Windows of CAN frames as graphs: a node is an id, an edge an id followed by another (tasks/intrusion/data/windows.py
+// says which features they have).
 #pragma once
 #include <cstdint>
 #include <vector>
