@@ -128,7 +128,7 @@ all: merge-metrics figures ## merge and draw
 
 install: $(VENV)/.graphmill-installed $(VENV)/.graphmill-tools ## only set up: virtual environment, pinned packages, native core, tools
 
-# Every file of native/, whatever its name, so that none is forgotten.
+# Every file of native/ but its page, whatever its name, so that none is forgotten.
 NATIVE := $(filter-out native/README.md,$(wildcard native/*)) CMakeLists.txt
 
 $(VENV)/.graphmill-venv:
