@@ -69,14 +69,7 @@ def blocks(path: str, threads: int) -> Callable[[int], object]:
 
     graph, seeds = load_graph(path)
     ours = Ours(_problem(graph, seeds, 1, np.zeros((graph.num_nodes, 602), dtype=np.float32)), _float32())
-    return ours.sample if hasattr(ours, "sample") else _sample_at_0_1_0(ours, seeds)
-
-
-def _sample_at_0_1_0(ours: object, seeds: list) -> Callable[[int], object]:
-    """Its benchmark could not sample alone; its ids had this name."""
-    from graphmill.graph.batch import GlobalIds, Seeds
-
-    return lambda i: ours.sampler.sample(Seeds(0, i, GlobalIds(seeds[i])))
+    return ours.sample
 
 
 def sage_step(path: str, threads: int) -> Callable[[int], object]:
