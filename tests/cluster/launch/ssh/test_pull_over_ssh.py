@@ -135,8 +135,8 @@ def make_checkpoint(run: RunFolder, step: int, *, sealed: bool = True) -> Path:
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(os.urandom(5000))
     if sealed:
-        books = {"loss_sum": 0.0, "epoch_s": 0.0, "counters": {}, "before_epoch": {}}
-        position = {"epoch": 0, "step": step, "steps_done": step, "books": books, "best": None}
+        books = {"loss_sum": 0.0, "epoch_s": 0.0, "counters": {}, "before_epoch": {}, "spent_s": {}}
+        position = {"epoch": 0, "step": step, "steps_done": step, "books": books, "best": None, "patience": None}
         sums = {"model.safetensors": file_checksum(folder / "model.safetensors")}
         Manifest.model_validate(
             {
