@@ -29,6 +29,7 @@ using AnyRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using AnyOut = nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 void bind_sampling(nb::module_& m);
+void bind_typed_sampling(nb::module_& m);
 void bind_rows(nb::module_& m);
 void bind_gathering(nb::module_& m);
 void bind_segments(nb::module_& m);

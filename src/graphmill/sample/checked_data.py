@@ -49,6 +49,13 @@ def check_edges_between(name: str, given: Any, num_sources: int, num_targets: in
     _refuse_edges(name, edge_index_problem(array_of(name, given), num_sources, num_targets))
 
 
+def check_rows_of(store: Any, count: int, what: str, prefix: str) -> None:  # noqa: ANN401  # a PyG storage of one type
+    """Refuse usual attributes of nodes or edges that have not a row for each. `what`: nodes or edges."""
+    for name in _OF_NODES if what == "nodes" else _OF_EDGES:
+        if (value := store.get(name)) is not None:
+            _check_rows(f"{prefix}{name}", value, count, what)
+
+
 def array_of(name: str, given: Any) -> NDArray[Any]:  # noqa: ANN401  # whatever stands in a Data
     """A dense tensor of this host, as an array."""
     if isinstance(given, np.ndarray) and not given.dtype.hasobject:
@@ -107,16 +114,20 @@ def _refuse_edges(name: str, found: tuple[str, str] | None) -> None:
 
 
 def _check_rows(name: str, value: Any, count: int, what: str) -> None:  # noqa: ANN401  # whatever stands in a Data
-    if not isinstance(value, Tensor):
+    is_array = isinstance(value, np.ndarray) and not value.dtype.hasobject  # perhaps mapped from a file
+    if not isinstance(value, Tensor) and not is_array:
         raise InvalidInputError(
             f"{name} is a {type(value).__name__}", fix=f"give a tensor: torch.as_tensor(data.{name})"
         )
-    _refuse_elsewhere(name, value)
-    if value.dim() == 0 or len(value) != count:
+    if not is_array:
+        _refuse_elsewhere(name, value)
+    if len(value.shape) == 0 or len(value) != count:
         raise InvalidInputError(
             f"{name} is {list(value.shape)}, and there are {count} {what}",
             fix=f"give one row for each of the {what}, or leave it out: data.{name} = None",
         )
+    if is_array:
+        return  # a mapped file is not read through
     if name in ("x", "edge_attr", "edge_weight") and value.is_floating_point() and value.numel():
         _refuse_not_finite(name, value.detach().reshape(count, -1))
 
