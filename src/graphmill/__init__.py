@@ -9,18 +9,32 @@ from typing import TYPE_CHECKING, Any, Final
 __version__ = "0.1.0"
 
 _LAZY: Final = {  # public name: the module that defines it. pyproject.toml lists each for import-linter.
-    "NeighborLoader": "graphmill.sample.loader",
+    "HGTLoader": "graphmill.pyg",
+    "LinkNeighborLoader": "graphmill.pyg",
+    "NeighborLoader": "graphmill.pyg",
     "SeededSolver": "graphmill.tasks.assignment.seeded",
     "load": "graphmill.train.load",
     "memory_snapshot": "graphmill.train.memory_snapshot",
     "open_partitioned": "graphmill.sample.distributed.opened",
+    "ShaDowKHopSampler": "graphmill.pyg",
 }
-_LAZY_MODULES: Final = ("assignment",)
-__all__ = ["NeighborLoader", "SeededSolver", "__version__", "load", "memory_snapshot", "open_partitioned"]
+_LAZY_MODULES: Final = ("assignment", "pyg")
+__all__ = [
+    "HGTLoader",
+    "LinkNeighborLoader",
+    "NeighborLoader",
+    "SeededSolver",
+    "ShaDowKHopSampler",
+    "__version__",
+    "load",
+    "memory_snapshot",
+    "open_partitioned",
+]
 
 if TYPE_CHECKING:
+    from graphmill.pyg.loaders import HGTLoader, LinkNeighborLoader, NeighborLoader
+    from graphmill.pyg.shadow import ShaDowKHopSampler
     from graphmill.sample.distributed.opened import open_partitioned
-    from graphmill.sample.loader import NeighborLoader
     from graphmill.tasks.assignment.seeded import SeededSolver
     from graphmill.train.load import load
     from graphmill.train.memory_snapshot import memory_snapshot

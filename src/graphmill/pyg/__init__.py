@@ -15,7 +15,7 @@ _LAZY: Final = {
     "NeighborSampler": "sampler",
     "ShaDowKHopSampler": "shadow",
 }
-__all__ = list(_LAZY)  # noqa: PLE0605  # a list
+__all__ = list(_LAZY)  # a list
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # module attribute hook: the type is the attribute's own

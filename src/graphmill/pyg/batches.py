@@ -50,7 +50,7 @@ class SeedBatches(Sampler[Any]):
     def __init__(
         self, count: int, batch_size: int, *, seed: int, shuffle: bool, drop_last: bool, of_user: Sequence[Any] | None
     ) -> None:
-        """`count`: seeds of the loader. `of_user`: a batch sampler of the user's, whose batches are taken as they come."""
+        """`count`: seeds of the loader. `of_user`: a batch sampler of the user's, taken as it is."""
         self.seed, self.epoch, self.step = seed, 0, 0  # the batch that the next iteration begins with
         self._of_user = of_user
         self._size = batch_size

@@ -43,7 +43,7 @@ def sampled_edges(
     links, label = _with_negatives(sampler, inputs, neg_sampling, key)
     source_type, target_type = sampler.graph.ends(inputs.input_type)
     seeds, times, places = _seeds(links, source_type, target_type, sampler.disjoint)
-    out = sampler.sample(seeds, times if inputs.time is not None else None, key)
+    out = sampler.sample(seeds, times, key)
     if sampler.disjoint:
         _name_subgraphs(out, links)
     sources, targets = places
@@ -93,33 +93,41 @@ def _negatives_of(sampler: "NeighborSampler", edge_type: Any, wanted: NegativeSa
 
 
 def _seeds(
-    links: _Links, source_type: Any, target_type: Any, disjoint: bool  # noqa: ANN401  # names of types, or None
-) -> tuple[dict[Any, Tensor], dict[Any, Tensor | None], tuple[Tensor, Tensor]]:
+    links: _Links,
+    source_type: Any,  # noqa: ANN401  # a name, or None
+    target_type: Any,  # noqa: ANN401
+    disjoint: bool,
+) -> tuple[dict[Any, Tensor], dict[Any, Tensor] | None, tuple[Tensor, Tensor]]:
     """Seeds and times by type, and where the sources and the targets of the links are among the seeds."""
     num_sources = links.sources.numel()
     if source_type == target_type:
         seeds = torch.cat([links.sources, links.targets])
-        times = _joined(links.source_times, links.target_times)
         if disjoint:
             places = torch.arange(seeds.numel())
         else:
-            seeds, places = seeds.unique(return_inverse=True)
-        return {source_type: seeds}, {source_type: times}, (places[:num_sources], places[num_sources:])
+            seeds, places = torch.unique(seeds, return_inverse=True)
+        return (
+            {source_type: seeds},
+            _by_type(links, source_type, target_type),
+            (places[:num_sources], places[num_sources:]),
+        )
     if disjoint:
         of_sources, of_targets = torch.arange(num_sources), torch.arange(links.targets.numel())
         sources, targets = links.sources, links.targets
     else:
-        sources, of_sources = links.sources.unique(return_inverse=True)
-        targets, of_targets = links.targets.unique(return_inverse=True)
-    return (
-        {source_type: sources, target_type: targets},
-        {source_type: links.source_times, target_type: links.target_times},
-        (of_sources, of_targets),
-    )
+        sources, of_sources = torch.unique(links.sources, return_inverse=True)
+        targets, of_targets = torch.unique(links.targets, return_inverse=True)
+    seeds_by_type = {source_type: sources, target_type: targets}
+    return seeds_by_type, _by_type(links, source_type, target_type), (of_sources, of_targets)
 
 
-def _joined(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    return None if first is None or second is None else torch.cat([first, second])
+def _by_type(links: _Links, source_type: Any, target_type: Any) -> dict[Any, Tensor] | None:  # noqa: ANN401
+    """Times of the seeds, in their order."""
+    if links.source_times is None or links.target_times is None:
+        return None
+    if source_type == target_type:
+        return {source_type: torch.cat([links.source_times, links.target_times])}
+    return {source_type: links.source_times, target_type: links.target_times}
 
 
 def _name_subgraphs(out: Any, links: _Links) -> None:  # noqa: ANN401  # a SamplerOutput or HeteroSamplerOutput

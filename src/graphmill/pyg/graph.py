@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch_geometric.data import Data, HeteroData, remote_backend_utils  # type: ignore[attr-defined]  # re-exported the old way
+from torch_geometric.data import Data, HeteroData, remote_backend_utils
 from torch_geometric.sampler.base import DataType
 
 from graphmill import _native
@@ -99,7 +99,9 @@ def _of_data(data: Data, backward: bool) -> TypedGraph:
     if getattr(data, "edge_index", None) is None and (columns := _of_sparse(data, backward)) is not None:
         count = _count(data.num_nodes, "the Data")
         checked_columns(columns.indptr, columns.indices, count, count, "adj_t")
-        return TypedGraph(kind=DataType.homogeneous, backward=backward, num_nodes={None: count}, columns={None: columns})
+        return TypedGraph(
+            kind=DataType.homogeneous, backward=backward, num_nodes={None: count}, columns={None: columns}
+        )
     if getattr(data, "edge_index", None) is None and getattr(data, "adj_t", None) is None:
         data = data.clone()  # nodes alone
         data.edge_index = torch.empty(2, 0, dtype=torch.long)
@@ -235,7 +237,8 @@ def _attribute(store: Any, name: str) -> Any:  # noqa: ANN401  # a PyG storage
 
 def _read_times(graph: TypedGraph, stores: Mapping[Any, Any], name: str) -> None:
     found = {key: value for key, store in stores.items() if (value := _attribute(store, name)) is not None}
-    of_nodes, of_edges = {}, {}
+    of_nodes: dict[NodeType, Ints] = {}
+    of_edges: dict[EdgeType, Ints] = {}
     for key, value in found.items():
         times = _checked_times(f"{name} of {key}" if key is not None else name, value)
         is_of_nodes = not isinstance(key, tuple)

@@ -1,4 +1,4 @@
-"""Sampling as the Heterogeneous Graph Transformer does (arXiv 2003.01332): so many nodes of each type, layer by layer."""
+"""Sampling as the Heterogeneous Graph Transformer does (arXiv 2003.01332): so many nodes of a type, layer by layer."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -26,8 +26,8 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
         self,
         data: Any,  # noqa: ANN401  # a PyG HeteroData
         num_samples: list[int] | dict[NodeType, list[int]],
-        is_sorted: bool = False,  # noqa: ARG002  # found out, at no cost
-        share_memory: bool = False,  # noqa: ARG002  # workers are forked, or read the graph again
+        is_sorted: bool = False,  # found out, at no cost
+        share_memory: bool = False,  # workers are forked, or read the graph again
     ) -> None:
         """As PyG's.
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 from torch_geometric import loader as pyg
-from torch_geometric.data import Data, HeteroData  # type: ignore[attr-defined]  # re-exported the old way
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput
 
 from graphmill import _native
@@ -21,10 +21,21 @@ from graphmill.pyg.sampler import NeighborSampler
 from graphmill.sample.prefetch import prefetch as ahead
 
 _OF_DATALOADER: Final = frozenset(inspect.signature(torch.utils.data.DataLoader).parameters) | {
-    "dataset", "collate_fn", "custom_cls", "input_id"
+    "dataset",
+    "collate_fn",
+    "custom_cls",
+    "input_id",
 }
 _OF_SAMPLER: Final = (
-    "num_neighbors", "replace", "subgraph_type", "disjoint", "temporal_strategy", "time_attr", "weight_attr", "is_sorted", "directed"
+    "num_neighbors",
+    "replace",
+    "subgraph_type",
+    "disjoint",
+    "temporal_strategy",
+    "time_attr",
+    "weight_attr",
+    "is_sorted",
+    "directed",
 )
 
 
@@ -111,7 +122,7 @@ class NeighborLoader(KeyedLoader, pyg.NeighborLoader):  # type: ignore[misc]  # 
         ...     out = model(batch.x, batch.edge_index)[: batch.batch_size]
     """
 
-    def __new__(cls, data: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+    def __new__(cls, data: Any = None, *given: Any, **named: Any) -> Any:  # noqa: ANN401  # without data: unpickled
         """A loader of a graph in parts is another class, whose ranks make batches together."""
         from graphmill.sample.distributed.opened import PartitionedData
 
@@ -382,8 +393,10 @@ def _are_the_graphs(links: EdgeSamplerInput, data: Any) -> bool:  # noqa: ANN401
         return False
     store = data if links.input_type is None else data[links.input_type]
     edges = getattr(store, "edge_index", None)
-    return edges is not None and edges.shape[1] == len(links.row) and bool(
-        torch.equal(edges[0], links.row) and torch.equal(edges[1], links.col)
+    return (
+        edges is not None
+        and edges.shape[1] == len(links.row)
+        and bool(torch.equal(edges[0], links.row) and torch.equal(edges[1], links.col))
     )
 
 

@@ -159,9 +159,12 @@ class Negatives:
     def _target_of_any(self, time: int | None, rng: np.random.Generator) -> int:
         """A target in proportion to the sources that are left for it, so that every pair has its chance."""
         weights = self.targets.allowed(time)
-        left = np.array([
-            weight * self._sources_left(target, time).sum() if weight else 0.0 for target, weight in enumerate(weights)
-        ])
+        left = np.array(
+            [
+                weight * self._sources_left(target, time).sum() if weight else 0.0
+                for target, weight in enumerate(weights)
+            ]
+        )
         if not left.any():
             raise InvalidInputError(
                 "every pair of nodes is an edge: there is no negative", fix="ask for none: neg_sampling=None"

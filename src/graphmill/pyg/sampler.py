@@ -1,6 +1,6 @@
 """PyG's `NeighborSampler` on the native one: what `NodeLoader`, `LinkLoader` and others' loaders ask for subgraphs."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -20,10 +20,10 @@ from graphmill.base.arguments import one_of
 from graphmill.base.errors import InvalidInputError
 from graphmill.pyg.columns import Ints
 from graphmill.pyg.edges import sampled_edges
-from graphmill.pyg.graph import EdgeType, NodeType, TypedGraph, read_graph
+from graphmill.pyg.graph import EdgeType, NodeType, read_graph
 from graphmill.pyg.negatives import KnownEdges
 
-Output = SamplerOutput | HeteroSamplerOutput
+Output: TypeAlias = Any  # a SamplerOutput or HeteroSamplerOutput; PyG is not typed
 
 
 class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not typed
@@ -44,8 +44,8 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
         temporal_strategy: str = "uniform",
         time_attr: str | None = None,
         weight_attr: str | None = None,
-        is_sorted: bool = False,  # noqa: ARG002  # found out, at no cost
-        share_memory: bool = False,  # noqa: ARG002  # workers are forked, or read the graph again
+        is_sorted: bool = False,  # found out, at no cost
+        share_memory: bool = False,  # workers are forked, or read the graph again
         directed: bool = True,
         sample_direction: Literal["forward", "backward"] = "forward",
     ) -> None:
@@ -173,9 +173,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_native": None}
 
-    def _sample(
-        self, seed: Tensor | dict[NodeType, Tensor], seed_time: Any = None, **_: Any
-    ) -> Output:  # noqa: ANN401  # PyG's own name, which its BidirectionalNeighborSampler calls
+    def _sample(self, seed: Tensor | dict[NodeType, Tensor], seed_time: Any = None, **_: Any) -> Output:  # noqa: ANN401  # PyG's own name, which its BidirectionalNeighborSampler calls
         seeds = seed if isinstance(seed, dict) else {None: seed}
         times = seed_time if isinstance(seed_time, dict) or seed_time is None else {None: seed_time}
         return self.sample(seeds, times, _fresh_key())
@@ -235,10 +233,10 @@ class BidirectionalNeighborSampler(pyg.neighbor_sampler.BidirectionalNeighborSam
     def __init__(self, data: Any, num_neighbors: Any, *options: Any, **named: Any) -> None:  # noqa: ANN401
         """As PyG's."""
         if isinstance(getattr(num_neighbors, "values", num_neighbors), dict):
-            raise RuntimeError("BidirectionalNeighborSampler does not yet support edge delimited sampling.")  # PyG's
-        make = NeighborSampler
-        self.forward_sampler = make(data, num_neighbors, *options, **named, sample_direction="forward")
-        self.backward_sampler = make(data, num_neighbors, *options, **named, sample_direction="backward")
+            raise RuntimeError("BidirectionalNeighborSampler does not yet support edge delimited sampling.")  # noqa: TRY004  # PyG's
+        forward, backward = ({**named, "sample_direction": way} for way in ("forward", "backward"))
+        self.forward_sampler = NeighborSampler(data, num_neighbors, *options, **forward)
+        self.backward_sampler = NeighborSampler(data, num_neighbors, *options, **backward)
         self.num_neighbors = num_neighbors
         self.subgraph_type = self.forward_sampler.subgraph_type
         self.keep_orig_edges = False

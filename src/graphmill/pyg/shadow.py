@@ -1,4 +1,4 @@
-"""PyG's `ShaDowKHopSampler` (arXiv 2201.07858): for each seed, a subgraph of its own with all edges between its nodes."""
+"""PyG's `ShaDowKHopSampler` (arXiv 2201.07858): around each seed a subgraph of its own, with all edges in it."""
 
 import copy
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data  # type: ignore[attr-defined]  # re-exported the old way
+from torch_geometric.data import Batch, Data
 
 from graphmill.base.arguments import whole_number
 from graphmill.base.errors import InvalidInputError
@@ -15,7 +15,7 @@ from graphmill.pyg.loaders import KeyedLoader, check_ids
 from graphmill.pyg.sampler import NeighborSampler
 
 
-class ShaDowKHopSampler(KeyedLoader, torch.utils.data.DataLoader[Any]):
+class ShaDowKHopSampler(KeyedLoader, torch.utils.data.DataLoader[Any]):  # type: ignore[misc]  # a generator
     """PyG's loader of shallow subgraphs without torch-sparse, with a `seed` and a state.
 
     Example:
