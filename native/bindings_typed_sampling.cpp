@@ -9,6 +9,7 @@
 #include "bindings.h"
 #include "columns.h"
 #include "negatives.h"
+#include "reused.h"
 #include "typed_sampler.h"
 
 namespace graphmill {
@@ -162,6 +163,18 @@ auto edge_ids(const Shared& s, size_t relation) {
   return view(s, line.values.get(), line.count);
 }
 
+// Bytes that other batches had: what they hold is written over.
+nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>> reused_bytes(int64_t size) {
+  require(size >= 0, "size must not be negative");
+  auto* block = new ReusedMemory::Block(ReusedMemory::take(size));
+  nb::capsule owner(block, [](void* p) noexcept {
+    auto* done = static_cast<ReusedMemory::Block*>(p);
+    ReusedMemory::give_back(std::move(*done));
+    delete done;
+  });
+  return nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>(block->memory.get(), {static_cast<size_t>(size)}, owner);
+}
+
 int64_t draw_negatives_py(std::optional<Ids> indptr, std::optional<Locals> sources, std::optional<Ids> times,
                           int64_t num_sources, int64_t num_targets, std::optional<Doubles> source_weights,
                           std::optional<Doubles> target_weights, std::optional<Ids> source_times,
@@ -222,6 +235,8 @@ void bind_typed_sampling(nb::module_& m) {
            nb::arg("fanouts"), nb::arg("num_hops"), nb::arg("key"), nb::kw_only(), nb::arg("replace") = false,
            nb::arg("last") = false, nb::arg("disjoint") = false, nb::arg("induced") = false,
            nb::arg("num_threads") = 1);
+  m.def("reused_bytes", &reused_bytes, nb::arg("size"), nb::rv_policy::reference,
+        "Memory [size] that comes back when the last array over it is gone; not cleared.");
   m.def("draw_negatives", &draw_negatives_py, nb::kw_only(), nb::arg("indptr").none(), nb::arg("sources").none(),
         nb::arg("times").none(), nb::arg("num_sources"), nb::arg("num_targets"), nb::arg("source_weights").none(),
         nb::arg("target_weights").none(), nb::arg("source_times").none(), nb::arg("target_times").none(),

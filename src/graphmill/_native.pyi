@@ -93,6 +93,7 @@ class TypedNeighborSampler:
         num_threads: int = 1,
     ) -> TypedSubgraph: ...
 
+def reused_bytes(size: int) -> NDArray[np.uint8]: ...
 def draw_negatives(
     *,
     indptr: Array | None,

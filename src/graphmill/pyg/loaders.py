@@ -1,24 +1,20 @@
 """PyG's loaders with the native sampler, a seed and a state: only the import changes in a script."""
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import closing
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric import loader as pyg
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput
 
-from graphmill import _native
-from graphmill.base.arguments import flag, whole_number
-from graphmill.base.errors import InvalidInputError, UserError
+from graphmill.base.errors import InvalidInputError
 from graphmill.base.names import did_you_mean
-from graphmill.pyg.batches import Places, SeedBatch, SeedBatches, checked_state
 from graphmill.pyg.hgt import HGTSampler
+from graphmill.pyg.keyed import KeyedLoader, checked_options
 from graphmill.pyg.sampler import NeighborSampler
-from graphmill.sample.prefetch import prefetch as ahead
 
 _OF_DATALOADER: Final = frozenset(inspect.signature(torch.utils.data.DataLoader).parameters) | {
     "dataset",
@@ -37,74 +33,6 @@ _OF_SAMPLER: Final = (
     "is_sorted",
     "directed",
 )
-
-
-class KeyedLoader:
-    """What graphmill's loaders add to PyG's: keyed batches, a state, a thread that works ahead.
-
-    A mix-in before a loader of PyG's, whose `__init__` has run when `_begin` is called.
-    """
-
-    _batches: SeedBatches
-    _prefetch: int
-    _epoch: int  # of the next batch that is handed out
-    _step: int
-    _is_under_way: bool
-
-    def _begin(self, count: int, seed: int, prefetch: int, given: dict[str, Any]) -> None:
-        """`count`: seeds. `given`: what the user gave for DataLoader."""
-        if given.get("generator") is not None:
-            raise InvalidInputError(
-                "generator: batches are a function of (seed, epoch, step)", fix="give seed=1 in its place"
-            )
-        shuffle = flag("shuffle", given.get("shuffle") or False)
-        of_user = given.get("batch_sampler") is not None or given.get("sampler") is not None
-        size = given.get("batch_size", 1)
-        self._batches = SeedBatches(
-            count,
-            1 if of_user else whole_number("batch_size", size),
-            seed=whole_number("seed", seed, least=0, most=2**63 - 1),
-            shuffle=shuffle,
-            drop_last=flag("drop_last", given.get("drop_last") or False),
-            of_user=self.batch_sampler if of_user else None,  # type: ignore[attr-defined]  # DataLoader's
-        )
-        self._prefetch = whole_number("prefetch", prefetch, least=0)
-        self._epoch = self._step = 0
-        self._is_under_way = False
-        # DataLoader lets nobody set these once it is made; it has no other way to give a batch a key.
-        self.__dict__.update(dataset=Places(count), batch_sampler=self._batches)
-        _native.keep_freed_memory()  # a batch takes the memory of an earlier one, rather than fresh pages
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __iter__(self) -> Iterator[Any]:
-        if self._is_under_way:
-            self._epoch, self._step = self._epoch + 1, 0
-        epoch, first = self._epoch, self._step
-        self._batches.epoch, self._batches.step = epoch, first
-        in_process = self.num_workers == 0  # type: ignore[attr-defined]  # DataLoader's
-        made = ahead(super().__iter__, self._prefetch if in_process else 0)  # type: ignore[misc]  # DataLoader's
-        with closing(made) as batches:
-            for step, batch in enumerate(batches, start=first):
-                self._is_under_way = step + 1 < len(self)
-                self._epoch, self._step = (epoch, step + 1) if self._is_under_way else (epoch + 1, 0)
-                yield batch
-
-    def state_dict(self) -> dict[str, int]:
-        """The loader's position: the next batch it would yield."""
-        return {"epoch": self._epoch, "step": self._step, "seed": self._batches.seed}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue from the position of another loader with the same arguments."""
-        self._epoch, self._step = checked_state(state, self._batches)
-        self._is_under_way = False
-
-    def _of_places(self, index: Any) -> tuple[Any, int | None]:  # noqa: ANN401  # a SeedBatch, or places
-        """The seeds of a batch, and its key; where a user calls the loader with places, none."""
-        if isinstance(index, SeedBatch):
-            return self.input_data[torch.as_tensor(index.places)], index.key  # type: ignore[attr-defined]  # PyG's
-        return self.input_data[index], None  # type: ignore[attr-defined]
 
 
 class NeighborLoader(KeyedLoader, pyg.NeighborLoader):  # type: ignore[misc]  # PyG is not typed
@@ -163,17 +91,17 @@ class NeighborLoader(KeyedLoader, pyg.NeighborLoader):  # type: ignore[misc]  # 
         super().__init__(
             data,
             num_neighbors,
-            input_nodes,
+            checked_mask(input_nodes, sampler),
             input_time,
             time_attr=of_pyg.get("time_attr"),
             neighbor_sampler=sampler,
             filter_per_worker=_fills_in_workers(data, of_pyg),
             transform=of_pyg.get("transform"),
             transform_sampler_output=of_pyg.get("transform_sampler_output"),
-            **_without_generator(of_dataloader),
+            **of_dataloader,
         )
         self._begin(len(self.input_data.node), seed, prefetch, of_dataloader)
-        _check_seeds(self.input_data, sampler)
+        _check_times(self.input_data)
 
     def collate_fn(self, index: Any) -> Any:  # noqa: ANN401  # PyG's name
         """Sample the subgraph of a batch."""
@@ -236,7 +164,7 @@ class LinkNeighborLoader(KeyedLoader, pyg.LinkNeighborLoader):  # type: ignore[m
             neg_sampling_ratio=of_pyg.get("neg_sampling_ratio"),
             transform=of_pyg.get("transform"),
             transform_sampler_output=of_pyg.get("transform_sampler_output"),
-            **_without_generator(of_dataloader),
+            **of_dataloader,
         )
         links: EdgeSamplerInput = self.input_data
         self._begin(len(links.row), seed, prefetch, of_dataloader)
@@ -249,6 +177,20 @@ class LinkNeighborLoader(KeyedLoader, pyg.LinkNeighborLoader):  # type: ignore[m
         links, key = self._of_places(index)
         out = self.link_sampler.sample_from_edges(links, neg_sampling=self.neg_sampling, key=key)
         return self.filter_fn(out) if self.filter_per_worker else out
+
+    def _name_seeds(self, batch: Any, metadata: Any) -> None:  # noqa: ANN401  # what PyG's loader says of links
+        kind = self.input_data.input_type
+        link = batch if kind is None else batch[kind]
+        source, target = (batch, batch) if kind is None else (batch[kind[0]], batch[kind[-1]])
+        link.input_id = metadata[0]
+        if self.neg_sampling is None or self.neg_sampling.is_binary():
+            _, link.edge_label_index, link.edge_label, link.edge_label_time = metadata
+            return
+        _, source.src_index, target.dst_pos_index, target.dst_neg_index, times = metadata
+        source.seed_time = target.seed_time = times
+        for name in ("edge_label_index", "edge_label_time"):  # of the whole graph, if it has any
+            if name in link:
+                del link[name]
 
 
 class HGTLoader(KeyedLoader, pyg.HGTLoader):  # type: ignore[misc]  # PyG is not typed
@@ -286,14 +228,13 @@ class HGTLoader(KeyedLoader, pyg.HGTLoader):  # type: ignore[misc]  # PyG is not
             self,
             data,
             sampler,
-            input_nodes,
+            checked_mask(input_nodes, sampler),
             transform=of_pyg.get("transform"),
             transform_sampler_output=of_pyg.get("transform_sampler_output"),
             filter_per_worker=_fills_in_workers(data, of_pyg),
-            **_without_generator(of_dataloader),
+            **of_dataloader,
         )
         self._begin(len(self.input_data.node), seed, prefetch, of_dataloader)
-        _check_seeds(self.input_data, sampler)
 
     def collate_fn(self, index: Any) -> Any:  # noqa: ANN401  # PyG's name
         """Sample the subgraph of a batch."""
@@ -314,10 +255,8 @@ def _taken(
             raise InvalidInputError(
                 f"{loader} takes no {name}", fix=did_you_mean(name, [*names, "seed", "prefetch", *_OF_DATALOADER])
             )
-    return (
-        {name: value for name, value in given.items() if name in names},
-        {name: value for name, value in given.items() if name not in names},
-    )
+    of_dataloader = {name: value for name, value in given.items() if name not in names}
+    return {name: value for name, value in given.items() if name in names}, checked_options(of_dataloader)
 
 
 def _sampler(data: Any, num_neighbors: Any, options: dict[str, Any]) -> NeighborSampler:  # noqa: ANN401
@@ -336,11 +275,6 @@ def _of(options: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: options[name] for name in names if name in options}
 
 
-def _without_generator(options: dict[str, Any]) -> dict[str, Any]:
-    """PyG's loaders get no generator: `_begin` refuses one with what to do."""
-    return {name: value for name, value in options.items() if name != "generator"}
-
-
 def _fills_in_workers(data: Any, options: dict[str, Any]) -> bool:  # noqa: ANN401
     """By default workers sample, and rows are taken in this process, where they need not be sent.
 
@@ -350,13 +284,36 @@ def _fills_in_workers(data: Any, options: dict[str, Any]) -> bool:  # noqa: ANN4
     return not isinstance(data, Data | HeteroData) if asked is None else bool(asked)
 
 
-def _check_seeds(inputs: NodeSamplerInput, sampler: NeighborSampler | HGTSampler) -> None:
-    count = sampler.graph.num_nodes.get(inputs.input_type)
-    if count is None:
+def checked_mask(input_nodes: Any, sampler: NeighborSampler | HGTSampler) -> Any:  # noqa: ANN401  # as PyG takes them
+    """The seeds as they were given, if a mask among them fits; PyG takes any for one."""
+    counts = sampler.graph.num_nodes
+    typed = isinstance(input_nodes, tuple | list) and len(input_nodes) == 2 and isinstance(input_nodes[0], str)
+    name, given = input_nodes if typed else (input_nodes if isinstance(input_nodes, str) else None, input_nodes)
+    if name not in counts:
+        known = ", ".join(map(repr, counts))
         raise InvalidInputError(
-            f"input_nodes are of type {inputs.input_type!r}", fix=f"name one of {', '.join(sampler.node_types)}"
+            f"input_nodes are of one of the types {known}", fix=f"give ({next(iter(counts))!r}, mask or ids)"
         )
-    check_ids("input_nodes", inputs.node, count)
+    if isinstance(given, Tensor | np.ndarray) and given.dtype in (torch.bool, np.bool_):
+        if tuple(given.shape) != (counts[name],):
+            raise InvalidInputError(
+                f"input_nodes is a mask of shape {list(given.shape)}, and there are {counts[name]} nodes",
+                fix=f"give a mask [{counts[name]}], or node ids",
+            )
+        return (name, torch.as_tensor(given)) if typed else torch.as_tensor(given)
+    if given is None or isinstance(given, str):
+        return input_nodes
+    try:
+        ids = torch.as_tensor(given)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise InvalidInputError(
+            f"input_nodes is {given!r:.80}", fix=f"give a mask [{counts[name]}], or node ids"
+        ) from None
+    check_ids("input_nodes", ids, counts[name])
+    return (name, ids.long()) if typed else ids.long()
+
+
+def _check_times(inputs: NodeSamplerInput) -> None:
     if inputs.time is not None and len(inputs.time) != len(inputs.node):
         raise InvalidInputError(
             f"input_time has {len(inputs.time)} times, and there are {len(inputs.node)} seeds", fix="give one for each"
@@ -381,7 +338,7 @@ def check_ids(name: str, ids: Tensor, count: int) -> None:
             f"{name} are {ids.dtype} {list(ids.shape)}", fix=f"give a mask [{count}], or ids from 0 to {count - 1}"
         )
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < count:
-        raise UserError(
+        raise InvalidInputError(
             f"{name} are from {int(ids.min())} to {int(ids.max())}, and there are {count} nodes",
             fix=f"give ids from 0 to {count - 1}",
         )
@@ -398,6 +355,3 @@ def _are_the_graphs(links: EdgeSamplerInput, data: Any) -> bool:  # noqa: ANN401
         and edges.shape[1] == len(links.row)
         and bool(torch.equal(edges[0], links.row) and torch.equal(edges[1], links.col))
     )
-
-
-Transform = Callable[[Any], Any]

@@ -80,6 +80,8 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
 
     @num_neighbors.setter
     def num_neighbors(self, given: Any) -> None:  # noqa: ANN401  # as the constructor takes them
+        if not isinstance(given, NumNeighbors | list | tuple | dict):
+            raise InvalidInputError(f"num_neighbors is {given!r:.80}", fix="give fan-outs, hop by hop: [25, 10]")
         self._num_neighbors = given if isinstance(given, NumNeighbors) else NumNeighbors(given)
         self._fanouts = _checked_fanouts(self._num_neighbors, self.edge_types, self.is_hetero)
 
@@ -263,7 +265,9 @@ def _checked_fanouts(given: NumNeighbors, edge_types: list[EdgeType], is_hetero:
         raise InvalidInputError("num_neighbors is by type, and edges have none", fix="num_neighbors=[25, 10]")
     for fanouts in by_type.values():
         try:
-            is_right = all(int(each) == each and -1 <= each < 2**31 for each in fanouts)
+            is_right = isinstance(fanouts, list | tuple) and all(
+                int(each) == each and -1 <= each < 2**31 for each in fanouts
+            )
         except (TypeError, ValueError, OverflowError, RuntimeError):
             is_right = False
         if not is_right:

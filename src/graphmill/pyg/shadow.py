@@ -11,7 +11,8 @@ from torch_geometric.data import Batch, Data
 from graphmill.base.arguments import whole_number
 from graphmill.base.errors import InvalidInputError
 from graphmill.pyg.batches import SeedBatch
-from graphmill.pyg.loaders import KeyedLoader, check_ids
+from graphmill.pyg.keyed import KeyedLoader, checked_options
+from graphmill.pyg.loaders import check_ids
 from graphmill.pyg.sampler import NeighborSampler
 
 
@@ -61,11 +62,9 @@ class ShaDowKHopSampler(KeyedLoader, torch.utils.data.DataLoader[Any]):  # type:
             node_idx = node_idx.nonzero().view(-1)
         check_ids("node_idx", node_idx, count)
         self.node_idx = node_idx
-        named.pop("dataset", None)
-        named.pop("collate_fn", None)
-        options = {name: value for name, value in named.items() if name != "generator"}
+        options = checked_options(named)
         super().__init__(range(len(node_idx)), collate_fn=self.collate_fn, **options)  # type: ignore[arg-type]
-        self._begin(len(node_idx), seed, prefetch, named)
+        self._begin(len(node_idx), seed, prefetch, options)
 
     def collate_fn(self, batch: SeedBatch) -> Any:  # noqa: ANN401  # a PyG Batch
         """The subgraphs of a batch of seeds, one after another."""

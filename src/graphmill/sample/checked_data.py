@@ -25,7 +25,7 @@ def checked_edges(data: Any) -> tuple[NDArray[np.int64], int]:  # noqa: ANN401  
         has_transposed = getattr(data, "adj_t", None) is not None
         raise InvalidInputError(
             f"the {type(data).__name__} has no edge_index",
-            fix="data.edge_index = torch_geometric.utils.to_edge_index(data.adj_t)[0].flip(0)"
+            fix="data.edge_index = torch_geometric.utils.to_edge_index(data.adj_t)[0].flip(0); del data.adj_t"
             if has_transposed
             else "give a Data with one [2, num_edges]",
         )
