@@ -321,7 +321,10 @@ def failures(folder: RunFolder, name: str) -> list[str]:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("gone", ["rank_1", "sampler_1"])
 def test_a_process_that_is_gone_ends_the_others(zygote, planned_service, tmp_path, gone, number):
-    """Killed, its connections break; frozen, like a host that is cut off, it sends no heartbeat. Nothing is left."""
+    """Killed, its connections break; frozen, like a host that is cut off, it sends no heartbeat. Nothing is left.
+
+    The first that notices names it. Who notices late, on a busy machine, names one that ended because of it.
+    """
     before = shared_memory()
     folder, pids = started(zygote, planned_service((2, 2), epochs=2000, hang_timeout_s=5), tmp_path)
     names = ["rank_0", "rank_1", "sampler_0", "sampler_1"]
@@ -338,8 +341,10 @@ def test_a_process_that_is_gone_ends_the_others(zygote, planned_service, tmp_pat
     said = {name: failures(folder, name) for name in others}
     named = [name for name in others if f"{gone.replace('_', ' ')} on {socket.gethostname()}" in said[name][0]]
     if number is signal.SIGKILL:
-        assert named == others, said
-    assert "rank_0" in named, "who hosts the store misses the heartbeats"
+        assert named, said
+        assert all("is gone" in messages[0] for messages in said.values()), said
+    else:
+        assert "rank_0" in named, "who hosts the store misses the heartbeats"
     assert shared_memory() == before
 
 
