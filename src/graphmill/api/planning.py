@@ -109,6 +109,7 @@ def _text(key: str, value: Any) -> str:  # noqa: ANN401  # whatever a key takes
 
     given = os.fspath(value) if isinstance(value, os.PathLike) else value
     try:
+        given = given.item() if hasattr(given, "item") else given  # a number of numpy's, or of torch's
         return flow_text(list(given) if isinstance(given, tuple) else given)
     except (TypeError, ValueError):
         raise InvalidInputError(

@@ -4,7 +4,7 @@ import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from graphmill.spec.plan import Plan
 
 _log = logging.getLogger(__name__)
+_ADVICE: Final = " -> "  # as outcome.json has a rank's two sentences in one line
 
 
 class EndedError(UserError):
@@ -122,7 +123,8 @@ def ended(folder: "RunFolder", code: int) -> Run:
     from graphmill.cluster.status import Watcher
 
     view = Watcher([folder]).look()[0]
-    raise EndedError(f"{folder.path}: {view.detail}", fix=view.advice, exit_status=code, path=folder.path)
+    what, _, fix = view.detail.partition(_ADVICE) if view.state == "bad_request" else (view.detail, "", "")
+    raise EndedError(f"{folder.path}: {what}", fix=fix or view.advice, exit_status=code, path=folder.path)
 
 
 def done_in_words(folder: "RunFolder", outcome: "Outcome") -> str:

@@ -1,6 +1,7 @@
 """`graphmill.train`: a run that begins, continues or is extended on this machine."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +97,7 @@ def train(
         logs_root=path_of("logs_root", logs_root),
         run_id=run_id,
     )
+    sys.stdout.flush()  # rank 0 writes where this process does
     with followed(found.folder):
         code = found.start()
     return ended(found.folder, code)
