@@ -52,6 +52,7 @@ def error_of(shown: list) -> tuple[str, str]:
 def test_a_notebook_shows_the_run_and_its_pictures(outputs):
     _, trained, run, compared, refused, stopped = outputs
     assert "epoch 3/3  loss" in text_of(trained), "what rank 0 prints"
+    assert "\x1b" not in text_of(trained), "its own bars are a terminal's"
     assert "logs/mine: 3 epochs" in text_of(trained), "the message of the command"
     assert '<progress value="3" max="3">' in html_of(trained)
     assert "mine  done" in html_of(trained)
@@ -61,5 +62,5 @@ def test_a_notebook_shows_the_run_and_its_pictures(outputs):
     assert error_of(refused) == ("UserError", "toy.yml does not exist\n  → name a YAML file that holds an experiment")
     name, words = error_of(stopped)
     assert name == "EndedError"
-    assert words.startswith("logs/long: stopped on request")
+    assert words.endswith("→ continue with `graphmill train --resume logs/long`")
     assert list(Path("logs/long/checkpoints").glob("step_*"))

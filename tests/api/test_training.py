@@ -175,6 +175,6 @@ def test_ctrl_c_ends_the_run_after_a_checkpoint(toy, source_environ, tmp_path):
     script.send_signal(signal.SIGINT)
     out, err = script.communicate(timeout=HANG_S)
     assert script.returncode == 0, err
-    assert f"{exits.OUT_OF_TIME} logs/mine: stopped on request" in out
+    assert f"{exits.OUT_OF_TIME} logs/mine: stopped on SIGINT" in out
     assert out.endswith("→ continue with `graphmill train --resume logs/mine`\n")
     assert list((tmp_path / "logs/mine/checkpoints").glob("step_*"))
