@@ -31,7 +31,7 @@ except graphmill.UserError as error:
 """
 
 
-@pytest.mark.parametrize("order", itertools.permutations(WAYS, 2), ids="-".join)
+@pytest.mark.parametrize("order", list(itertools.permutations(WAYS, 2)), ids="-".join)
 def test_train_is_a_package_and_a_function_in_any_order(order, source_environ, tmp_path):
     program = "\n".join([*(WAYS[way] for way in order), HOLDS])
     done = subprocess.run(

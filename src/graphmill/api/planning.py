@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from graphmill.base.arguments import path_of
+from graphmill.base.arguments import items_of, path_of
 from graphmill.base.errors import InvalidInputError
 from graphmill.base.messages import messages_shown
 
@@ -56,7 +56,7 @@ def plan(
         graphmill.plan("cora-sage", {"train.sync.every": 4}, epochs=3).calendar
     """
     asked = experiment_of(experiment, overrides_of(overrides, values), ranks)
-    return planned(asked, root_of(dataset_root), run_id)
+    return planned(asked, root_of(dataset_root), str(run_id))
 
 
 def planned(experiment: "Experiment", root: Path | None, run_id: str, *, to_train: bool = False) -> "Plan":
@@ -77,6 +77,7 @@ def experiment_of(
     ranks: int | None = None,
 ) -> "Experiment":
     """The experiment with all overrides, each as `-O` takes it."""
+    from graphmill.config.yaml_text import parse_value
     from graphmill.spec.experiment import Experiment
     from graphmill.spec.load import inline_experiment, load_experiment
 
@@ -84,7 +85,8 @@ def experiment_of(
     if isinstance(experiment, Experiment):
         experiment = experiment.model_dump(mode="json", exclude_unset=True)
     if isinstance(experiment, Mapping):
-        return inline_experiment(experiment, "experiment", texts)
+        plain = {str(key): parse_value(_text(key, each), source="experiment") for key, each in experiment.items()}
+        return inline_experiment(plain, "experiment", texts)
     if experiment is None:
         return load_experiment(None, texts)
     path_of("experiment", experiment)  # refuses what is none
@@ -98,7 +100,7 @@ def overrides_of(overrides: Overrides, values: Mapping[str, Any]) -> list[str]:
     if isinstance(overrides, Mapping):
         texts = [f"{key}={_text(key, value)}" for key, value in overrides.items()]
     else:
-        texts = [overrides] if isinstance(overrides, str) else list(overrides)
+        texts = [overrides] if isinstance(overrides, str) else [str(each) for each in items_of("overrides", overrides)]
     written = {name: _text(name, value) for name, value in values.items()}
     texts += [f"{name}={text}" for name, text in written.items() if name not in SHORT_FLAGS]
     return short_flags({name: text for name, text in written.items() if name in SHORT_FLAGS}).over(texts)

@@ -73,7 +73,7 @@ def submit(
     overrides: Overrides = (),
     *,
     ranks: int | None = None,
-    after: str | None = None,
+    after: str | os.PathLike[str] | RunJob | None = None,
     resume: bool = False,
     run_id: str | None = None,
     dataset_root: str | os.PathLike[str] | None = None,
@@ -89,7 +89,7 @@ def submit(
         overrides: as of `graphmill.plan`; what Slurm is asked for has keys of their own, such as
             `{"slurm.hosts": 2, "slurm.time": "02:00:00"}`.
         ranks: processes in all, as `{"train.ranks": ranks}`.
-        after: start only when this job, or run, has succeeded.
+        after: start only when this job (or its number), or run, has succeeded.
         resume: continue an ended run.
         run_id: the name of the run; else the experiment's name and the time.
         dataset_root: where prepared data are; else $GRAPHMILL_DATA_ROOT, ….
@@ -112,6 +112,7 @@ def submit(
 
     texts = overrides_of(overrides, values) + ([] if ranks is None else [f"train.ranks={ranks}"])
     agree, logs = agreeing(trust), path_of("logs_root", logs_root)
+    waited = after.id if isinstance(after, RunJob) else str(after)
     found = to_submit(
         experiment,
         texts,
@@ -119,8 +120,8 @@ def submit(
         resume=resume,
         root=root_of(dataset_root),
         logs_root=logs,
-        run_id=run_id,
-        dependency="" if after is None else dependency_of(after, logs),
+        run_id=None if run_id is None else str(run_id),
+        dependency="" if after is None else dependency_of(waited, logs),
         code_snapshot=code_snapshot,
     )
     if isinstance(found, RunFolder):

@@ -95,7 +95,7 @@ def train(
         extend=extend,
         root=root_of(dataset_root),
         logs_root=path_of("logs_root", logs_root),
-        run_id=run_id,
+        run_id=None if run_id is None else str(run_id),
     )
     sys.stdout.flush()  # rank 0 writes where this process does
     with followed(found.folder):
@@ -198,5 +198,5 @@ def agreeing(trust: str | Iterable[str]) -> Agree:
     """What a call from Python agrees to: what the person ran on this machine, and what `trust` names."""
     from graphmill.runtime.trust import agree
 
-    trusted = [trust] if isinstance(trust, str) else list(items_of("trust", trust))
+    trusted = [trust] if isinstance(trust, str) else [str(each) for each in items_of("trust", trust)]
     return lambda folder: agree(folder.plan_path, folder.code(), trusted)

@@ -13,7 +13,7 @@ from graphmill.api.planning import root_of
 from graphmill.api.run import EndedError
 from graphmill.api.training import Agree, agreeing
 from graphmill.base import exits
-from graphmill.base.arguments import path_of
+from graphmill.base.arguments import items_of, path_of
 from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
 from graphmill.base.messages import messages_shown
@@ -66,7 +66,7 @@ def evaluate(
         EndedError: the process that evaluates died.
     """
     where = path_of("logs_root", logs_root)
-    options = choices(split, weights, dataset, root_of(dataset_root))
+    options = choices(str(split), str(weights), _name(dataset), root_of(dataset_root))
     return in_a_process("evaluate", _text(run), where, options, agreeing(trust))
 
 
@@ -109,7 +109,7 @@ def predict(
 
     where = path_of("logs_root", logs_root)
     edges = None if attention is None else path_of("attention", attention)
-    options = choices(split, weights, dataset, root_of(dataset_root), splits=ALL_SPLITS)
+    options = choices(str(split), str(weights), _name(dataset), root_of(dataset_root), splits=ALL_SPLITS)
     with tempfile.TemporaryDirectory(prefix="graphmill-predict-") as folder:
         path = Path(folder, "predictions.parquet") if output is None else path_of("output", output)
         options += files(path, edges, embeddings=embeddings, formats=_STREAMED)
@@ -142,8 +142,10 @@ def compare(
     """
     from graphmill.report.compare import frame_of
 
-    named = [_text(what)] if isinstance(what, str | os.PathLike) else [_text(each) for each in what]
-    tables = compared(named, sort, [by] if isinstance(by, str) else by, path_of("logs_root", logs_root))
+    named = [what] if isinstance(what, str | os.PathLike) else list(items_of("what", what))
+    keys = [by] if isinstance(by, str) else [str(key) for key in items_of("by", by)]
+    order = None if sort is None else str(sort)
+    tables = compared([_text(each) for each in named], order, keys, path_of("logs_root", logs_root))
     for table in tables:
         tell_left_out(table)
     return frame_of(tables)
@@ -238,3 +240,7 @@ def in_a_process(module: str, run: str, logs_root: Path, options: Sequence[str],
 
 def _text(run: AnyPath) -> str:
     return str(path_of("run", run))
+
+
+def _name(dataset: str | None) -> str | None:
+    return None if dataset is None else str(path_of("dataset", dataset))
