@@ -6,6 +6,8 @@ import logging
 import subprocess
 import sys
 
+import pytest
+
 from graphmill.base.messages import each_text_once, show_messages
 
 LOG = logging.getLogger("graphmill.a.module")
@@ -62,6 +64,29 @@ def test_a_library_shows_warnings_and_no_remarks(source_environ):
         check=True,
     )
     assert (done.stdout, done.stderr) == ("", "damaged\n")
+
+
+CALLED = """
+import logging, sys
+from graphmill.base.messages import messages_shown
+log = logging.getLogger("graphmill.base.files")
+if sys.argv[1] == "theirs":
+    logging.basicConfig(format="theirs: %(message)s", level=logging.INFO)
+with messages_shown():
+    log.info("a remark")
+    with messages_shown():
+        log.info("within")
+log.info("after")
+"""
+
+
+@pytest.mark.parametrize(
+    ("whose", "shown"),
+    [("ours", "a remark\nwithin\n"), ("theirs", "theirs: a remark\ntheirs: within\ntheirs: after\n")],
+)
+def test_a_call_from_python_shows_remarks_unless_the_caller_has_set_up_logging(whose, shown, source_environ):
+    words = [sys.executable, "-c", CALLED, whose]
+    assert subprocess.run(words, env=source_environ, capture_output=True, text=True, check=True).stderr == shown
 
 
 def test_a_module_that_is_run_shows_its_own_messages(source_environ, tmp_path):

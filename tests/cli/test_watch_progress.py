@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.cli.watch import plain_line
+from graphmill.cluster.follow import plain_line
 from graphmill.cluster.status import Watcher
 from graphmill.record.documents import Outcome
 from graphmill.record.endings import ENDINGS

@@ -83,6 +83,15 @@ def a_run_of_nodes() -> Names:
     return {"x": torch.from_numpy(np.array(store.features.x)), "edge_index": torch.randint(0, 300, (2, 900))}
 
 
+def an_experiment() -> Names:
+    command("prepare", "synthetic/sbm", "-o", "num_nodes=300", "-o", "num_edges=1500", "-o", "features=8")
+    Path("my-graph.yaml").write_text(
+        "name: my-graph\ndataset: {name: synthetic/sbm}\nmodel: {hidden_channels: 8}\n"
+        "train: {epochs: 5, batch_size: 60, num_neighbors: [4, 4], threads: 1}\n"
+    )
+    return {}
+
+
 def a_run_of_potentials() -> Names:
     command("prepare", "synthetic/assignment", "-o", "sizes=[8]", "-o", "instances=20")
     command("train", "assignment-one-gnn", "--run-id", "RUN", "-O", "train.epochs=2")
@@ -101,12 +110,14 @@ AT_HAND: dict[str, Callable[[], Names]] = {
     "docs/howto/own-model.md": edges_with_features,
     "docs/howto/own-series.md": nothing,
     "docs/howto/own-task.md": nothing,
+    "docs/howto/python.md": an_experiment,
     "docs/howto/relations.md": wordnet,
     "docs/howto/use-the-model.md": a_run_of_nodes,
     "docs/reference/attention.md": nothing,
 }
 EXPORTED = "seconds of torch.export: tests/integration/test_use_the_model.py runs it, on a run that it has"
 NOT_RUN = {  # (page, number of the block): why not here
+    ("docs/howto/python.md", 3): "needs a Slurm: tests/cluster/jobs/test_submit_from_python.py submits and waits",
     ("docs/howto/assignment-solver.md", 2): "test_assignment_solver.py runs it with the others, on a run it trains",
     ("docs/howto/use-the-model.md", 2): EXPORTED,
     ("docs/howto/use-the-model.md", 3): EXPORTED,

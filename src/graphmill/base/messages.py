@@ -50,13 +50,35 @@ def about(name: str) -> Iterator[None]:
 
 def show_messages(prefix: str = "") -> None:
     """Show the messages of this process on standard error, each after `prefix`. Called again, only the last counts."""
-    handler = _StderrHandler()
-    handler.setFormatter(_Formatter(prefix))
+    handler = _handler(prefix)
     for log in map(logging.getLogger, _OURS):
         for earlier in [earlier for earlier in log.handlers if isinstance(earlier, _StderrHandler)]:
             log.removeHandler(earlier)
         log.addHandler(handler)
         log.setLevel(logging.INFO)
+
+
+@contextmanager
+def messages_shown() -> Iterator[None]:
+    """The same while a call from Python lasts, unless whoever calls has set up logging: then it is theirs."""
+    log = logging.getLogger(_OURS[0])
+    if log.hasHandlers():
+        yield
+        return
+    handler, level = _handler(""), log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+def _handler(prefix: str) -> logging.Handler:
+    handler = _StderrHandler()
+    handler.setFormatter(_Formatter(prefix))
+    return handler
 
 
 def hush_torch(environ: MutableMapping[str, str]) -> None:

@@ -1,6 +1,5 @@
 """Code that a run names and the person has not run on this machine: asked for once, before anything imports it."""
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from graphmill.base.errors import UserError
-from graphmill.runtime.trust import Code, hand_on, refusal, remember, unnamed
+from graphmill.runtime.trust import Code, agree, remember, unnamed
 
 if TYPE_CHECKING:
     from graphmill.record.run_folder import RunFolder
@@ -17,13 +16,7 @@ if TYPE_CHECKING:
 
 def agree_to_code(folder: "RunFolder", trust: Sequence[str] | None = None) -> None:
     """See to it that the person has named all that the run's plan names, here and in what is started from here."""
-    codes = folder.code()
-    new = unnamed(codes)
-    asked = [code for code in new if code.target not in (trust or ())]
-    if asked:
-        _ask(folder.plan_path, asked, refusal(folder.plan_path, asked))
-    remember(new)
-    hand_on(codes, os.environ)
+    agree(folder.plan_path, folder.code(), trust or (), _ask)
 
 
 def agree_to_job(folder: "RunFolder") -> None:

@@ -83,7 +83,7 @@ _MEANT: Final = {
     **dict.fromkeys(("test", "eval", "score"), "graphmill evaluate RUN"),
     "infer": "graphmill predict RUN",
     "serve": "graphmill predict RUN, or graphmill.load in Python; nothing serves a model",
-    "notebook": "graphmill.load in Python: docs/howto/use-the-model.md",
+    "notebook": "graphmill.train and others in Python: docs/howto/python.md",
     "cancel": "graphmill stop RUN",
 }
 """Commands that people look for under other names."""

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from graphmill.api.planning import experiment_of
 from graphmill.cli.options import DatasetRoot, ExperimentName, Json, LogsRoot, Overrides, Ranks, resolved_dataset_root
-from graphmill.cli.plan import load
 from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
@@ -46,7 +46,7 @@ def batch_size(
     from graphmill.cluster.launch.batch_size import BatchSizes
     from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
-    asked = load(experiment, with_short_flags(ctx, override or []), ranks)
+    asked = experiment_of(experiment, with_short_flags(ctx, override or []), ranks)
     update: dict[str, Any] = {}
     if asked.train.sizing is None:
         update["batch"] = asked.train.batch.model_copy(update={"mode": "trial", "max_nodes": None, "max_edges": None})

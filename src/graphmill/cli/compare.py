@@ -1,20 +1,17 @@
 """`compare`: finished runs by what differs between them."""
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphmill.base.errors import UserError
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import Cell, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from graphmill.report.compare import Comparison, Configuration
+    from graphmill.report.compare import Comparison
     from graphmill.report.measured_cells import Spread
 
-_log = logging.getLogger(__name__)
 _TOOK = {"num_syncs": "syncs", "measured_mib": "measured MiB", "wall_s": "wall s"}
 
 
@@ -64,16 +61,9 @@ def compare(
       graphmill compare my-grid --sort model.hidden_channels --json
       graphmill compare demo --by train.sync.scheme,train.sync.every
     """
-    from graphmill.cli.find_run import find_several, name_of_runs
-    from graphmill.record.run_folder import find_runs
-    from graphmill.report.compare import compare as compared
+    from graphmill.api.using import compared
 
-    named = [name_of_runs(text, logs_root) for text in what or []]
-    runs = [run for name in named for run in find_several(name, logs_root)] if what else find_runs(logs_root)
-    if not runs:
-        raise UserError(f"{logs_root} holds no runs", fix="train one with `graphmill train`, or give --logs-root")
-    keys = [key.strip() for key in by.split(",")] if by else []
-    tables = compared(list({run.path.resolve(): run for run in runs}.values()), sort=sort, by=keys)
+    tables = compared(what or [], sort, [key.strip() for key in by.split(",")] if by else [], logs_root)
     if json:
         print_json({"tables": [{**_fields(table), "best": table.best} for table in tables]})
         return
@@ -83,6 +73,7 @@ def compare(
 
 def show_comparison(table: "Comparison") -> None:
     """Print a table, and what it leaves out."""
+    from graphmill.api.using import tell_left_out
     from graphmill.report.compare import span_in_words
     from graphmill.report.configurations import short_names
     from graphmill.spec.kinds import find_kind
@@ -118,17 +109,7 @@ def show_comparison(table: "Comparison") -> None:
             [beside.words, span_in_words(beside.val), span_in_words(beside.test)] for beside in table.baselines.values()
         ]
         print_table(("baseline", f"val {table.measure}", f"test {table.measure}"), cells)
-    for row in table.rows:
-        if row.lost:
-            _log.warning(f"{len(row.lost)} of {len(row.runs)} runs of {_named(table, row)}, on test: {row.lost[0]}")
-    if table.same_seeds:
-        _log.warning(f"not independent, since they share configuration and rng seed: {', '.join(table.same_seeds)}")
-    if table.unfinished:
-        _log.info(f"left out, not done: {', '.join(table.unfinished)}")
-
-
-def _named(table: "Comparison", row: "Configuration") -> str:
-    return ", ".join(f"{key} {_shown(row.values[key])}" for key in table.varied) or row.runs[0]
+    tell_left_out(table)
 
 
 def _shown(value: Any) -> Cell:  # noqa: ANN401  # whatever a plan holds

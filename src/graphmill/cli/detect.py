@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
+from graphmill.api.using import refuse_other
 from graphmill.base.python import python_m
 from graphmill.cli.agree import agree_to_code
 from graphmill.cli.options import LogsRoot
-from graphmill.cli.predict import Run, Trust, WeightsOption, refuse_other
+from graphmill.cli.predict import Run, Trust, WeightsOption
 
 
 def register(app: typer.Typer) -> None:

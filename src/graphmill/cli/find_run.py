@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from graphmill.base.errors import UserError
-from graphmill.record.find_run import find_run, latest_run
-from graphmill.record.run_folder import PIPELINE_FILE, RunFolder, find_runs, find_runs_and_commands
+from graphmill.record.find_run import find_run, find_several, latest_run, name_of_runs
+from graphmill.record.run_folder import PIPELINE_FILE, RunFolder, find_runs_and_commands
 
 __all__ = [
     "find_by_name_or_job",
@@ -16,17 +16,6 @@ __all__ = [
     "named_pipeline",
     "neither_data_nor_run",
 ]
-
-
-def find_several(text: str | None, logs_root: Path) -> list[RunFolder]:
-    """All runs in the folder `text`, a study's for example; the latest run of the logs root if it is None."""
-    if text is None:
-        return [latest_run(logs_root)]
-    for path in (Path(text), logs_root / text):
-        runs = find_runs(path) if path.is_dir() else []
-        if runs:
-            return runs
-    return [find_run(text, logs_root)]
 
 
 def neither_data_nor_run(text: str, root: Path, logs_root: Path) -> UserError:
@@ -42,23 +31,6 @@ def neither_data_nor_run(text: str, root: Path, logs_root: Path) -> UserError:
         f"no run in {logs_root} is called {text!r}, and {of_data.message}",
         fix=of_data.fix if is_known else lists,
     )
-
-
-def name_of_runs(text: str, logs_root: Path) -> str:
-    """What the runs of `text` are called: the name of the study or pipeline in that file or recipe, else `text`."""
-    from graphmill.config.yaml_text import read_document
-    from graphmill.spec.pipeline import load_pipeline
-    from graphmill.spec.recipes import SUFFIXES, kind_of, list_recipes
-    from graphmill.spec.study import load_study
-
-    if Path(text).is_dir() or (logs_root / text).is_dir():
-        return text
-    kinds = {recipe.name: recipe.kind for recipe in list_recipes()}
-    if text.endswith(SUFFIXES):
-        kinds[text] = kind_of(read_document(Path(text), holds="a study or a pipeline").value)
-    if kinds.get(text) == "study":
-        return load_study(text).name
-    return load_pipeline(text).name if kinds.get(text) == "pipeline" else text
 
 
 def find_by_name_or_job(text: str | None, logs_root: Path) -> list[RunFolder]:

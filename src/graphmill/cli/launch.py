@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphmill.api.planning import experiment_of
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cli.agree import agree_to_code
 from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, RunId, resolved_dataset_root
-from graphmill.cli.plan import load, show_plan
+from graphmill.cli.plan import show_plan
 from graphmill.cli.show import print_line, print_table
-from graphmill.cli.train import default_run_id, finish
+from graphmill.cli.train import finish
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def launch(
     """
     from graphmill.cluster.launch.ssh.hosts import read_hosts
     from graphmill.cluster.launch.ssh.launch import Launch
-    from graphmill.record.run_folder import RunFolder
+    from graphmill.record.run_folder import RunFolder, default_run_id
 
     overrides = with_short_flags(ctx, override or [])
     listed = read_hosts(hosts)
@@ -142,7 +143,7 @@ def _experiment(experiment: str | None, overrides: list[str], hosts: "HostList")
     """The experiment with the ranks that the hosts are to start."""
     from graphmill.cluster.launch.ssh.hosts import refuse_ranks
 
-    asked = load(experiment, overrides, None)
+    asked = experiment_of(experiment, overrides)
     if hosts.num_ranks is None:
         return asked
     refuse_ranks(hosts, asked.train.ranks, asked.name, asked.roles)

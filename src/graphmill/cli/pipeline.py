@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from graphmill.api.planning import make_plan
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.messages import each_text_once
 from graphmill.cli.job_options import joined_values, takes_job_options
 from graphmill.cli.options import CodeSnapshot, DatasetRoot, Json, LogsRoot, Overrides
 from graphmill.cli.pipeline_tables import as_json, show_memory, show_packing, show_predictions, show_states
-from graphmill.cli.plan import make_plan
 from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import print_json, print_line
 from graphmill.cli.submit_on import On, Overwrite, RemoteGraphmill, SshConfig, keep_words, submit_there

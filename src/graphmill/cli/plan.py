@@ -1,25 +1,20 @@
 """`plan`: every choice made, and what it implies, before anything runs."""
 
-import logging
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphmill.api.planning import RUN_ID_OF_A_PLAN, experiment_of, planned
 from graphmill.base.names import counted
-from graphmill.cli.options import DatasetRoot, ExperimentName, Json, Overrides, Ranks, resolved_dataset_root
+from graphmill.cli.options import DatasetRoot, ExperimentName, Json, Overrides, Ranks
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
     from graphmill.cluster.launch.trial import Trial
-    from graphmill.spec.experiment import Experiment
     from graphmill.spec.modelled import MemoryParts
     from graphmill.spec.plan import Plan
-
-_log = logging.getLogger(__name__)
-_RUN_ID_OF_A_PLAN = "planned"
 
 
 def register(app: typer.Typer) -> None:
@@ -59,57 +54,14 @@ def plan(
       model: {hidden_channels: 64, num_layers: 2}
       train: {epochs: 50, batch_size: 64, num_neighbors: [10, 10], sync: {scheme: local_sgd, every: 4}}
     """
-    from graphmill.cluster.launch.check_model import refuse_unfit_model
-
-    asked = load(experiment, with_short_flags(ctx, override or []), ranks)
-    hosts = asked.slurm.hosts
-    if hosts > 1:
-        _log.info(f"slurm.hosts is {hosts}: each is taken to have what this machine has")
-    resolved = make_plan(asked, root, _RUN_ID_OF_A_PLAN, to_train=trial is not None, hosts=hosts)
-    refuse_unfit_model(resolved)
+    asked = experiment_of(experiment, with_short_flags(ctx, override or []), ranks)
+    resolved = planned(asked, root, RUN_ID_OF_A_PLAN, to_train=trial is not None)
     if trial is None:
         show_plan(resolved, json=json)
         return
     from graphmill.cluster.launch.trial import try_out
 
     show_plan(resolved, json=json, trial=try_out(resolved, trial))
-
-
-def load(experiment: str | None, overrides: list[str], ranks: int | None) -> "Experiment":
-    """The experiment with all overrides."""
-    from graphmill.spec.load import load_experiment
-
-    return load_experiment(experiment, [*overrides, *([] if ranks is None else [f"train.ranks={ranks}"])])
-
-
-def make_plan(
-    experiment: "Experiment",
-    root: Path | None,
-    run_id: str,
-    *,
-    to_train: bool = False,
-    hosts: int = 1,
-    logs_root: Path = Path("logs"),
-) -> "Plan":
-    """Resolve an experiment on this machine, or on `hosts` like it.
-
-    `to_train`: prepare its data first, if they come with the package, and look for the size of its batches, if that is
-    to be found; else one that was found before in the `logs_root` is taken.
-    """
-    from graphmill.tasks.planning import plan_experiment, prepare_embedded
-
-    dataset_root = resolved_dataset_root(root)
-
-    def plan_of(asked: "Experiment") -> "Plan":
-        return plan_experiment(asked, dataset_root=dataset_root, run_id=run_id, hosts=hosts)
-
-    if to_train:
-        prepare_embedded(experiment, dataset_root)
-    if experiment.train.sizing is None:
-        return plan_of(experiment)
-    from graphmill.cluster.launch.batch_size import BatchSizes
-
-    return BatchSizes(logs_root, may_try=to_train).plan(experiment, plan_of)
 
 
 def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> None:

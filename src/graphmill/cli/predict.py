@@ -1,16 +1,13 @@
 """`evaluate` and `predict`: use the weights of a run, on its own data or on others."""
 
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from graphmill.api.using import ALL_SPLITS, choices, files, in_a_process
 from graphmill.base.errors import UserError
-from graphmill.base.json_text import parse_json
-from graphmill.base.names import nearest
-from graphmill.base.python import python_m
 from graphmill.cli.agree import agree_to_code
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot
 from graphmill.cli.show import Cell, print_facts, print_json
@@ -19,10 +16,6 @@ if TYPE_CHECKING:
     from graphmill.record.weights import Which
     from graphmill.spec.kinds.extras import Bench
     from graphmill.spec.kinds.kind import AnyKind
-
-_SPLITS = ("train", "val", "test")
-_FORMATS = (".parquet", ".csv", ".npz")
-_STREAMED = (".parquet", ".csv")
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run id or a run folder.")]
 WeightsOption = Annotated[
@@ -76,18 +69,19 @@ def evaluate(
     """
     from graphmill.cli.find_run import find_run
 
-    refuse_other(split, "--split", _SPLITS)
-    agree_to_code(find_run(run, logs_root), trust)
+    agree, options = partial(agree_to_code, trust=trust), choices(split, weights, dataset, root)
+    if speed_ups:  # its plan names the task
+        agree(find_run(run, logs_root))
     benched = _benched(run, logs_root) if speed_ups else None
-    facts = _in_a_process("evaluate", run, logs_root, _choices(split, weights, dataset, root))
+    facts = in_a_process("evaluate", run, logs_root, options, agree)
     if benched is None:
         _show(facts, json=json, title=f"{run}: {split}")
         return
     from graphmill.cli.bench_run import DataOf, measured, show_summary
 
     kind, bench = benched
-    options = bench.options.model_validate({"split": split, **bench.brief})
-    found = measured(kind, bench, find_run(run, logs_root), options, DataOf(cast("Which", weights), dataset, root))
+    asked = bench.options.model_validate({"split": split, **bench.brief})
+    found = measured(kind, bench, find_run(run, logs_root), asked, DataOf(cast("Which", weights), dataset, root))
     if json:
         print_json({**facts, "speed_ups": found.summary})
         return
@@ -144,60 +138,10 @@ def predict(
       graphmill predict cora-sage-1 --split all --embeddings --output all.npz
       graphmill predict cora-gat-1 --split all --attention attention.parquet
     """
-    from graphmill.cli.find_run import find_run
-
-    refuse_other(split, "--split", (*_SPLITS, "all"))
-    agree_to_code(find_run(run, logs_root), trust)
-    options = [*_choices(split, weights, dataset, root), *_files(output, attention)]
-    facts = _in_a_process("predict", run, logs_root, [*options, *(["--embeddings"] if embeddings else [])])
+    options = choices(split, weights, dataset, root, splits=ALL_SPLITS)
+    options += files(output, attention, embeddings=embeddings)
+    facts = in_a_process("predict", run, logs_root, options, partial(agree_to_code, trust=trust))
     _show(facts, json=json, title=f"{run}: {split}")
-
-
-def _files(output: Path | None, attention: Path | None) -> list[str]:
-    if output is None and attention is None:
-        raise UserError("neither --output nor --attention names a file", fix="--output FILE.parquet")
-    words = []
-    for option, path, formats in (("--output", output, _FORMATS), ("--attention", attention, _STREAMED)):
-        if path is None:
-            continue
-        if path.suffix not in formats:
-            raise UserError(
-                f"{option} {path} does not end in {', '.join(formats)}", fix=f"{option} {path.with_suffix('.parquet')}"
-            )
-        words += [option, str(path)]
-    return words
-
-
-def _choices(split: str, weights: str, dataset: str | None, root: Path | None) -> list[str]:
-    refuse_other(weights, "--weights", ("best", "last"))
-    return [
-        *("--split", split, "--weights", weights),
-        *(["--dataset", dataset] if dataset is not None else []),
-        *(["--dataset-root", str(root)] if root is not None else []),
-    ]
-
-
-def refuse_other(given: str, option: str, known: tuple[str, ...]) -> None:
-    """`UserError` if the option has a value that is not known."""
-    if given not in known:
-        raise UserError(
-            f"{option} {given} is not one of {', '.join(known)}",
-            fix=f"give {option} {nearest(given, known) or known[-1]}",
-        )
-
-
-def _in_a_process(module: str, run: str, logs_root: Path, options: list[str]) -> dict[str, Cell]:
-    """What the module prints as JSON; torch is loaded there, not here."""
-    from graphmill.cli.find_run import find_run
-
-    folder = find_run(run, logs_root)
-    command = python_m(f"graphmill.train.{module}", str(folder.path), *options)
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        sys.stdout.write(done.stdout)
-        raise typer.Exit(done.returncode)
-    facts: dict[str, Cell] = parse_json(done.stdout)
-    return facts
 
 
 def _show(facts: dict[str, Cell], *, json: bool, title: str) -> None:

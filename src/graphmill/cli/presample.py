@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphmill.api.planning import experiment_of
 from graphmill.base.errors import UserError
 from graphmill.cli.options import DatasetRoot, ExperimentName, Json, Overrides, Ranks, resolved_dataset_root
-from graphmill.cli.plan import load
 from graphmill.cli.progress import progress
 from graphmill.cli.show import print_facts, print_json, print_line
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
@@ -64,7 +64,7 @@ def presample(
     from graphmill.spec.kinds.extras import Sampling
     from graphmill.tasks.stores import load as load_named
 
-    asked = _to_sample(load(experiment, with_short_flags(ctx, override or []), ranks), epochs)
+    asked = _to_sample(experiment_of(experiment, with_short_flags(ctx, override or []), ranks), epochs)
     dataset_root = resolved_dataset_root(root)
     plan = _plan(asked, dataset_root, may_prepare=not dry_run)
     sampled = plan.kind.extra(Sampling)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from graphmill.api.planning import experiment_of, make_plan
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot, Overrides, Ranks
-from graphmill.cli.plan import load, make_plan
 from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
@@ -84,7 +84,7 @@ def profile(
         return
     known = None if what is None else _known(what, logs_root)
     if known is None:
-        known = _make(load(what, overrides, ranks), root, logs_root, steps)
+        known = _make(experiment_of(what, overrides, ranks), root, logs_root, steps)
     elif steps is not None or ranks is not None or overrides:
         raise UserError(
             f"{what} has a profile already, which --steps, --ranks and -O cannot change",
@@ -111,9 +111,9 @@ def _known(text: str, logs_root: Path) -> Path | None:
 
 def _make(asked: "Experiment", root: Path | None, logs_root: Path, steps: int | None) -> Path:
     """Profile an experiment here; the folder of the profile."""
-    from graphmill.cli.train import default_run_id
     from graphmill.cluster.launch.profile import FOLDER, profile_here, short_plan
     from graphmill.record.phases import PHASES_FILE
+    from graphmill.record.run_folder import default_run_id
     from graphmill.spec.profiler import planned_profile
 
     if steps is not None and steps < 2:

@@ -1,11 +1,12 @@
-"""Generated pages of docs/reference: commands, keys of experiments, studies and pipelines, columns of metrics.csv; and
-beside them, in recipes/schema, the JSON schemas that recipes name.
+"""Generated pages of docs/reference: commands, functions in Python, keys of experiments, studies and pipelines, columns
+of metrics.csv; and beside them, in recipes/schema, the JSON schemas that recipes name.
 
-python -m graphmill.cli.reference > docs/reference/cli.md     (or: experiment, columns)
+python -m graphmill.cli.reference > docs/reference/cli.md     (or: python, experiment, columns)
 python -m graphmill.cli.reference --write docs/reference
 python -m graphmill.cli.reference --check docs/reference      (exit status 1 where a page is out of date)
 """
 
+import inspect
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -100,7 +101,29 @@ def columns_page() -> str:
     return "\n".join([f"{_GENERATED}\n\n# Columns of metrics.csv\n", *parts])
 
 
-PAGES = {"cli": cli_markdown, "experiment": experiment_markdown, "columns": columns_page}
+def python_markdown() -> str:
+    """Every function and class that does in Python what the commands do."""
+    from graphmill.api import planning, run, submitting, training, using
+
+    plain: list[Any] = [planning.plan, training.train, using.evaluate, using.predict, using.compare, submitting.submit]
+    titled = [(each.__name__, each) for each in plain] + [("submit(…).wait", submitting.RunJob.wait)]
+    lines = [_GENERATED, "", "# From Python", "", "How to: [From Python](../howto/python.md).", ""]
+    for title, each in titled:
+        signature = inspect.signature(each)
+        bare = [known.replace(annotation=inspect.Parameter.empty) for known in signature.parameters.values()]
+        call = f"{each.__name__}{signature.replace(parameters=bare, return_annotation=inspect.Signature.empty)}"
+        lines += [f"## graphmill.{title}", "", "```text", call, "", inspect.getdoc(each) or "", "```", ""]
+    members = [(name, known) for name, known in vars(run.Run).items() if isinstance(known, property) and name[0] != "_"]
+    for kept in (run.Run, run.EndedError):
+        lines += [f"## graphmill.{kept.__name__}", "", "```text", inspect.getdoc(kept) or "", "```", ""]
+        if kept is run.Run:
+            lines += ["| property | |", "|---|---|"]
+            lines += [f"| `{name}` | {' '.join((inspect.getdoc(known) or '').split())} |" for name, known in members]
+            lines += [""]
+    return "\n".join(lines)
+
+
+PAGES = {"cli": cli_markdown, "python": python_markdown, "experiment": experiment_markdown, "columns": columns_page}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from graphmill.api.planning import make_plan
 from graphmill.cli.job_options import takes_job_options
 from graphmill.cli.options import After, CodeSnapshot, DatasetRoot, Json, LogsRoot, Overrides
-from graphmill.cli.plan import make_plan
 from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import print_json, print_line, print_table
 from graphmill.cli.submit_on import On, Overwrite, RemoteGraphmill, SshConfig, WordsCommand, submit_there

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from graphmill.api.submitting import dependency_of
 from graphmill.base.errors import UserError
 from graphmill.cli.options import resolved_dataset_root
 from graphmill.cli.show import print_json, print_line
-from graphmill.cli.submit import dependency_of, slurms_answers, tell_first
+from graphmill.cli.submit import slurms_answers, tell_first
 
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.study import Array, CellPlan

@@ -3,13 +3,12 @@
 import logging
 import os
 from contextlib import contextmanager
-from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphmill.api.submitting import dependency_of, say_what_counts, sent, to_submit
 from graphmill.base import exits
 from graphmill.cli.agree import agree_to_code, agree_to_job
 from graphmill.cli.job_options import joined_values, takes_job_options
@@ -25,7 +24,7 @@ from graphmill.cli.options import (
     RunId,
     resolved_dataset_root,
 )
-from graphmill.cli.plan import load, show_plan
+from graphmill.cli.plan import show_plan
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
 from graphmill.cli.submit_command import (
     COMMAND_KEY,
@@ -118,9 +117,7 @@ def submit(
       graphmill submit --run --time 60 --cpus-per-host 8 --mem 32G -- graphmill prepare ogbn-products
       graphmill submit --run --dry-run -- ./convert.sh "raw files/*.csv"
     """
-    from graphmill.cluster.jobs.check_model import refuse_unfit_request
-    from graphmill.cluster.jobs.copy_code import with_code
-    from graphmill.cluster.jobs.submit import resubmit, submit_new
+    from graphmill.record.run_folder import RunFolder
 
     overrides = [*with_short_flags(ctx, override or []), *job, *([] if ranks is None else [f"train.ranks={ranks}"])]
     if on is not None:
@@ -142,112 +139,29 @@ def submit(
         asked = CommandAsked(words, data, resolved_dataset_root(root), logs_root, run_id, dependency)
         submit_command(asked, overrides, given, dry_run=dry_run, json=json)
         return
-    if resume:
-        found = _resumed(experiment, overrides, root, logs_root, run_id, dependency)
-        if found is None:
-            return
-        (request,) = with_code([found], copies=code_snapshot, environ=os.environ)
+    asked_for = to_submit(
+        experiment,
+        overrides,
+        _agree,
+        resume=resume,
+        root=root,
+        logs_root=logs_root,
+        run_id=run_id,
+        dependency=dependency,
+        code_snapshot=code_snapshot,
+        prepare=not dry_run,
+    )
+    if isinstance(asked_for, RunFolder):
+        print_line(f"{asked_for.path} is done already")
+    elif dry_run:
+        show_request(asked_for, is_new=not resume, json=json)
     else:
-        new = _new(experiment, overrides, root, logs_root, run_id, dependency, to_train=not dry_run)
-        (request,) = with_code([new], copies=code_snapshot, environ=os.environ)
-        refuse_unfit_request(request)
-    if dry_run:
-        show_request(request, is_new=not resume, json=json)
-        return
-    say_what_counts(request)
-    if request.changes:
-        _log.info(f"asked for otherwise than before: {'; '.join(request.changes)}")
-    submitted = resubmit(request, os.environ) if resume else submit_new(request, os.environ)
-    tell_submitted(request.folder, submitted, json=json)
+        tell_submitted(asked_for.folder, sent(asked_for, is_new=not resume), json=json)
 
 
-def _new(
-    experiment: str | None,
-    overrides: list[str],
-    root: Path | None,
-    logs_root: Path,
-    run_id: str | None,
-    dependency: str,
-    *,
-    to_train: bool,
-) -> "Request":
-    from graphmill.cluster.jobs.sites import find_site
-    from graphmill.cluster.jobs.submit import folder_for, plan_request, refuse_taken
-
-    asked = load(experiment, overrides, None)
-    name = run_id or f"{asked.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    request = plan_request(
-        asked,
-        find_site(asked.slurm.site),
-        dataset_root=resolved_dataset_root(root),
-        folder=folder_for(name, logs_root),
-        logs_root=logs_root.absolute(),
-        dependency=dependency,
-        to_train=to_train,
-    )
-    refuse_taken(request)
-    return request
-
-
-def _resumed(
-    experiment: str | None,
-    overrides: list[str],
-    root: Path | None,
-    logs_root: Path,
-    run_id: str | None,
-    dependency: str,
-) -> "Request | None":
-    """The request that continues a run; None if it is done."""
-    from graphmill.cluster.jobs.sites import find_site
-    from graphmill.cluster.jobs.submit import plan_request, read_job, refuse_alive, request_of
-    from graphmill.record.find_run import run_to_resume
-    from graphmill.record.run_folder import RunFolder, refuse_other_plan
-    from graphmill.spec.job.change import differences
-
-    run, is_named = run_to_resume(experiment, run_id, logs_root, changes=False, verb="submit")
-    folder = RunFolder(run.path.absolute())
-    if folder.is_done():
-        print_line(f"{folder.path} is done already")
-        return None
-    refuse_alive(folder)
-    if is_named:
-        agree_to_code(folder)
-        agree_to_job(folder)
-        return request_of(folder, dependency=dependency, options=overrides)
-    planned = folder.read_plan()
-    top = folder.path.parents[planned.run_id.count("/")]
-    asked = load(experiment, overrides, None)
-    request = plan_request(
-        asked,
-        find_site(asked.slurm.site),
-        dataset_root=resolved_dataset_root(root),
-        folder=folder,
-        logs_root=top,
-        dependency=dependency,
-    )
-    refuse_other_plan(folder, planned, request.plan)
-    if folder.job_path.exists():
-        return replace(request, changes=differences(read_job(folder), request.job))
-    return request
-
-
-def dependency_of(text: str, logs_root: Path) -> str:
-    """The dependency for sbatch that `--after` means."""
-    from graphmill.cli.find_run import find_run
-    from graphmill.cluster.jobs.submit import after
-    from graphmill.slurm.commands import is_job_id
-
-    return after(text, None if is_job_id(text) else find_run(text, logs_root))
-
-
-def say_what_counts(request: "Request | CommandRequest") -> None:
-    """Log the user's own defaults for sbatch that fill what the script leaves open, and the job's remarks."""
-    from graphmill.cluster.jobs.sbatch import sbatch_environment
-
-    for name in sbatch_environment(request.script, os.environ)[1]:
-        _log.info(f"{name}={os.environ[name]} is used, because the script leaves it open")
-    for remark in request.job.remarks:
-        _log.info(remark)
+def _agree(folder: "RunFolder") -> None:
+    agree_to_code(folder)
+    agree_to_job(folder)
 
 
 def show_request(request: "Request", *, is_new: bool, json: bool) -> None:

@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -59,7 +58,8 @@ def submit_command(
     asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, object], *, dry_run: bool, json: bool
 ) -> None:
     """Submit the command, or show what would be. `given`: options that may not go with it, by name."""
-    from graphmill.cli.submit import say_what_counts, tell_submitted
+    from graphmill.api.submitting import say_what_counts
+    from graphmill.cli.submit import tell_submitted
     from graphmill.cluster.jobs.command import submit_command as submit_new
     from graphmill.cluster.jobs.submit import resubmit
 
@@ -81,6 +81,7 @@ def _new(asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, obje
     from graphmill.cluster.jobs.command import FOLDER, name_of, plan_command
     from graphmill.cluster.jobs.submit import folder_for
     from graphmill.graph.header import is_prepared, read_header
+    from graphmill.record.run_folder import default_run_id
 
     if asked.words is None:
         raise UserError("--data names what a command reads, and there is none", fix=_FIX)
@@ -88,7 +89,7 @@ def _new(asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, obje
         raise UserError("--run needs a command", fix=_FIX)
     _refuse_given(given, ("EXPERIMENT", "--ranks", "--code-snapshot"))
     _refuse_unknown(asked.words)
-    name = asked.run_id or f"{FOLDER}/{name_of(asked.words)}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    name = asked.run_id or default_run_id(f"{FOLDER}/{name_of(asked.words)}")
     data = None
     if asked.data is not None:
         data = Path(asked.data) if is_prepared(Path(asked.data)) else asked.dataset_root / asked.data

@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from graphmill.api.run import EndedError
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.foreign import printable, without_advice
@@ -36,6 +37,8 @@ class Commands(TyperGroup):
         show_messages()
         try:
             return super().invoke(ctx)
+        except EndedError as error:  # what was started has said why
+            raise typer.Exit(error.exit_status) from None
         except UserError as error:
             tell_error(error)
             raise typer.Exit(exits.BAD_REQUEST) from None

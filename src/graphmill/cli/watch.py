@@ -3,14 +3,12 @@
 import logging
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphmill.base import exits
-from graphmill.base.amounts import shown_clock
 from graphmill.base.foreign import in_one_line
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import print_json, print_line
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
     from graphmill.cluster.pipeline_status import PipelineWatcher
     from graphmill.cluster.status import RunView, Watcher
-    from graphmill.record.endings import State
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +68,7 @@ def watch(
       graphmill watch logs/sync-ablation --once --json
       graphmill watch logs/neighbours
     """
+    from graphmill.cluster.follow import exit_status
     from graphmill.record.endings import ENDINGS
 
     watcher = _watcher(run, logs_root)
@@ -79,7 +77,7 @@ def watch(
     except KeyboardInterrupt:
         _log.info("no longer watching; the run continues (`graphmill stop` ends it)")
         raise typer.Exit(INTERRUPTED) from None
-    code = _exit_code(view.state for view in views if not once or view.state in {*ENDINGS, "damaged"})
+    code = exit_status(view.state for view in views if not once or view.state in {*ENDINGS, "damaged"})
     if code:
         raise typer.Exit(code)
 
@@ -118,10 +116,12 @@ def _watcher(run: str | None, logs_root: Path) -> "Watcher | PipelineWatcher":
 def _follow(watcher: "Watcher | PipelineWatcher", interval: float, *, json: bool) -> "Sequence[RunView]":
     if not json and sys.stdout.isatty():
         return _follow_on_terminal(watcher, interval)
+    from graphmill.cluster.follow import looks, plain_line, what_counts
+
     told: dict[Path, str] = {}
     troubles: tuple[str, ...] = ()
-    while True:
-        views = watcher.look()
+    views: Sequence[RunView] = ()
+    for views in looks(watcher, interval):
         if watcher.queue.troubles != troubles:
             troubles = watcher.queue.troubles
             _tell_troubles(troubles or ("Slurm answers again",))
@@ -129,25 +129,22 @@ def _follow(watcher: "Watcher | PipelineWatcher", interval: float, *, json: bool
             print_json(_json(views, troubles))
         for view in () if json else views:
             line = plain_line(view)
-            if told.get(view.folder) != _what_counts(view):
-                told[view.folder] = _what_counts(view)
+            if told.get(view.folder) != what_counts(view):
+                told[view.folder] = what_counts(view)
                 print_line(f"{time.strftime('%H:%M:%S')}  {line}")
-        if not any(view.is_alive for view in views) and not watcher.queue.is_silent:
-            return views
-        time.sleep(interval)
+    return views
 
 
 def _follow_on_terminal(watcher: "Watcher | PipelineWatcher", interval: float) -> "Sequence[RunView]":
     from rich.console import Console
     from rich.live import Live
 
+    from graphmill.cluster.follow import looks
+
     console = Console()
-    views = watcher.look()
-    shown = drawn(views, watcher.queue.troubles, console, height=console.height)
-    with Live(shown, console=console, auto_refresh=False) as live:
-        while any(view.is_alive for view in views) or watcher.queue.is_silent:
-            time.sleep(interval)
-            views = watcher.look()
+    views: Sequence[RunView] = ()
+    with Live(console=console, auto_refresh=False) as live:
+        for views in looks(watcher, interval):
             live.update(drawn(views, watcher.queue.troubles, console, height=console.height), refresh=True)
     return views
 
@@ -207,6 +204,8 @@ def _notes(views: "Sequence[RunView]") -> list[str]:
 
 
 def _cells(view: "RunView") -> list[str]:
+    from graphmill.cluster.follow import clock
+
     progress = view.progress
     return [
         view.run,
@@ -221,50 +220,13 @@ def _cells(view: "RunView") -> list[str]:
     ]
 
 
-def plain_line(view: "RunView") -> str:
-    """One run in one line."""
-    words = [view.run, *([f"job {view.job_id}"] if view.job_id else []), view.state]
-    if view.elapsed_s is not None:
-        words.append(clock(view.elapsed_s, view.limit_s))
-    if view.hosts:
-        words.append(f"on {view.hosts}")
-    progress = view.progress
-    if progress is not None:
-        words.append(f"epoch {view.epoch_of_all}")
-        words += [f"loss {progress.loss:.4f}"] if progress.loss is not None else []
-        words += [f"val {progress.measure} {progress.value:.4f}"] if progress.value is not None else []
-        words += [f"{progress.seeds_per_s:,.0f} {progress.seeds_are}/s"] if progress.seeds_per_s is not None else []
-        words += [f"{progress.peak_rss_mib:,.0f} MiB"] if progress.peak_rss_mib is not None else []
-    words.append(f"[{view.source}]")
-    if view.detail:  # last: it may be long
-        words.append(f"({'will never start: ' if view.is_hopeless else ''}{view.detail})")
-    return in_one_line("  ".join(words))
-
-
-def clock(elapsed_s: float | None, limit_s: float | None) -> str:
-    """Time used of the limit.
-
-    >>> clock(61, 7200), clock(None, None)
-    ('0:01:01 of 2:00:00', '-')
-    """
-    if elapsed_s is None:
-        return "-"
-    return shown_clock(elapsed_s) + (f" of {shown_clock(limit_s)}" if limit_s is not None else "")
-
-
 def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _what_counts(view: "RunView") -> str:
-    """What must change for a new line: not the clock."""
-
-    epoch = view.progress.epoch if view.progress else 0
-    detail = "" if view.state == "running" else view.detail
-    return f"{view.job_id} {view.state} {view.slurm_reason} {detail} {epoch} {view.source}"
-
-
 def _print_once(views: "Sequence[RunView]") -> None:
+    from graphmill.cluster.follow import plain_line
+
     if sys.stdout.isatty():
         from rich.console import Console
 
@@ -282,12 +244,3 @@ def _json(views: "Sequence[RunView]", troubles: Sequence[str]) -> dict[str, obje
 def _tell_troubles(troubles: Sequence[str]) -> None:
     for trouble in troubles:
         _log.info(trouble)
-
-
-def _exit_code(states: "Iterable[State]") -> int:
-    from graphmill.record.endings import ENDINGS, SAVED
-
-    statuses = {ENDINGS[state].exit_status if state in ENDINGS else exits.ANSWER_IS_NO for state in states}
-    if statuses <= {exits.DONE}:
-        return exits.DONE
-    return exits.OUT_OF_TIME if statuses <= set(SAVED) else exits.ANSWER_IS_NO

@@ -1,4 +1,4 @@
-"""Find a run: by folder, by run id, or the latest; and the one to resume."""
+"""Find runs: by folder, by run id, by study, or the latest; and the one to resume."""
 
 from pathlib import Path
 
@@ -61,6 +61,34 @@ def latest_run(logs_root: Path) -> RunFolder:
     if not runs:
         raise UserError(f"{logs_root} holds no runs", fix="train one with `graphmill train`, or give --logs-root")
     return max(runs, key=_last_start)
+
+
+def find_several(text: str | None, logs_root: Path) -> list[RunFolder]:
+    """All runs in the folder `text`, a study's for example; the latest run of the logs root if it is None."""
+    if text is None:
+        return [latest_run(logs_root)]
+    for path in (Path(text), logs_root / text):
+        runs = find_runs(path) if path.is_dir() else []
+        if runs:
+            return runs
+    return [find_run(text, logs_root)]
+
+
+def name_of_runs(text: str, logs_root: Path) -> str:
+    """What the runs of `text` are called: the name of the study or pipeline in that file or recipe, else `text`."""
+    from graphmill.config.yaml_text import read_document
+    from graphmill.spec.pipeline import load_pipeline
+    from graphmill.spec.recipes import SUFFIXES, kind_of, list_recipes
+    from graphmill.spec.study import load_study
+
+    if Path(text).is_dir() or (logs_root / text).is_dir():
+        return text
+    kinds = {recipe.name: recipe.kind for recipe in list_recipes()}
+    if text.endswith(SUFFIXES):
+        kinds[text] = kind_of(read_document(Path(text), holds="a study or a pipeline").value)
+    if kinds.get(text) == "study":
+        return load_study(text).name
+    return load_pipeline(text).name if kinds.get(text) == "pipeline" else text
 
 
 def _last_start(run: RunFolder) -> float:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -285,6 +286,11 @@ def checked_run_id(run_id: str) -> str:
             fix="give another --run-id, for example cora-sage-1",
         )
     return run_id
+
+
+def default_run_id(name: str) -> str:
+    """The experiment's name and this second."""
+    return f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
 
 def refuse_other_plan(folder: RunFolder, plan: Plan, asked: Plan) -> None:

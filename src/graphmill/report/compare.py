@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import polars as pl
+
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean, nearest
 from graphmill.record.documents import Outcome
@@ -125,6 +127,30 @@ def compare(runs: Sequence[RunFolder], *, sort: str | None = None, by: Sequence[
             fix=f"--sort {', or '.join(known)}",
         )
     return [replace(table, rows=tuple(_sorted(table, sort))) for table in tables]
+
+
+def frame_of(tables: Sequence[Comparison]) -> pl.DataFrame:
+    """The rows of all tables in one: what the runs are, the keys that vary, their scores; null where there is none."""
+    rows = [
+        {
+            "task": table.task,
+            "dataset": table.dataset,
+            "measure": table.measure,
+            **{key: _cell(row.values[key]) for key in table.varied},
+            "runs": list(row.runs),
+            **_flat_spread("val", row.val),
+            **_flat_spread("test", row.test),
+            **{name: spread.mean for name, spread in row.took.items()},
+            "best": row is table.best,
+        }
+        for table in tables
+        for row in table.rows
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None, strict=False)
+
+
+def _flat_spread(name: str, score: Spread | None) -> dict[str, float | None]:
+    return {name: None if score is None else score.mean, f"{name}_sd": None if score is None else score.sd}
 
 
 def _keys_of_plans(asked: Sequence[str], plans: Sequence[Plan]) -> list[str]:

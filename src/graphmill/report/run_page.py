@@ -57,7 +57,7 @@ def run_page(folder: RunFolder, *, written: str) -> Page:
         Section("Epochs", _epochs(record), is_folded=True),
         plan_section([plan]),
     )
-    return Page("run", plan.run_id, about(plan), plan.dataset.synthetic, _headlines(record), filled(sections), written)
+    return Page("run", plan.run_id, about(plan), plan.dataset.synthetic, headlines(record), filled(sections), written)
 
 
 def about(plan: Plan) -> str:
@@ -76,7 +76,8 @@ def _batches(plan: Plan) -> str:
     return f"batches of up to {plan.budget.max_nodes:,} nodes and {plan.budget.max_edges:,} edges"
 
 
-def _headlines(record: RunRecord) -> tuple[Headline, ...]:
+def headlines(record: RunRecord) -> tuple[Headline, ...]:
+    """What to know of a run first."""
     measure = record.plan.kind.primary
     unit = _unit(record, measure.unit)
     found = [Headline("status", record.shown_status.text, _why(record), record.shown_status.tone)]

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -130,6 +130,34 @@ def hand_on(codes: Iterable[Code], environ: MutableMapping[str, str]) -> None:
     entries = list(dict.fromkeys([*earlier, *map(str, codes)]))
     if entries:
         environ[TRUST_VARIABLE] = ",".join(entries[-_MOST_HANDED_ON:])
+
+
+def agree(
+    path: Path,
+    codes: Sequence[Code],
+    trusted: Iterable[str] = (),
+    ask: Callable[[Path, Sequence[Code], UserError], None] | None = None,
+) -> None:
+    """See to it that the person has named all that `path` names, here and in what is started from here.
+
+    Args:
+        path: the file that names them.
+        codes: what it names.
+        trusted: dotted paths that the person names now.
+        ask: asks about the others, and raises the error that it is given for a no; None: they are refused.
+
+    Raises:
+        UserError: the person did not name them.
+    """
+    new, given = unnamed(codes), set(trusted)
+    asked = [code for code in new if code.target not in given]
+    if asked:
+        refused = refusal(path, asked)
+        if ask is None:
+            raise refused
+        ask(path, asked, refused)
+    remember(new)
+    hand_on(codes, os.environ)
 
 
 def note_read(path: Path, document: object) -> None:

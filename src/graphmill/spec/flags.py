@@ -4,7 +4,7 @@ They are those of the GraphSAGE sync-ablation scripts (docs/coming-from.md), who
 entry point changed. Both `--batch_size` and `--batch-size` are read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -76,6 +76,11 @@ def split_short_flags(args: Sequence[str]) -> ShortFlags:
         if name in found:
             raise UserError(f"--{name} is given twice", fix="give it once")
         found[name] = _fanouts(value, queue) if name == "num_neighbors" else _value(name, value, queue)
+    return short_flags(found, rest)
+
+
+def short_flags(found: Mapping[str, str], rest: Sequence[str] = ()) -> ShortFlags:
+    """Those of these names, each with its value as YAML."""
     implied = tuple(f"{_LIMITS[name]}=null" for name in found if name in _LIMITS)
     overrides = tuple(f"{SHORT_FLAGS[name]}={value}" for name, value in found.items())
     return ShortFlags(overrides, implied, tuple(rest))

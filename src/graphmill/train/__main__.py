@@ -33,7 +33,6 @@ import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -42,7 +41,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.messages import show_messages
 from graphmill.record.attempts import attempt
 from graphmill.record.find_run import run_to_resume
-from graphmill.record.run_folder import RunFolder, refuse_other_plan
+from graphmill.record.run_folder import RunFolder, default_run_id, refuse_other_plan
 from graphmill.runtime.open_files import allow_open_files
 from graphmill.runtime.rank import Rank, current_rank, num_tasks
 from graphmill.runtime.roots import dataset_root
@@ -160,7 +159,7 @@ def _begun(request: TrainRequest, rank: Rank) -> RunFolder:
             f"train.ranks is {asked}, but {_starter()} started {rank.world_size}",
             fix=f"-O train.ranks={rank.world_size}, or start {asked} processes",
         )
-    run_id = request.run_id or f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    run_id = request.run_id or default_run_id(experiment.name)
     ranks = rank.world_size if roles is None else roles.trainers
     plan = _plan(experiment, request, ranks=ranks, hosts=rank.num_hosts, run_id=run_id)
     return RunFolder.create(plan, request.logs_root)

@@ -71,8 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         facts = measured(judged(options), options.split, options.run_folder.resolve().parent)
     except UserError as error:
-        _log.error(f"{error}")
-        return exits.BAD_REQUEST
+        return refused(error, as_json=options.json_errors)
     except UnreadableError as error:
         _log.error(f"{error}\n  → {error.fix}")
         return exits.IO_ERROR
@@ -88,6 +87,16 @@ def add_choices(parser: argparse.ArgumentParser, *, splits: Sequence[str]) -> No
     parser.add_argument("--dataset")
     parser.add_argument("--dataset-root", type=Path)
     parser.add_argument("--trust", action="append", default=[])
+    parser.add_argument("--json-errors", action="store_true", help="for who reads the JSON: also what is refused")
+
+
+def refused(error: UserError, *, as_json: bool) -> int:
+    """Tell why the request is refused, as JSON to a program. Returns the exit status."""
+    if as_json:
+        sys.stdout.write(json.dumps({"message": error.message, "fix": error.fix}) + "\n")
+    else:
+        _log.error(f"{error}")
+    return exits.BAD_REQUEST
 
 
 def judged(options: argparse.Namespace) -> Judged:

@@ -27,7 +27,7 @@ from graphmill.record.csv_frames import without_formulas
 from graphmill.spec.kinds.kind import ORIGIN, PredictsClasses, PredictsSeries
 from graphmill.tasks.task import Attends, Predictions, Predicts
 from graphmill.train.attention_file import STREAMED, write_attention
-from graphmill.train.evaluate import Facts, Judged, add_choices, judged
+from graphmill.train.evaluate import Facts, Judged, add_choices, judged, refused
 
 _log = logging.getLogger(__name__)
 
@@ -46,15 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         facts = written(options)
     except UserError as error:
-        _log.error(f"{error}")
-        return exits.BAD_REQUEST
+        return refused(error, as_json=options.json_errors)
     except UnreadableError as error:
         _log.error(f"{error}\n  → {error.fix}")
         return exits.IO_ERROR
     except OSError as error:
         what = f"{options.output or options.attention} cannot be written: {error.strerror or error}"
-        _log.error(f"{UserError(what, fix='name a place that you may write to, with free space on it')}")
-        return exits.BAD_REQUEST
+        unwritten = UserError(what, fix="name a place that you may write to, with free space on it")
+        return refused(unwritten, as_json=options.json_errors)
     sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     return exits.DONE
 

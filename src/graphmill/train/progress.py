@@ -19,7 +19,8 @@ class Progress:
         self._plan, self._calendar, self._shown = plan, plan.calendar, shown
         self._world_size = plan.ranks if world_size is None else world_size
         self._seeds_are = plan.kind.seeds_are
-        self._console = Console(file=sys.stdout, highlight=False)
+        # FORCE_COLOR, which notebooks set, makes no terminal: bars would be control characters there
+        self._console = Console(file=sys.stdout, highlight=False, force_terminal=sys.stdout.isatty())
         self._bars: Bars | None = None
         if shown and self._console.is_terminal:
             columns = (

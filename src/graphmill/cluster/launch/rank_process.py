@@ -94,7 +94,7 @@ class RankProcess:
                 stdout=None if shown else self._log_file,
                 stderr=subprocess.PIPE if shown else self._log_file,
                 start_new_session=True,
-                preexec_fn=self._prepare_child,  # noqa: PLW1509  # no thread runs yet when ranks are started
+                preexec_fn=self._prepare_child,  # noqa: PLW1509  # it takes no lock that a thread, as of a notebook, may hold
             )
         except OSError as error:
             self._log_file.close()

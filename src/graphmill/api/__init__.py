@@ -1,0 +1,1 @@
+"""What the commands do, as functions: each command parses its words, calls one of these, and prints what it returns."""
