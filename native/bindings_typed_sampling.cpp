@@ -80,8 +80,13 @@ struct RelationArrays {
 
   RelationArrays(int source_type, int target_type, Ids its_indptr, AnyIds its_indices, std::optional<Ids> its_order,
                  std::optional<Doubles> its_weights, std::optional<Ids> its_times)
-      : source(source_type), target(target_type), indptr(its_indptr), indices(its_indices), order(its_order),
-        weights(its_weights), times(its_times) {
+      : source(source_type),
+        target(target_type),
+        indptr(its_indptr),
+        indices(its_indices),
+        order(its_order),
+        weights(its_weights),
+        times(its_times) {
     const int64_t num_edges = length(indices);
     check_columns(indptr, num_edges);
     require(!order || length(*order) == num_edges, "one order for each edge");
@@ -102,8 +107,14 @@ struct RelationArrays {
     for (int64_t row = 0; times && row < num_nodes[target]; ++row)
       for (int64_t e = indptr.data()[row] + 1; e < indptr.data()[row + 1]; ++e)
         require(times->data()[e - 1] <= times->data()[e], "the times of a row must ascend");
-    return {source, target, indptr.data(), narrow ? few : nullptr, narrow ? nullptr : many, data_or_null(order),
-            data_or_null(weights), data_or_null(times)};
+    return {source,
+            target,
+            indptr.data(),
+            narrow ? few : nullptr,
+            narrow ? nullptr : many,
+            data_or_null(order),
+            data_or_null(weights),
+            data_or_null(times)};
   }
 };
 
@@ -211,8 +222,7 @@ int64_t draw_negatives_py(std::optional<Ids> indptr, std::optional<Locals> sourc
 void bind_typed_sampling(nb::module_& m) {
   m.def("compress", &compress_py, nb::arg("sources"), nb::arg("targets"), nb::arg("num_sources"),
         nb::arg("indptr").noconvert(), nb::arg("indices").noconvert(), nb::arg("order").noconvert(),
-        nb::arg("num_threads"),
-        "Put edges into columns. True: each stays where it is, and order was not written.");
+        nb::arg("num_threads"), "Put edges into columns. True: each stays where it is, and order was not written.");
   m.def("sort_rows_by_time", &sort_rows_by_time_py, nb::arg("indptr"), nb::arg("indices").noconvert(),
         nb::arg("order").noconvert(), nb::arg("times").noconvert(), nb::arg("num_threads"));
   m.def("accumulate_weights", &accumulate_weights_py, nb::arg("indptr"), nb::arg("weights"),

@@ -10,8 +10,8 @@ namespace graphmill {
 
 namespace {
 
-constexpr int64_t kMostCompared = 32;    // picks that are compared with each other; above, marks are cheaper
-constexpr int64_t kTriesPerPick = 8;     // draws that may meet a taken edge; then what is left is added up
+constexpr int64_t kMostCompared = 32;          // picks that are compared with each other; above, marks are cheaper
+constexpr int64_t kTriesPerPick = 8;           // draws that may meet a taken edge; then what is left is added up
 constexpr uint64_t kLate = uint64_t{1} << 40;  // index of the first draw after the tries
 
 double uniform(uint64_t key, uint64_t index) {  // on [0, 1), 53 bits
@@ -46,7 +46,9 @@ class WithoutReplacement {
     if (!taken_.empty()) taken_[place] = true;
     picked_[num_++] = choice_.start + place;
   }
-  double weight(int64_t place) const { return cumulative_[place] - (place ? cumulative_[place - 1] : choice_.weight_before); }
+  double weight(int64_t place) const {
+    return cumulative_[place] - (place ? cumulative_[place - 1] : choice_.weight_before);
+  }
 
   int64_t place_of_the_rest(double share) const {
     double left = 0;

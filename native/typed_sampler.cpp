@@ -11,9 +11,9 @@ namespace graphmill {
 
 namespace {
 
-constexpr int64_t kSeedsPerChunk = 16;    // whose subgraphs one thread grows at a time
+constexpr int64_t kSeedsPerChunk = 16;  // whose subgraphs one thread grows at a time
 constexpr int64_t kEdgesPerChunk = 1 << 15;
-constexpr int64_t kAhead = 24;            // edges whose number is fetched ahead of its use
+constexpr int64_t kAhead = 24;                       // edges whose number is fetched ahead of its use
 constexpr uint64_t kOfRelation = uint64_t{1} << 32;  // coordinates of relations, apart from those of hops
 
 struct Seed {
