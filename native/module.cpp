@@ -27,6 +27,7 @@ NB_MODULE(_native, m) {
   m.def("isa", [] { return std::string(kernels().name); }, "The instruction set in use: generic, avx2 or avx512.");
   bind_sampling(m);
   bind_typed_sampling(m);
+  bind_columns(m);
   bind_rows(m);
   bind_gathering(m);
   bind_segments(m);
