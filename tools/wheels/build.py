@@ -164,7 +164,7 @@ def find_python(version: str) -> str:
                 return candidate
     wanted = f"{names[0]} or later" if len(names) > 1 else names[0]
     raise Refused(
-        f"a wheel for Python {version} is built by {wanted} with its C headers and venv, and none is on PATH or in pyenv. "
+        f"a wheel for Python {version} is built by {wanted} with headers and venv, and none is on PATH or in pyenv. "
         f"→ apt-get install {names[0]}-dev {names[0]}-venv, or pyenv install {version}"
     )
 
