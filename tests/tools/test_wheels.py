@@ -71,6 +71,13 @@ def test_what_auditwheel_may_say(tag, fits):
     assert build.is_within(tag, "x86_64") is fits
 
 
+def test_versions_of_symbols_are_compared_as_numbers():
+    assert (
+        build.newest_of_glibc(["GLIBC_2.2.5", "GLIBC_2.9", "GLIBC_2.18", "GLIBC_PRIVATE", "CXXABI_1.3"]) == "GLIBC_2.18"
+    )
+    assert build.newest_of_glibc(["CXXABI_1.3"]) == "none of glibc"
+
+
 def test_checksums_are_those_of_sha256sum(tmp_path):
     for name in ("b.whl", "a.whl"):
         (tmp_path / name).write_bytes(name.encode() * 1000)

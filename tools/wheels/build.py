@@ -305,10 +305,14 @@ def check(wheel: Path, target: Target, tools: Path) -> str:
         raise Refused(f"{wheel.name} is {seen['overall_tag']} by auditwheel, not {platform_tag(target.arch)}: {seen}")
     if target.is_stable:
         run(tools / "abi3audit", "--strict", wheel)
-    newest = max(
-        seen["versioned_symbols"].get("GLIBC", ["none"]), key=lambda name: [*map(int, re.findall(r"\d+", name))]
-    )
-    return f"{size / 2**20:.2f} MiB, {seen['overall_tag']} by auditwheel, newest symbol of glibc {newest}"
+    newest = newest_of_glibc(name for names in seen["versioned_symbols"].values() for name in names)
+    return f"{size / 2**20:.2f} MiB, {seen['overall_tag']} by auditwheel, newest symbol {newest}"
+
+
+def newest_of_glibc(symbols: Iterable[str]) -> str:
+    """The newest version of glibc among versions of symbols, as auditwheel names them: GLIBC_2.18."""
+    versions = [numbers(name.removeprefix("GLIBC_")) for name in symbols if re.fullmatch(r"GLIBC_[\d.]+", name)]
+    return "GLIBC_" + ".".join(map(str, max(versions))) if versions else "none of glibc"
 
 
 def build_all(targets: Sequence[Target], output: Path) -> list[Path]:

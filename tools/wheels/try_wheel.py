@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "wheels" / "try"
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "clang++", "cmake", "zig")
-TEST_TOOLS = ("pytest", "pytest-timeout", "hypothesis", "scipy")
+TEST_TOOLS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 # What the tests are run from: no src, so that what they import is the wheel's.
 COPIED = ("pyproject.toml", "tests/conftest.py", "tests/plugins", "tests/native")
 # Of the sources of native/, which are no part of a wheel.
