@@ -93,6 +93,9 @@ def toolchain(arch: str, programs: Path) -> str:
             f'set(CMAKE_CXX_COMPILER "{programs / "c++"}")',
             f'set(CMAKE_AR "{programs / "ar"}")',
             f'set(CMAKE_RANLIB "{programs / "ranlib"}")',
+            # nanobind writes to stderr: with the stable ABI Python.h leaves <stdio.h> out, and zig's libc++ does not
+            # bring it along as libstdc++ does.
+            'set(CMAKE_CXX_FLAGS_INIT "-include stdio.h")',
             "",
         ]
     )
