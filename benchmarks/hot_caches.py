@@ -35,7 +35,7 @@ from graphmill.graph.sampled import StorageIds
 from graphmill.partition.parts import PartedGraph
 from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.hot.rank import STATIC_POLICIES, Draws, HotBudget, rank_all, ranking
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.schedule import Assign, KeyedOrder, SeedSchedule, contiguous_shares, equal_batch
 from graphmill.sample.windows import in_windows
 from graphmill.spec.calendar import EqualBatches
@@ -178,7 +178,7 @@ def counted(
     schedule = SeedSchedule(
         len(graph.train), KeyedOrder(graph.train, SEED), partial(equal_batch, batches=graph.batches), assign
     )
-    sampler = NeighborSampler(topology, graph.fanouts, SEED, 2, resample=True)
+    sampler = WholeSampler(topology, graph.fanouts, SEED, 2, resample=True)
     steps = list(steps_of(range(graph.num_epochs), graph.batches.num_steps))
     needs = [needs_of_rank(sampler, schedule, part_of, rank=p, part=p, steps=steps) for p in range(num_parts)]
     own = [graph.train if equal else graph.train[part_of[graph.train] == part] for part in range(num_parts)]

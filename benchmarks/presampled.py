@@ -18,7 +18,7 @@ import numpy as np
 
 from entries import write_entries
 from graphmill.graph.sampled import Sampled
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.presampled.packing import Form
 from graphmill.sample.presampled.schedule import EpochSource, PresampledSampler, ScheduleIdentity
 from graphmill.sample.schedule import SeedSchedule
@@ -107,7 +107,7 @@ def source_of(store: LabelledGraphStore, fanouts: tuple[int, ...]) -> EpochSourc
         Form.of(topology.num_nodes, topology.num_edges, fanouts, resample=True, with_edge_ids=False),
         batches.num_steps,
         SeedSchedule.equal(train, batches, SEED),
-        lambda: NeighborSampler(topology, fanouts, SEED, 1, resample=True),
+        lambda: WholeSampler(topology, fanouts, SEED, 1, resample=True),
     )
 
 

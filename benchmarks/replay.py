@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from graphmill.graph.sampled import Sampled
 from graphmill.sample.hot.lookahead import Lookahead, Rows
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.schedule import SeedSchedule
 
 Bytes = int | NDArray[np.int64]
@@ -58,7 +58,7 @@ class Needs:
 
 
 def needs_of_rank(
-    sampler: NeighborSampler,
+    sampler: WholeSampler,
     schedule: SeedSchedule,
     part_of: NDArray[Any],
     *,

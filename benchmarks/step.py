@@ -40,7 +40,7 @@ from graphmill.graph.topology import Topology
 from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU
 from graphmill.sample.collect import Collector, WholeTables
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.prefetch import prefetch
 from graphs import load
 from harness import Rounds, Spread, interleave, print_table, write_result
@@ -74,7 +74,7 @@ class Ours:
             training_dtype=self.dtype,
         )
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01, fused=True)
-        self.sampler = NeighborSampler(Topology(p.graph.indptr, p.graph.indices), FANOUTS, 0, p.threads, resample=True)
+        self.sampler = WholeSampler(Topology(p.graph.indptr, p.graph.indices), FANOUTS, 0, p.threads, resample=True)
         self.tables = WholeTables(DenseFeatures(p.x, "float32"), None)
         self.collector = Collector(p.y, "self_and_mean", self.dtype, p.threads, prefetch=0)
 

@@ -23,12 +23,15 @@ using Ids = Array<const int64_t, 1>;
 using Locals = Array<const int32_t, 1>;
 using Floats = Array<const float, 2>;
 using FloatLine = Array<const float, 1>;
+using Doubles = Array<const double, 1>;
 using Keys = Array<const uint64_t, 1>;
 using AnyIds = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using AnyRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using AnyOut = nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 void bind_sampling(nb::module_& m);
+void bind_typed_sampling(nb::module_& m);
+void bind_columns(nb::module_& m);
 void bind_rows(nb::module_& m);
 void bind_gathering(nb::module_& m);
 void bind_segments(nb::module_& m);
@@ -50,6 +53,21 @@ inline void require(bool holds, const char* what) {
 template <class A>
 int64_t length(const A& array, size_t dimension = 0) {
   return static_cast<int64_t>(array.shape(dimension));
+}
+
+inline bool is_narrow(const AnyIds& ids) {
+  require(static_cast<nb::dlpack::dtype_code>(ids.dtype().code) == nb::dlpack::dtype_code::Int &&
+              (ids.dtype().bits == 32 || ids.dtype().bits == 64),
+          "ids must be int32 or int64");
+  return ids.dtype().bits == 32;
+}
+
+// Offsets of rows that hold `num_edges` in all.
+inline void check_columns(const Ids& indptr, int64_t num_edges) {
+  require(length(indptr) >= 1 && indptr.data()[0] == 0 && indptr.data()[length(indptr) - 1] == num_edges,
+          "indptr must start at 0 and end at the number of edges");
+  for (int64_t i = 1; i < length(indptr); ++i)
+    require(indptr.data()[i - 1] <= indptr.data()[i], "indptr must not fall");
 }
 
 // Memory that `owner` holds as a numpy array that keeps it alive.

@@ -26,6 +26,8 @@ NB_MODULE(_native, m) {
   m.def("release_freed_memory", &release_freed_memory, "Hand all that is freed to the system. True: there was some.");
   m.def("isa", [] { return std::string(kernels().name); }, "The instruction set in use: generic, avx2 or avx512.");
   bind_sampling(m);
+  bind_typed_sampling(m);
+  bind_columns(m);
   bind_rows(m);
   bind_gathering(m);
   bind_segments(m);

@@ -10,9 +10,12 @@ __version__ = "0.1.0"
 
 _LAZY: Final = {  # public name: the module that defines it. pyproject.toml lists each for import-linter.
     "EndedError": "graphmill.api.run",
-    "NeighborLoader": "graphmill.sample.loader",
+    "HGTLoader": "graphmill.pyg",
+    "LinkNeighborLoader": "graphmill.pyg",
+    "NeighborLoader": "graphmill.pyg",
     "Run": "graphmill.api.run",
     "SeededSolver": "graphmill.tasks.assignment.seeded",
+    "ShaDowKHopSampler": "graphmill.pyg",
     "UserError": "graphmill.base.errors",
     "compare": "graphmill.api.using",
     "evaluate": "graphmill.api.using",
@@ -23,12 +26,19 @@ _LAZY: Final = {  # public name: the module that defines it. pyproject.toml list
     "predict": "graphmill.api.using",
     "submit": "graphmill.api.submitting",
 }
-_LAZY_MODULES: Final = ("assignment", "train")  # train is called as well: docs/decisions/19-a-package-that-is-called.md
+_LAZY_MODULES: Final = (
+    "assignment",
+    "pyg",
+    "train",
+)  # train is called as well: docs/decisions/19-a-package-that-is-called.md
 __all__ = [
     "EndedError",
+    "HGTLoader",
+    "LinkNeighborLoader",
     "NeighborLoader",
     "Run",
     "SeededSolver",
+    "ShaDowKHopSampler",
     "UserError",
     "__version__",
     "compare",
@@ -49,8 +59,9 @@ if TYPE_CHECKING:
     from graphmill.api.training import train
     from graphmill.api.using import compare, evaluate, predict
     from graphmill.base.errors import UserError
+    from graphmill.pyg.loaders import HGTLoader, LinkNeighborLoader, NeighborLoader
+    from graphmill.pyg.shadow import ShaDowKHopSampler
     from graphmill.sample.distributed.opened import open_partitioned
-    from graphmill.sample.loader import NeighborLoader
     from graphmill.tasks.assignment.seeded import SeededSolver
     from graphmill.train.load import load
     from graphmill.train.memory_snapshot import memory_snapshot

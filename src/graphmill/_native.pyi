@@ -49,6 +49,71 @@ class NeighborSampler:
         num_threads: int = 1,
     ) -> Neighbourhood: ...
 
+def compress(
+    sources: Array, targets: Array, num_sources: int, indptr: Array, indices: Array, order: Array, num_threads: int
+) -> bool: ...
+def sort_rows_by_time(indptr: Array, indices: Array, order: Array, times: Array, num_threads: int) -> None: ...
+def accumulate_weights(indptr: Array, weights: Array, out: Array) -> None: ...
+
+class Relation:
+    def __init__(
+        self,
+        source: int,
+        target: int,
+        indptr: Array,
+        indices: Array,
+        order: Array | None = None,
+        weights: Array | None = None,
+        times: Array | None = None,
+    ) -> None: ...
+
+class TypedSubgraph:
+    def node_ids(self, type: int) -> NDArray[np.int64]: ...
+    def subgraphs(self, type: int) -> NDArray[np.int64]: ...
+    def edge_index(self, relation: int) -> NDArray[np.int64]: ...
+    def edge_ids(self, relation: int) -> NDArray[np.int64]: ...
+    def num_nodes_per_hop(self, type: int) -> list[int]: ...
+    def num_edges_per_hop(self, relation: int) -> list[int]: ...
+
+class TypedNeighborSampler:
+    def __init__(self, num_nodes: Sequence[int], relations: Sequence[Relation]) -> None: ...
+    def sample(
+        self,
+        types: Sequence[int],
+        nodes: Sequence[Array],
+        times: Sequence[Array | None],
+        fanouts: Sequence[Sequence[int]],
+        num_hops: int,
+        key: int,
+        *,
+        replace: bool = False,
+        last: bool = False,
+        disjoint: bool = False,
+        induced: bool = False,
+        num_threads: int = 1,
+    ) -> TypedSubgraph: ...
+
+def reused_bytes(size: int) -> NDArray[np.uint8]: ...
+def draw_negatives(
+    *,
+    indptr: Array | None,
+    sources: Array | None,
+    times: Array | None,
+    num_sources: int,
+    num_targets: int,
+    source_weights: Array | None,
+    target_weights: Array | None,
+    source_times: Array | None,
+    target_times: Array | None,
+    given: Array | None,
+    at: Array | None,
+    key: int,
+    tries: int,
+    source_out: Array,
+    target_out: Array,
+    num_threads: int,
+) -> int: ...
+
 class Relabeller:
     def __init__(self, num_nodes: int, *, hashed: bool = False) -> None: ...
     def begin(self, seeds: Array, *, resample: bool = False, with_edge_ids: bool = False) -> OpenBatch: ...

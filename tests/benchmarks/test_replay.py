@@ -8,7 +8,7 @@ from graphs_in_parts import topology_of
 
 from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.hot.rank import Draws, HotBudget, rank_all
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.schedule import KeyedOrder, SeedSchedule, equal_batch
 from graphmill.sample.windows import in_windows
 from graphmill.spec.calendar import EqualBatches
@@ -42,7 +42,7 @@ def replayed(graph, request):
     else:
         cut = partial(equal_batch, batches=batches)
         schedule = SeedSchedule(len(seeds), KeyedOrder(seeds, 9), cut, partial(by_owner, part_of=part_of))
-    sampler = NeighborSampler(topology, FANOUTS, 9, 1, resample=True)
+    sampler = WholeSampler(topology, FANOUTS, 9, 1, resample=True)
     steps = list(steps_of((0, 1), batches.num_steps))
     assert len(steps) > 5
     needs = [needs_of_rank(sampler, schedule, part_of, rank=p, part=p, steps=steps) for p in range(NUM_PARTS)]

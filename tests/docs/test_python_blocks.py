@@ -56,7 +56,7 @@ def two_types() -> Names:
     data["author", "writes", "paper"].edge_index = torch.stack([torch.arange(60) % 10, torch.arange(60) % 30])
     data["paper", "cites", "paper"].edge_index = torch.randint(0, 30, (2, 60))
     mask = torch.arange(30) < 20
-    return {"hetero_data": data, "train_mask": mask, "model": lambda x, edge_index, edge_type: x}
+    return {"hetero_data": data, "train_mask": mask, "model": lambda x, edge_index: x}
 
 
 def wordnet() -> Names:
@@ -110,6 +110,7 @@ AT_HAND: dict[str, Callable[[], Names]] = {
     "docs/howto/own-model.md": edges_with_features,
     "docs/howto/own-series.md": nothing,
     "docs/howto/own-task.md": nothing,
+    "docs/howto/pyg-loaders.md": nothing,
     "docs/howto/python.md": an_experiment,
     "docs/howto/relations.md": wordnet,
     "docs/howto/use-the-model.md": a_run_of_nodes,

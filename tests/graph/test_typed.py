@@ -15,7 +15,7 @@ from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.graph.topology import edge_keys, topology_from_keys, undirected_keys
 from graphmill.graph.typed import ANY, RawTypes, Relation, named_relations, typed_topology, with_reverse
 from graphmill.graph.write import write_all
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
 
@@ -67,10 +67,10 @@ def test_sampling_all_neighbours_gives_each_edge_once(drawn, rng_seed):
     num_nodes, edges, types = drawn
     topology, _ = typed_topology(edges, types, num_nodes)
     seeds = Seeds(0, 0, SeedIds(np.arange(num_nodes, dtype=np.int64)))
-    every = NeighborSampler(topology, (-1,), rng_seed, num_threads=1, resample=False, with_edge_ids=True).sample(seeds)
+    every = WholeSampler(topology, (-1,), rng_seed, num_threads=1, resample=False, with_edge_ids=True).sample(seeds)
     assert sorted(every.edge_ids.tolist()) == list(range(topology.num_edges))
     some = [
-        NeighborSampler(topology, (2, 2), rng_seed, num_threads=n, resample=True, with_edge_ids=True).sample(seeds)
+        WholeSampler(topology, (2, 2), rng_seed, num_threads=n, resample=True, with_edge_ids=True).sample(seeds)
         for n in (1, 3)
     ]
     assert np.array_equal(some[0].edge_ids, some[1].edge_ids)

@@ -23,7 +23,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.report.markdown import markdown
 from graphmill.report.run_page import run_page
 from graphmill.sample.hot.lookahead import Lookahead
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.windows import in_windows
 from graphmill.spec.plan import Plan
@@ -161,7 +161,7 @@ def test_looking_ahead_fetches_what_the_replay_says(zygote, plan_in_parts, data_
     plan = plan_in_parts("looking ahead")
     rows = read_metrics(trained(zygote, plan, tmp_path).metrics_path)
     graph = PartedGraph.open(data_root / parts, parts=(), whole_topology=True)
-    sampler = NeighborSampler(graph.topology(undirected=True), (3, 3), plan.seed, 1, resample=True)
+    sampler = WholeSampler(graph.topology(undirected=True), (3, 3), plan.seed, 1, resample=True)
     schedule = SeedSchedule.equal(np.array(graph.nodes_in("train")), plan.batches, plan.seed)
     part_of = graph.book.part_of(StorageIds(graph.book.storage.astype(np.int64)))
     steps = plan.calendar.steps_in(0)

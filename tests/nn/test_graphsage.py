@@ -17,7 +17,7 @@ from graphmill.graph.topology import Topology
 from graphmill.nn.draws import kept, row_keys
 from graphmill.nn.graphsage import GraphSage
 from graphmill.sample.collect import Collector, WholeTables
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.sync.group import Group
 
 NUM_NODES, NUM_FEATURES, NUM_CLASSES = 400, 11, 5
@@ -65,7 +65,7 @@ def batch_of(
     features: Features, topology: Topology, model: GraphSage, ids: np.ndarray, fanouts: tuple[int, ...], *,
     resample: bool = True, step: int = 0,
 ) -> MiniBatch:  # fmt: skip
-    sampler = NeighborSampler(topology, fanouts, seed=5, num_threads=1, resample=resample)
+    sampler = WholeSampler(topology, fanouts, seed=5, num_threads=1, resample=resample)
     collector = Collector(np.zeros(NUM_NODES, np.int64), model.input_form, torch.float32, 1, 0)
     sampled = sampler.sample(Seeds(0, step, SeedIds(ids)))
     return collector.collect(sampled, *WholeTables(features, None).fetch([sampled]))

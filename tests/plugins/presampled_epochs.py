@@ -3,7 +3,7 @@
 import numpy as np
 from graphs_in_parts import topology_of
 
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.presampled.packing import Form
 from graphmill.sample.presampled.schedule import EpochSource, ScheduleIdentity
 from graphmill.sample.schedule import SeedSchedule
@@ -37,5 +37,5 @@ def epoch_source(
         Form.of(topology.num_nodes, topology.num_edges, fanouts, resample=resample, with_edge_ids=with_edge_ids),
         batches.num_steps,
         SeedSchedule.equal(seeds, batches, SEED),
-        lambda: NeighborSampler(topology, fanouts, SEED, 1, resample=resample, with_edge_ids=with_edge_ids),
+        lambda: WholeSampler(topology, fanouts, SEED, 1, resample=resample, with_edge_ids=with_edge_ids),
     )

@@ -13,7 +13,7 @@ from graphmill.graph.graph_set import CutGraphs, GraphSet
 from graphmill.graph.sampled import Sampled, SeedIds, Seeds
 from graphmill.graph.topology import Topology
 from graphmill.sample.collect import Collector, WholeTables, reused_room, tensor_ring
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 
 NUM_NODES = 500
 
@@ -56,7 +56,7 @@ def collector_of(features, form="rows", dtype=torch.float32, prefetch=0) -> OfWh
 
 @pytest.mark.parametrize("resample", [False, True])
 def test_each_layer_reads_what_the_one_before_it_made(topology, resample):
-    sampler = NeighborSampler(topology, (4, 3, 2), seed=1, num_threads=1, resample=resample)
+    sampler = WholeSampler(topology, (4, 3, 2), seed=1, num_threads=1, resample=resample)
     sampled = sampler.sample(seeds(30))
     assert len(sampled.blocks) == 3
     num_inputs = len(sampled.node_ids)
@@ -72,7 +72,7 @@ def test_each_layer_reads_what_the_one_before_it_made(topology, resample):
 
 @pytest.mark.parametrize("fanouts", [(3,), (-1, 3), (3, -1)])
 def test_draws_depend_on_epoch_and_step(topology, fanouts):
-    sampler = NeighborSampler(topology, fanouts, seed=1, num_threads=1, resample=True)
+    sampler = WholeSampler(topology, fanouts, seed=1, num_threads=1, resample=True)
     ids = SeedIds(np.arange(100))
     hoods = [sampler.sample(Seeds(epoch, step, ids)) for epoch, step in ((0, 0), (0, 1), (1, 0), (0, 0))]
     picked = [hood.node_ids[hood.blocks[0].indices].tolist() for hood in hoods]
@@ -81,7 +81,7 @@ def test_draws_depend_on_epoch_and_step(topology, fanouts):
 
 
 def test_dense_rows_and_labels(topology, x):
-    sampler = NeighborSampler(topology, (4, 3), seed=1, num_threads=1, resample=True)
+    sampler = WholeSampler(topology, (4, 3), seed=1, num_threads=1, resample=True)
     batch = collector_of(DenseFeatures(x, "float32")).collect(sampler.sample(seeds(20)))
     assert isinstance(batch.inputs, DenseRows)
     assert np.array_equal(batch.inputs.x.numpy(), x[batch.node_ids.numpy()])
@@ -90,7 +90,7 @@ def test_dense_rows_and_labels(topology, x):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_self_and_mean(topology, x, dtype):
-    sampler = NeighborSampler(topology, (4, 3), seed=1, num_threads=1, resample=True)
+    sampler = WholeSampler(topology, (4, 3), seed=1, num_threads=1, resample=True)
     batch = collector_of(DenseFeatures(x, "float32"), "self_and_mean", dtype).collect(sampler.sample(seeds(20)))
     assert isinstance(batch.inputs, SelfAndMean)
     assert batch.inputs.x.dtype == dtype
@@ -107,7 +107,7 @@ def test_sparse_rows(topology, x):
     columns = [np.flatnonzero(row) for row in kept]
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in columns])]).astype(np.int64)
     features = SparseFeatures(indptr, np.concatenate(columns).astype(np.int32), kept[kept != 0], 9)
-    sampler = NeighborSampler(topology, (4,), seed=1, num_threads=1, resample=True)
+    sampler = WholeSampler(topology, (4,), seed=1, num_threads=1, resample=True)
     batch = collector_of(features).collect(sampler.sample(seeds(20)))
     assert isinstance(batch.inputs, SparseRows)
     rows = np.repeat(np.arange(len(batch.node_ids)), np.diff(batch.inputs.indptr.numpy()))
@@ -117,7 +117,7 @@ def test_sparse_rows(topology, x):
 
 
 def test_a_batch_without_seeds(topology, x):
-    sampler = NeighborSampler(topology, (4, 3), seed=1, num_threads=2, resample=True)
+    sampler = WholeSampler(topology, (4, 3), seed=1, num_threads=2, resample=True)
     for form in ("rows", "self_and_mean"):
         batch = collector_of(DenseFeatures(x, "float32"), form).collect(sampler.sample(seeds(0)))
         assert batch.inputs.x.shape[0] == len(batch.labels) == len(batch.node_ids) == 0
@@ -127,7 +127,7 @@ def test_a_batch_without_seeds(topology, x):
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 def test_memory_serves_again_only_after_the_batches_in_flight(topology, x, prefetch):
     """One is being made, `prefetch` wait, one is copied to a GPU, one is computed on: none of them is overwritten."""
-    sampler = NeighborSampler(topology, (4, 3), seed=1, num_threads=1, resample=True)
+    sampler = WholeSampler(topology, (4, 3), seed=1, num_threads=1, resample=True)
     collector = collector_of(DenseFeatures(x, "float32"), prefetch=prefetch)
     batches, copies = [], []
     for step in range(12):

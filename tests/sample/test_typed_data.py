@@ -1,11 +1,10 @@
-"""Batches of typed graphs for PyG users: a `HeteroData`, and typed graphs in parts, as PyG's models take them."""
+"""Batches of typed graphs in parts for PyG users, as PyG's models take them."""
 
 import pytest
 import torch
 from labelled_stores import made_store, split_made
 
 import graphmill
-from graphmill.base.errors import UserError
 from graphmill.tasks.node_classification.data.sources.hetero import from_hetero
 from graphmill.tasks.node_classification.data.store import write_store
 
@@ -30,60 +29,6 @@ def data() -> HeteroData:
         ends = [torch.randint(size, (num_edges,), generator=draw) for size in sizes]
         made[relation].edge_index = torch.stack(ends)
     return made
-
-
-def test_a_batch_of_a_hetero_data(data):
-    whole = data.to_homogeneous()
-    nodes = ("paper", torch.arange(0, 30, 2))
-    batches = list(graphmill.NeighborLoader(data, [-1, -1], nodes, batch_size=5))
-    assert torch.equal(torch.cat([batch.n_id[: batch.batch_size] for batch in batches]), 20 + nodes[1])
-    for batch in batches:
-        assert torch.equal(batch.node_type, whole.node_type[batch.n_id])
-        assert torch.equal(batch.edge_type, whole.edge_type[batch.e_id])
-        assert torch.equal(batch.n_id[batch.edge_index], whole.edge_index[:, batch.e_id])
-        again = batch.to_heterogeneous()
-        assert (again.node_types, again.edge_types) == (data.node_types, data.edge_types)
-        assert torch.equal(again["paper"].x, data["paper"].x[again["paper"].n_id - 20])
-
-
-def test_a_model_of_pyg_gives_what_it_gives_on_the_whole_graph(data):
-    torch.manual_seed(0)
-    conv, whole = RGCNConv(4, 2, num_relations=3), data.to_homogeneous()
-    wanted = conv(whole.x, whole.edge_index, whole.edge_type)
-    (batch,) = graphmill.NeighborLoader(data, [-1], ("paper", None), batch_size=30)
-    found = conv(batch.x, batch.edge_index, batch.edge_type)[: batch.batch_size]
-    torch.testing.assert_close(found, wanted[20:])
-
-
-def narrow(data):
-    data["author"].x = data["author"].x[:, :3]
-
-
-def bare(data):
-    del data["author"].x
-    data["author"].num_nodes = 20
-
-
-def weights_of_some(data):
-    data["paper", "cites", "paper"].edge_weight = torch.ones(80)
-
-
-@pytest.mark.parametrize(
-    ("change", "says"), [(narrow, "x of the nodes"), (bare, "x of the nodes"), (weights_of_some, "edge_weight of the")]
-)
-def test_what_pyg_would_drop_or_fill_in_is_refused(data, change, says):
-    change(data)
-    with pytest.raises(UserError, match=f"{says}.* differs between types"):
-        graphmill.NeighborLoader(data, [2], ("paper", None))
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [None, torch.arange(3), ("place", None), ("paper", torch.tensor([30])), ("paper", torch.ones(20).bool())],
-)
-def test_nodes_of_no_type_are_refused(data, nodes):
-    with pytest.raises(UserError, match="input_nodes"):
-        graphmill.NeighborLoader(data, [2], nodes)
 
 
 def test_parts_of_a_hetero_data_come_apart_again(data, tmp_path):

@@ -10,7 +10,7 @@ from graphmill.access.stores import NodeStore, WholeStore
 from graphmill.graph.topology import Topology
 from graphmill.partition.owners import Owners
 from graphmill.partition.parts import PartedGraph
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.presampled.packing import Form
 from graphmill.sample.presampled.recut import RecutSampler
 from graphmill.sample.presampled.schedule import EpochSource, PresampledSampler, ScheduleIdentity, identity_to_read
@@ -40,7 +40,7 @@ def epoch_source(spec: AccessSpec, store: NodeStore) -> EpochSource:
         form=Form.of(known.num_nodes, num_entries, spec.fanouts, resample=resample, with_edge_ids=with_edge_ids),
         num_steps=plan.batches.num_steps,
         schedule=schedule,
-        sampler=lambda: NeighborSampler(
+        sampler=lambda: WholeSampler(
             _topology(spec, store),
             spec.fanouts,
             plan.seed,

@@ -18,7 +18,7 @@ from graphmill.graph.features import DenseFeatures, Features
 from graphmill.graph.statistics import statistics
 from graphmill.graph.topology import Topology
 from graphmill.sample.collect import NeighbourSource, WholeTables
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.columns import Cell
 from graphmill.sync.group import Group
@@ -59,7 +59,7 @@ class WholeGraph:
     def sampler(self, fanouts: tuple[int, ...], *, resample: bool) -> NeighbourSource:
         """A sampler of the whole topology."""
         # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
-        return NeighborSampler(
+        return WholeSampler(
             self.topology,
             fanouts,
             self.spec.plan.seed,

@@ -30,7 +30,7 @@ def vertex_inclusion(
 ) -> Probabilities:
     """The probability that a node is in a batch of `batch_size` of `seeds` (SALIENT++, arXiv 2305.03152, section 3).
 
-    Batches of `NeighborSampler` with `resample`: whatever is known draws again at each hop. Where a node draws once
+    Batches of `WholeSampler` with `resample`: whatever is known draws again at each hop. Where a node draws once
     (PyG's way), in-neighbours of seeds come out a little too likely.
     """
     inclusion = np.zeros(topology.num_nodes)

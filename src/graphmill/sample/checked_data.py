@@ -25,7 +25,7 @@ def checked_edges(data: Any) -> tuple[NDArray[np.int64], int]:  # noqa: ANN401  
         has_transposed = getattr(data, "adj_t", None) is not None
         raise InvalidInputError(
             f"the {type(data).__name__} has no edge_index",
-            fix="data.edge_index = torch_geometric.utils.to_edge_index(data.adj_t)[0].flip(0)"
+            fix="data.edge_index = torch_geometric.utils.to_edge_index(data.adj_t)[0].flip(0); del data.adj_t"
             if has_transposed
             else "give a Data with one [2, num_edges]",
         )
@@ -47,6 +47,13 @@ def checked_edges(data: Any) -> tuple[NDArray[np.int64], int]:  # noqa: ANN401  
 def check_edges_between(name: str, given: Any, num_sources: int, num_targets: int) -> None:  # noqa: ANN401  # a Tensor
     """Refuse edges from nodes of one type to those of another that do not fit."""
     _refuse_edges(name, edge_index_problem(array_of(name, given), num_sources, num_targets))
+
+
+def check_rows_of(store: Any, count: int, what: str, prefix: str) -> None:  # noqa: ANN401  # a PyG storage of one type
+    """Refuse usual attributes of nodes or edges that have not a row for each. `what`: nodes or edges."""
+    for name in _OF_NODES if what == "nodes" else _OF_EDGES:
+        if (value := store.get(name)) is not None:
+            _check_rows(f"{prefix}{name}", value, count, what)
 
 
 def array_of(name: str, given: Any) -> NDArray[Any]:  # noqa: ANN401  # whatever stands in a Data
@@ -107,16 +114,20 @@ def _refuse_edges(name: str, found: tuple[str, str] | None) -> None:
 
 
 def _check_rows(name: str, value: Any, count: int, what: str) -> None:  # noqa: ANN401  # whatever stands in a Data
-    if not isinstance(value, Tensor):
+    is_array = isinstance(value, np.ndarray) and not value.dtype.hasobject  # perhaps mapped from a file
+    if not isinstance(value, Tensor) and not is_array:
         raise InvalidInputError(
             f"{name} is a {type(value).__name__}", fix=f"give a tensor: torch.as_tensor(data.{name})"
         )
-    _refuse_elsewhere(name, value)
-    if value.dim() == 0 or len(value) != count:
+    if not is_array:
+        _refuse_elsewhere(name, value)
+    if len(value.shape) == 0 or len(value) != count:
         raise InvalidInputError(
             f"{name} is {list(value.shape)}, and there are {count} {what}",
             fix=f"give one row for each of the {what}, or leave it out: data.{name} = None",
         )
+    if is_array:
+        return  # a mapped file is not read through
     if name in ("x", "edge_attr", "edge_weight") and value.is_floating_point() and value.numel():
         _refuse_not_finite(name, value.detach().reshape(count, -1))
 

@@ -1,6 +1,6 @@
-"""A loader with PyG's interface: what `torch_geometric.loader.NeighborLoader` yields, from the native sampler.
+"""PyG's `NeighborLoader` over a graph in parts. It needs PyG for its `Data` class.
 
-It needs PyG for its `Data` class, and neither pyg-lib nor torch-sparse.
+`graphmill.NeighborLoader` makes it where it is given the parts (`graphmill.open_partitioned`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,45 +18,32 @@ from graphmill.base.errors import UserError
 from graphmill.graph.sampled import Sampled
 from graphmill.sample.checked_data import array_of
 from graphmill.sample.distributed.opened import PartedLoaderGraph, PartitionedData
-from graphmill.sample.loader_graph import LoaderGraph, WholeData
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.pyg_arguments import check_pyg_arguments
-from graphmill.sample.schedule import KeyedOrder, SeedSchedule, contiguous_shares, equal_batch
-from graphmill.sample.typed_data import homogeneous, ids_in_homogeneous, is_hetero
+from graphmill.sample.schedule import KeyedOrder, Order, SeedSchedule, contiguous_shares, equal_batch
 from graphmill.sample.windows import with_following
 from graphmill.spec.calendar import EqualBatches
 
 _OWN_ARGUMENTS: Final = ("batch_size", "num_threads", "prefetch", "seed", "shuffle")
 
 
-class NeighborLoader:
-    """Mini-batches of a PyG `Data` object by neighbour sampling, for models that PyG users have already.
+class PartedNeighborLoader:
+    """Mini-batches of a partitioned graph by neighbour sampling, for models that PyG users have already.
 
-    A batch is a `Data` with `x, y, edge_index, n_id, e_id, input_id, batch_size, num_sampled_nodes, num_sampled_edges`:
-    seeds first, nodes in order of discovery, as in PyG. Every iteration over the loader is the next epoch. Which
-    batches come is a function of (seed, epoch, step), so `state_dict()` is two numbers and a resumed loader continues
-    mid-epoch. In place of worker processes it has threads (`num_threads`, `prefetch`).
-
-    In place of `data` it takes a partitioned graph (`graphmill.open_partitioned`). The ranks of torch.distributed then
-    make batches together: each gives the same arguments, with the `input_nodes` of all ranks, iterates as often as the
-    others, and gets its share of every global batch of `batch_size` × ranks; at the last step of an epoch it may be
-    empty. Its batches are those of the graph stored whole, for the same seeds, epoch and step. `x` is float32; `y` is
-    that of the seeds, where all `input_nodes` are in splits; `e_id` counts edges by target, then source.
+    The ranks of torch.distributed make batches together: each gives the same arguments, with the `input_nodes` of all
+    ranks, iterates as often as the others, and gets its share of every global batch of `batch_size` × ranks; at the
+    last step of an epoch it may be empty. Its batches are those of the graph stored whole, for the same seeds, epoch
+    and step: a `Data` with `x, y, edge_index, n_id, e_id, input_id, batch_size, num_sampled_nodes, num_sampled_edges`.
+    `x` is float32; `y` is that of the seeds, where all `input_nodes` are in splits; `e_id` counts edges by target, then
+    source. In place of worker processes it has threads (`num_threads`, `prefetch`).
 
     Batches of a graph with types have `node_type` and `edge_type`, and `batch.to_heterogeneous()` takes them apart;
-    fan-outs are of all relations together, in the order of hops. A `HeteroData` is read as its `to_homogeneous()`, with
-    `input_nodes=("paper", mask)`; what is not the same in all its types is refused.
-
-    Example:
-        >>> nodes = data.train_mask
-        >>> loader = NeighborLoader(data, num_neighbors=[25, 10], batch_size=1024, input_nodes=nodes, shuffle=True)
-        ... for batch in loader:
-        ...     out = model(batch.x, batch.edge_index)[: batch.batch_size]
+    fan-outs are of all relations together, in the order of hops.
     """
 
     def __init__(
         self,
-        data: Any,  # noqa: ANN401  # a PyG Data or HeteroData, optional dependencies, or a PartitionedData
+        data: PartitionedData,
         num_neighbors: Sequence[int],
         input_nodes: Tensor | NDArray[Any] | Sequence[int] | tuple[str, Any] | None = None,
         *,
@@ -78,10 +65,7 @@ class NeighborLoader:
         num_threads = None if num_threads is None else whole_number("num_threads", num_threads, most=4096)
         shuffle = flag("shuffle", shuffle)
         fanouts = _checked_fanouts(num_neighbors)
-        if is_hetero(data):
-            input_nodes = ids_in_homogeneous(data, input_nodes)
-            data = homogeneous(data)
-        self._graph = _graph_of(data, num_threads or torch.get_num_threads())
+        self._graph = PartedLoaderGraph(data, num_threads or torch.get_num_threads())
         given = None if input_nodes is None else _array_of_nodes(input_nodes)
         self._input_ids = _ids_of(given, self._graph.num_nodes)
         by_mask = given is None or given.dtype == np.bool_
@@ -89,7 +73,7 @@ class NeighborLoader:
         self._batches = EqualBatches(len(self._input_ids), batch_size, self._graph.world_size)
         self._schedule = SeedSchedule(
             num_seeds=len(self._input_ids),
-            order=KeyedOrder(self._input_ids, seed) if shuffle else lambda epoch: self._input_ids,
+            order=_shuffled(self._input_ids, seed) if shuffle else lambda epoch: self._input_ids,
             cut=partial(equal_batch, batches=self._batches),
             assign=partial(contiguous_shares, world_size=self._graph.world_size),
         )
@@ -145,7 +129,7 @@ class NeighborLoader:
             del batch, one, following
 
     def _batch(self, sampled: Sampled) -> Any:  # noqa: ANN401  # a PyG Data
-        from torch_geometric.data import Data  # type: ignore[attr-defined]  # re-exported the old way
+        from torch_geometric.data import Data
 
         ids = sampled.seeds.ids
         node_ids, hops = torch.from_numpy(sampled.node_ids), sampled.blocks[0]
@@ -168,8 +152,10 @@ class NeighborLoader:
         return self._input_order[np.searchsorted(self._input_ids, ids, sorter=self._input_order)]
 
 
-def _graph_of(data: Any, num_threads: int) -> LoaderGraph:  # noqa: ANN401  # a PyG Data, or a PartitionedData
-    return (PartedLoaderGraph if isinstance(data, PartitionedData) else WholeData)(data, num_threads)
+def _shuffled(ids: NDArray[np.int64], seed: int) -> Order:
+    """By place in `input_nodes`, as the loader of a whole graph does."""
+    order = KeyedOrder(np.arange(len(ids)), seed)
+    return lambda epoch: ids[order(epoch)]
 
 
 def _checked_fanouts(num_neighbors: Sequence[int]) -> tuple[int, ...]:

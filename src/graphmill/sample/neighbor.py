@@ -15,7 +15,7 @@ from graphmill.graph.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
-class NeighborSampler:
+class WholeSampler:
     """Uniform sampling of in-neighbours without replacement (Hamilton et al. 2017, arXiv 1706.02216, algorithm 2).
 
     Draws are keyed by (seed, epoch, step, hop, node): the same for any number of threads and whichever rank asks. With

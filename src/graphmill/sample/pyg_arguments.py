@@ -1,4 +1,4 @@
-"""What else PyG's loaders take: accepted where it means nothing here, refused where it would change batches."""
+"""What else PyG's loader takes, of a graph in parts: taken where it means nothing, refused where it changes batches."""
 
 import warnings
 from collections.abc import Mapping
@@ -72,10 +72,11 @@ def check_pyg_arguments(given: Mapping[str, Any], own: tuple[str, ...]) -> None:
     for name, value in given.items():
         if name not in _MEAN_NOTHING and name not in _AS_HERE:
             raise UserError(
-                f"NeighborLoader takes no {name}", fix=did_you_mean(name, [*own, *_MEAN_NOTHING, *_AS_HERE])
+                f"NeighborLoader takes no {name} over a graph in parts",
+                fix=did_you_mean(name, [*own, *_MEAN_NOTHING, *_AS_HERE]),
             )
         if name in _AS_HERE and not _is_same(value, _AS_HERE[name]):
-            raise UserError(f"NeighborLoader takes no {name}={value!r:.40}", fix=_INSTEAD[name])
+            raise UserError(f"NeighborLoader takes no {name}={value!r:.40} over a graph in parts", fix=_INSTEAD[name])
     if unused := sorted(given.keys() & _MEAN_NOTHING):
         warnings.warn(
             f"not used by graphmill.NeighborLoader: {', '.join(unused)}; threads of this process sample ahead"

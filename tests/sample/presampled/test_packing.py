@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.graph.sampled import SeedIds, Seeds
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.presampled.packing import Form, num_bytes_of, packed, unpacked
 
 fan_outs = st.lists(st.sampled_from((-1, 1, 3, 300)), min_size=1, max_size=3).map(tuple)
@@ -37,7 +37,7 @@ def same(one, other) -> bool:
 def test_there_and_back(graph, fanouts, resample, with_edge_ids, share, position):
     topology, _, seeds = graph
     ids = SeedIds(seeds[:share])
-    sampler = NeighborSampler(topology, fanouts, 3, 1, resample=resample, with_edge_ids=with_edge_ids)
+    sampler = WholeSampler(topology, fanouts, 3, 1, resample=resample, with_edge_ids=with_edge_ids)
     form = Form.of(topology.num_nodes, topology.num_edges, fanouts, resample=resample, with_edge_ids=with_edge_ids)
     sampled = sampler.sample(Seeds(*position, ids))
     data, counts = packed(sampled, form)

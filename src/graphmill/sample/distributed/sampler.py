@@ -22,7 +22,7 @@ from graphmill.sample.collect import NeighbourSource
 from graphmill.sample.distributed.messages import Exchange
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
-from graphmill.sample.neighbor import NeighborSampler, blocks_of
+from graphmill.sample.neighbor import WholeSampler, blocks_of
 
 Ids = NDArray[np.int64]
 _ID: Final = np.int32  # of a node on the wire: the native sampler takes graphs of at most 2^31 - 2 nodes
@@ -39,7 +39,7 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class PartedSampler:
-    """`NeighborSampler` over the parts of all ranks. All ranks must sample equally often, in the same order."""
+    """`WholeSampler` over the parts of all ranks. All ranks must sample equally often, in the same order."""
 
     shares: Shares
     wire: Wire
@@ -167,7 +167,7 @@ def sampler_of(
     """Of the whole topology where every host has it, else of the parts of all ranks."""
     if topology == "replicated":
         whole = shares.graph.topology(undirected=undirected)
-        return NeighborSampler(whole, fanouts, seed, num_threads, resample, with_edge_ids)
+        return WholeSampler(whole, fanouts, seed, num_threads, resample, with_edge_ids)
     return PartedSampler(shares, wire, fanouts, seed, num_threads, resample, undirected, with_edge_ids)
 
 

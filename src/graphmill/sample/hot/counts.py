@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.graph.topology import Topology
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.schedule import KeyedOrder
 
 Ids = NDArray[np.int64]
@@ -31,7 +31,7 @@ def presampled_counts(
     counts = np.zeros(topology.num_nodes, dtype=np.int64)
     if not len(seeds):
         return counts
-    sampler = NeighborSampler(topology, tuple(fanouts), rng_seed, num_threads, resample=True)
+    sampler = WholeSampler(topology, tuple(fanouts), rng_seed, num_threads, resample=True)
     order = KeyedOrder(seeds, rng_seed)
     for epoch in epochs:
         ordered = order(epoch)

@@ -32,7 +32,7 @@ class Form:
     edge_ids: np.dtype[Any] | None  # None: they are not stored, and come back empty
     degrees: np.dtype[Any]
     num_hops: int
-    resample: bool  # see NeighborSampler
+    resample: bool  # see WholeSampler
     num_nodes: int  # of the topology
     num_entries: int
 

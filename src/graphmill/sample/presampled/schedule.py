@@ -22,7 +22,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
 from graphmill.config.frozen import Spec
 from graphmill.graph.sampled import AnySeeds, EvaluationSeeds, Sampled, Seeds
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.presampled.epoch_file import EpochHeader, EpochReader, damaged, writing
 from graphmill.sample.presampled.packing import Form
 from graphmill.sample.schedule import SeedSchedule
@@ -107,9 +107,7 @@ class PresampledFolder:
             return False
         return True
 
-    def write(
-        self, epoch: int, schedule: SeedSchedule, sampler: NeighborSampler, tell: Callable[[int, int], None]
-    ) -> int:
+    def write(self, epoch: int, schedule: SeedSchedule, sampler: WholeSampler, tell: Callable[[int, int], None]) -> int:
         """Sample an epoch and write its file; bytes. `tell`: called after each step with steps and bytes so far."""
         with writing(self.file(epoch), self.header(epoch)) as writer:
             for step in range(self.num_steps):
@@ -217,7 +215,7 @@ class EpochSource:
     form: Form
     num_steps: int
     schedule: SeedSchedule
-    sampler: Callable[[], NeighborSampler]  # made when it is needed: it reads the whole topology
+    sampler: Callable[[], WholeSampler]  # made when it is needed: it reads the whole topology
 
     def folder(self, path: Path) -> PresampledFolder:
         """The folder `path` as this plan's."""
@@ -249,7 +247,7 @@ class PresampledReader:
 
 @dataclass(slots=True)
 class PresampledSampler:
-    """What `NeighborSampler` samples, read from a folder: the same to the bit, for the seeds of one rank."""
+    """What `WholeSampler` samples, read from a folder: the same to the bit, for the seeds of one rank."""
 
     folder: PresampledFolder
     rank: int

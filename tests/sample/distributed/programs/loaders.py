@@ -24,7 +24,7 @@ from graphmill.train.worker import leave
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 OUT, ROOT, NUM_PARTS = Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
 NAMES = ("x", "edge_index", "n_id", "e_id", "edge_attr", "edge_type", "node_type")
-OPTIONS = {"num_neighbors": [4, 3], "seed": 5, "num_threads": 1}
+OPTIONS = {"num_neighbors": [4, 3], "seed": 5}
 
 
 def whole(name: str, *, undirected: bool) -> Data:

@@ -11,7 +11,7 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.graph.features import dense, sparse
 from graphmill.graph.header import read_header, seal, write_metadata
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
 
@@ -93,7 +93,7 @@ def test_neighbours_out_of_range_under_a_record_that_vouches_for_them_are_an_err
     indices[7] = stranger
     replace_array(store, "indices", indices)
     with pytest.raises(UserError, match=f"edge 7 .* node {stranger} .* 50 nodes"):
-        NeighborSampler(
+        WholeSampler(
             LabelledGraphStore.open(store.path).topology(undirected=False), (5, 5), 0, num_threads=1, resample=True
         )
 

@@ -12,7 +12,7 @@ from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.graph.topology import Topology
 from graphmill.sample.collect import Collector, WholeTables
-from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.neighbor import WholeSampler
 from graphmill.tasks.node_classification.nn.rgcn import RelationalGcn
 
 NUM_NODES, NUM_FEATURES, NUM_CLASSES, NUM_RELATIONS = 300, 11, 5, 4
@@ -74,7 +74,7 @@ def batch_of(
     features: Features, topology: Topology, types: EdgeFeatures, ids: np.ndarray, fanouts: tuple[int, ...], *,
     resample: bool = True,
 ) -> MiniBatch:  # fmt: skip
-    sampler = NeighborSampler(topology, fanouts, seed=5, num_threads=1, resample=resample, with_edge_ids=True)
+    sampler = WholeSampler(topology, fanouts, seed=5, num_threads=1, resample=resample, with_edge_ids=True)
     collector = Collector(np.zeros(NUM_NODES, np.int64), "rows", torch.float32, 1, 0, edge_columns=2)
     sampled = sampler.sample(Seeds(0, 0, SeedIds(ids)))
     return collector.collect(sampled, *WholeTables(features, types).fetch([sampled]))

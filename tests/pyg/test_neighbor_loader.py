@@ -193,9 +193,15 @@ def test_an_iteration_that_was_broken_off_is_over(data):
     assert loader.state_dict()["epoch"] == 2
 
 
-def test_threads_change_nothing(data):
-    batches = [list(loader_of(data, num_threads=threads)) for threads in (1, 3)]
-    assert all(same_batch(*pair) for pair in zip(*batches, strict=True))
+@pytest.mark.parametrize(
+    "options", [{"num_workers": 2}, {"num_workers": 3, "filter_per_worker": True}, {"prefetch": 0}]
+)
+def test_workers_and_threads_change_nothing(data, options):
+    """Over two epochs."""
+    one, other = loader_of(data, shuffle=True), loader_of(data, shuffle=True, **options)
+    pairs = [pair for _ in range(2) for pair in zip(one, other, strict=True)]
+    assert len(pairs) == 2 * len(one)
+    assert all(same_batch(*pair) for pair in pairs)
 
 
 def test_two_seeds_differ(data):
@@ -224,7 +230,6 @@ def test_features_in_another_layout(data):
     [
         ({"edge_index": torch.tensor([[0, 500], [1, 2]])}, "edge_index: edge 1 is 500 → 2"),
         ({"edge_index": torch.tensor([[0, -3], [1, 2]])}, "edge_index: edge 1 is -3 → 2"),
-        ({"edge_index": None}, "has no edge_index"),
     ],
 )
 def test_a_broken_graph_is_refused(data, change, message):
@@ -235,9 +240,7 @@ def test_a_broken_graph_is_refused(data, change, message):
         loader_of(broken)
 
 
-@pytest.mark.parametrize(
-    "nodes", [torch.tensor([300]), torch.tensor([-1]), torch.tensor([], dtype=torch.long), torch.tensor([1, 1])]
-)
+@pytest.mark.parametrize("nodes", [torch.tensor([300]), torch.tensor([-1]), torch.tensor([[1, 1]])])
 def test_broken_input_nodes_are_refused(data, nodes):
     with pytest.raises(UserError, match="input_nodes"):
         loader_of(data, input_nodes=nodes)
@@ -254,11 +257,9 @@ def test_a_state_of_another_seed_is_refused(data):
         ({"input_nodes": torch.ones(299, dtype=torch.bool)}, r"mask of shape \[299\]"),
         ({"input_nodes": torch.ones(2, 150, dtype=torch.bool)}, r"mask of shape \[2, 150\]"),
         ({"input_nodes": torch.tensor([1.5, 2.0])}, "float32"),
-        ({"input_nodes": torch.zeros(300, dtype=torch.bool)}, "at least one"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"num_neighbors": [4, -2]}, "num_neighbors"),
         ({"num_neighbors": [2.5]}, "num_neighbors"),
-        ({"num_neighbors": []}, "num_neighbors"),
         ({"num_neighbors": 4}, "num_neighbors"),
     ],
 )

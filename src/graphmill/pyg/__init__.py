@@ -1,0 +1,24 @@
+"""PyG's seam: its samplers and loaders on the native sampler, under the same names. It needs PyG, not pyg-lib.
+
+A script changes its imports: `from graphmill.pyg import NeighborLoader` for `from torch_geometric.loader import …`.
+"""
+
+from importlib import import_module
+from typing import Any, Final
+
+_LAZY: Final = {
+    "BidirectionalNeighborSampler": "sampler",
+    "HGTLoader": "loaders",
+    "HGTSampler": "hgt",
+    "LinkNeighborLoader": "loaders",
+    "NeighborLoader": "loaders",
+    "NeighborSampler": "sampler",
+    "ShaDowKHopSampler": "shadow",
+}
+__all__ = list(_LAZY)  # a list
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  # module attribute hook: the type is the attribute's own
+    if name not in _LAZY:
+        raise AttributeError(f"module 'graphmill.pyg' has no attribute {name!r}")
+    return getattr(import_module(f"graphmill.pyg.{_LAZY[name]}"), name)
