@@ -21,6 +21,8 @@ TEST_ARGS ?=
 TEST_WORKERS ?= $(shell expr $$(nproc) + 1)
 # How often `make test-slow` gives the property tests other examples; `make test` has the same ones each time.
 EXPLORE_ROUNDS ?= 3
+# The wheel that PYTHON takes: its own for 3.11, else that of all later ones.
+WHEEL_PYTHON ?= $(shell $(PYTHON) -c 'import sys; print("3.11" if sys.version_info < (3, 12) else "3.12")')
 # ON: the compiler's warnings are errors, as in CI.
 WERROR ?= OFF
 
@@ -33,7 +35,7 @@ export REMOTE_HOST REMOTE_LOGS_DIR LOCAL_LOGS_DIR # read by the shell as variabl
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow check check-form check-types check-benchmarks sanitize format docs install sync-metrics merge-metrics figures pareto pareto-data pareto-figure all clean-demo
+.PHONY: help demo test test-slow check check-form check-types check-benchmarks sanitize wheel dist try-wheel format docs install sync-metrics merge-metrics figures pareto pareto-data pareto-figure all clean-demo
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +94,18 @@ check-benchmarks: ## of check: mypy over the benchmarks
 sanitize: install ## the native tests under AddressSanitizer with UBSan, then under ThreadSanitizer
 	PYTHON=$(BIN)/python CXX=$(CXX) TEST_WORKERS=$(TEST_WORKERS) .ci/sanitize address,undefined
 	PYTHON=$(BIN)/python CXX=$(CXX) TEST_WORKERS=$(TEST_WORKERS) .ci/sanitize thread
+
+# --- wheels: tools/wheels/README.md ----------------------------------------------------------------------------------
+
+wheel: ## build the wheel of this Python and processor, into dist
+	$(PYTHON) tools/wheels/build.py --arch $$(uname -m) --python $(WHEEL_PYTHON)
+
+dist: ## build every wheel into dist, with SHA256SUMS: two architectures, Python 3.11 and from 3.12 on
+	rm -rf dist
+	$(PYTHON) tools/wheels/build.py
+
+try-wheel: wheel ## install that wheel where there is no compiler, train with it, run native tests
+	$(PYTHON) tools/wheels/try_wheel.py dist/graphmill-*-cp$(subst .,,$(WHEEL_PYTHON))-*_$$(uname -m).whl
 
 format: install ## put the code in form
 	$(BIN)/ruff format .
