@@ -14,7 +14,7 @@ from graphmill.nn.operators import RELU, self_and_mean
 from graphmill.nn.standardise import Standardise
 from graphmill.sample.checked_data import array_of
 from graphmill.spec.transform import FeatureTransform
-from graphmill.tasks.node_classification.nn.relations import RelationEdges
+from graphmill.nn.relations import RelationEdges
 from graphmill.tasks.node_classification.nn.rgcn import RelationalGcn
 
 

@@ -10,7 +10,7 @@ from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.keyed_dropout import KeyedDropout
 from graphmill.nn.operators import RELU, Activation, activate, linear, sparse_linear
 from graphmill.nn.standardise import Standardise
-from graphmill.tasks.node_classification.nn.relations import RelationEdges, relation_sum
+from graphmill.nn.relations import RelationEdges, relation_sum
 
 
 class RelationalLayer(nn.Module):
