@@ -108,7 +108,9 @@ def assert_pygs(ours: nn.Module, theirs: nn.Module, x: object, edge_index: Tenso
     """
     found = results(ours, x, edge_index, *rest)
     exact = results(theirs, x, edge_index, *rest, dtype=torch.float64)
-    assert found.keys() == exact.keys()
+    assert exact.keys() <= found.keys()
+    for key in found.keys() - exact.keys():  # features of no edges: PyG does not read their weights at all
+        assert not found[key].any(), key
     if type(theirs).__name__ in ATTENTION or (
         getattr(theirs, "normalize", False) is True and hasattr(theirs, "project")
     ):
@@ -174,8 +176,6 @@ def test_pygs_results_and_gradients(name, options, kind, pygs_code):
     num_nodes, edge_index = edges_of(kind)
     ours, theirs = pair(name, **options)
     x, rest = torch.randn(num_nodes, IN), beside(name, edge_index.shape[1])
-    if name == "GATv2Conv" and kind == "no edges":
-        rest = ()  # PyG's layer has no gradient for features of no edges
     assert_pygs(ours, theirs, x, edge_index, *rest)
     calls = pygs_code(name)
     ours(x, edge_index, *rest)
@@ -328,13 +328,12 @@ def test_blocks_of_relations_are_pygs(pygs_code):
     assert calls == [1]
 
 
-def test_a_relation_out_of_range_is_left_out_as_pyg_does(pygs_code):
+def test_a_relation_out_of_range_raises_what_pyg_raises():
     num_nodes, edge_index = edges_of("sorted")
-    ours, theirs = pair("RGCNConv")
     x, edge_type = torch.randn(num_nodes, IN), torch.full((edge_index.shape[1],), RELATIONS)
-    calls = pygs_code("RGCNConv")
-    assert torch.equal(ours(x, edge_index, edge_type), theirs(x, edge_index, edge_type))
-    assert len(calls) == 2
+    for layer in pair("RGCNConv"):
+        with pytest.raises(RuntimeError, match="out of bounds"):
+            layer(x, edge_index, edge_type)
 
 
 @pytest.mark.parametrize("name", ["GATConv", "GATv2Conv"])
@@ -441,7 +440,7 @@ def test_an_edge_to_no_node_raises_what_pyg_raises(name, place, node):
     edge_index[place, 7] = node
     ours, theirs = pair(name)
     x, rest = torch.randn(num_nodes, IN), beside(name, edge_index.shape[1], edge_dim=None)
-    with pytest.raises((IndexError, RuntimeError)) as theirs_raised:
+    with pytest.raises((IndexError, RuntimeError, ValueError)) as theirs_raised:
         theirs(x, edge_index, *rest)
     with pytest.raises(theirs_raised.type):
         ours(x, edge_index, *rest)
@@ -568,7 +567,7 @@ class Stack(nn.Module):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_trained_on_batches(name, is_trimmed, data, pygs_code):
     """Losses fall together: each step's is PyG's to what roundings of the steps before it add up to."""
-    loader = graphmill.NeighborLoader(data, num_neighbors=[4, 3], batch_size=60, shuffle=True, seed=2)
+    loader = graphmill.NeighborLoader(data, num_neighbors=[4, 3], batch_size=100, shuffle=True, seed=2)
     losses = []
     calls = pygs_code(name)
     for library in (pyg, peers):
@@ -587,5 +586,5 @@ def test_a_model_trained_on_batches(name, is_trimmed, data, pygs_code):
         losses.append(found)
         if library is pyg:
             assert not calls
-    assert len(losses[0]) == len(losses[1]) == 5
+    assert len(losses[0]) == len(losses[1]) == 3
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)

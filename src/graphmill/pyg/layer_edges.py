@@ -44,11 +44,11 @@ class LayerEdges:
     def reached(self) -> "LayerEdges":
         """The same without the rows at the end that have no edges: in a sampled batch, those of the last hop."""
         last = int(torch.searchsorted(self.indptr, len(self.indices)))
-        return replace(self, indptr=self.indptr[: last + 1])
+        return _for_training(lambda: replace(self, indptr=self.indptr[: last + 1]))
 
     @cached_property
     def _weights(self) -> Tensor:
-        return torch.ones(len(self.indices)) if self.values is None else self.values
+        return _for_training(lambda: torch.ones(len(self.indices))) if self.values is None else self.values
 
     def aggregate(self, x: Tensor, how: str) -> Tensor:
         """The "mean" or "sum" over in-edges of the rows x [num_sources, n] → [num_targets, n]; of none it is 0."""
@@ -77,9 +77,15 @@ def kept(edge_index: Tensor, what: Hashable, others: tuple[Tensor, ...], make: C
         ref() is each and was == each._version for (ref, was), each in zip(found[0], others, strict=True)
     ):
         return found[1]
-    result = make()
+    result = _for_training(make)
     made[what, len(others)] = ([(TensorWeakRef(each), each._version) for each in others], result)
     return result
+
+
+def _for_training(make: Callable[[], T]) -> T:
+    """What is made under `torch.inference_mode` and kept must serve a gradient later."""
+    with torch.inference_mode(False), torch.no_grad():
+        return make()
 
 
 def compressed(edge_index: Tensor, num_sources: int, num_targets: int) -> LayerEdges | None:
@@ -115,8 +121,7 @@ def normalised_edges(
     """The edges of GCN's normalised matrix, with its loops, as PyG makes them; kept."""
 
     def make() -> LayerEdges | None:
-        with torch.no_grad():
-            ends, weight = gcn_norm(edge_index, edge_weight, num_nodes, improved, add_self_loops, dtype=torch.float32)
+        ends, weight = gcn_norm(edge_index, edge_weight, num_nodes, improved, add_self_loops, dtype=torch.float32)
         made = compressed(ends, num_nodes, num_nodes)
         return None if made is None else replace(made, values=made.in_order(weight).contiguous())
 
