@@ -14,7 +14,7 @@ from graphmill.nn.attention.edges import REDUCTIONS, loop_features
 from graphmill.nn.attention.layers import by_head, scored, scoring
 from graphmill.nn.attention.operator import Dropout, EdgeFeatures, Scores
 from graphmill.nn.operators import is_native, linear
-from graphmill.pyg.layer_choice import Ends, aggregation_of, ends_of, has_hooks, is_ours
+from graphmill.pyg.layer_choice import LayerEnds, aggregation_of, ends_of, has_hooks, is_ours
 from graphmill.pyg.layer_edges import groups_of
 
 
@@ -58,7 +58,7 @@ class GATConv(peers.GATConv):  # type: ignore[misc]
         scores = Scores(of_targets, of_sources, None, self.negative_slope)
         return _attended(self, values, scores, _features(self, edge_attr, groups, self.att_edge), groups, ends.target)
 
-    def _projected(self, ends: Ends, of_source: Linear, of_target: Linear) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, ends: LayerEnds, of_source: Linear, of_target: Linear) -> tuple[Tensor, Tensor, Tensor]:
         """Values [num_sources, heads * out_channels], scores of sources and of targets [num_…, heads]."""
         weight, x = of_source.weight, ends.source.contiguous()
         if ends.target is ends.source and of_target is of_source:  # one product for all three
@@ -112,7 +112,7 @@ class GATv2Conv(peers.GATv2Conv):  # type: ignore[misc]
 
 
 def _groups(
-    layer: MessagePassing, peer: type, ends: Ends, edge_index: Tensor, edge_attr: Tensor | None, parts: list[Any],
+    layer: MessagePassing, peer: type, ends: LayerEnds, edge_index: Tensor, edge_attr: Tensor | None, parts: list[Any],
     att: Tensor,
 ) -> EdgeGroups | None:  # fmt: skip
     """The edges as attention reads them; None: PyG's own code computes."""

@@ -22,7 +22,7 @@ _READ = 10
 """How many multiply-adds of a product take as long as reading one number of a neighbour's row, about."""
 
 
-class Ends(NamedTuple):
+class LayerEnds(NamedTuple):
     """The rows at both ends of the edges; `target` is None where targets have none."""
 
     source: Tensor
@@ -30,7 +30,7 @@ class Ends(NamedTuple):
     sizes: tuple[int, int]
 
 
-def ends_of(x: object, size: tuple[int, int] | None) -> Ends | None:
+def ends_of(x: object, size: tuple[int, int] | None) -> LayerEnds | None:
     """None where there is no telling how many targets there are, or `size` says something else than `x`."""
     source, target = x if isinstance(x, tuple) and len(x) == 2 else (x, x)
     if not isinstance(source, Tensor) or source.dim() != 2:
@@ -41,10 +41,10 @@ def ends_of(x: object, size: tuple[int, int] | None) -> Ends | None:
         sizes = (len(source), size[1])
     else:
         return None
-    return Ends(source, target, sizes) if size is None or tuple(size) == sizes else None
+    return LayerEnds(source, target, sizes) if size is None or tuple(size) == sizes else None
 
 
-def is_ours(ends: Ends, edge_index: object, parts: list[Any], *others: Tensor) -> bool:
+def is_ours(ends: LayerEnds, edge_index: object, parts: list[Any], *others: Tensor) -> bool:
     """Whether the native operators take these rows, edges, linear parts (of sources, of targets), other parameters."""
     if type(edge_index) is not Tensor or edge_index.dtype != torch.int64 or edge_index.device.type != "cpu":
         return False

@@ -21,7 +21,7 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 
 from graphmill.nn.operators import linear
 from graphmill.nn.relations import pair_sum
-from graphmill.pyg.layer_choice import Ends, aggregates_first, aggregation_of, are_weights, ends_of, is_ours
+from graphmill.pyg.layer_choice import LayerEnds, aggregates_first, aggregation_of, are_weights, ends_of, is_ours
 from graphmill.pyg.layer_edges import LayerEdges, edges_of, normalised_edges, pairs_of, weighted_edges
 
 
@@ -56,7 +56,7 @@ class SAGEConv(peers.SAGEConv):  # type: ignore[misc]  # PyG is not typed
         out = self._sum(ends, edges.reached, how)
         return F.normalize(out, p=2.0, dim=-1) if self.normalize else out
 
-    def _sum(self, ends: Ends, edges: LayerEdges, how: str) -> Tensor:
+    def _sum(self, ends: LayerEnds, edges: LayerEdges, how: str) -> Tensor:
         weight, bias = self.lin_l.weight, self.lin_l.bias
         if aggregates_first(edges, ends.source, self.out_channels):
             part = linear(edges.aggregate(ends.source, how), weight, None)
@@ -176,7 +176,7 @@ class RGCNConv(peers.RGCNConv):  # type: ignore[misc]
         shape = (ends.sizes[1], self.out_channels)
         return _added(part.new_zeros(shape) if self.bias is None else self.bias.repeat(shape[0], 1), part)
 
-    def _pairs(self, ends: Ends, edge_index: Tensor, edge_type: Tensor | None) -> Any:  # noqa: ANN401
+    def _pairs(self, ends: LayerEnds, edge_index: Tensor, edge_type: Tensor | None) -> Any:  # noqa: ANN401
         """None: PyG's own code computes."""
         if self.num_blocks is not None or ends.target is None or aggregation_of(self, peers.RGCNConv) is None:
             return None
