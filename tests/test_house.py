@@ -27,6 +27,8 @@ IN_SEVERAL_PACKAGES = {
     "Finding",
     "Folder",
     "Frame",
+    "GATConv",  # PyG's name
+    "GATv2Conv",
     "Gpu",
     "Host",
     "Judged",

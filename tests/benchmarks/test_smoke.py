@@ -132,6 +132,16 @@ def test_attention(bench):
 
 
 @pytest.mark.slow
+def test_layers(bench):
+    pytest.importorskip("torch_geometric")
+    found = bench("layers", "--layers", "RGCNConv", "--nodes", "2000", "--batch-size", "40", "--rounds", "2")
+    contenders = found["RGCNConv"]["result"]["contenders"]
+    assert contenders["graphmill"]["ratio_to_graphmill"]["median"] == 1
+    losses = [contenders[each]["loss"] for each in ("graphmill", "PyG", "graphmill trimmed", "PyG trimmed")]
+    assert losses == pytest.approx([losses[0]] * 4, rel=1e-3)  # they learn the same
+
+
+@pytest.mark.slow
 def test_attention_on_gpu(bench):
     """The same program without a GPU; bfloat16 is left out there, and said to be."""
     words = ("--device", "cpu", "--kinds", "gat", "--edges", "2000", "--rounds", "2", "--no-compile")

@@ -1,4 +1,4 @@
-"""PyG's seam: its samplers and loaders on the native sampler, under the same names. It needs PyG, not pyg-lib.
+"""PyG's seam: its samplers, loaders and layers on native code, under the same names. It needs PyG, not pyg-lib.
 
 A script changes its imports: `from graphmill.pyg import NeighborLoader` for `from torch_geometric.loader import …`.
 """
@@ -8,11 +8,17 @@ from typing import Any, Final
 
 _LAZY: Final = {
     "BidirectionalNeighborSampler": "sampler",
+    "GATConv": "attention_layers",
+    "GATv2Conv": "attention_layers",
+    "GCNConv": "layers",
+    "GINConv": "layers",
     "HGTLoader": "loaders",
     "HGTSampler": "hgt",
     "LinkNeighborLoader": "loaders",
     "NeighborLoader": "loaders",
     "NeighborSampler": "sampler",
+    "RGCNConv": "layers",
+    "SAGEConv": "layers",
     "ShaDowKHopSampler": "shadow",
 }
 __all__ = list(_LAZY)  # a list

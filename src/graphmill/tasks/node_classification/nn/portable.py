@@ -11,10 +11,10 @@ from graphmill.graph.features import SparseFeatures
 from graphmill.graph.raw import refuse_wrong_edges
 from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU, self_and_mean
+from graphmill.nn.relations import RelationEdges
 from graphmill.nn.standardise import Standardise
 from graphmill.sample.checked_data import array_of
 from graphmill.spec.transform import FeatureTransform
-from graphmill.tasks.node_classification.nn.relations import RelationEdges
 from graphmill.tasks.node_classification.nn.rgcn import RelationalGcn
 
 

@@ -8,7 +8,7 @@ from rounding import Bounded, assert_within, cat
 from torch import Tensor
 
 from graphmill.nn.native import grouped_linear
-from graphmill.tasks.node_classification.nn.relations import RelationEdges, relation_sum
+from graphmill.nn.relations import RelationEdges, relation_sum
 
 few = settings(deadline=None, max_examples=30)
 seeds = st.integers(0, 10**6)

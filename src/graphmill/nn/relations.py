@@ -53,7 +53,7 @@ def relation_sum(h: Tensor, edges: RelationEdges, weight: Tensor, comp: Tensor |
     1703.06103). `dtype`: of the factors of the dense product.
     """
     if is_native(h) and dtype == torch.float32:
-        return _by_pairs(h, edges, weight if comp is None else combined(weight, comp))
+        return pair_sum(h, RelationPairs.of(edges), weight if comp is None else combined(weight, comp))
     return _by_bases(h, edges, weight, comp, dtype)
 
 
@@ -63,7 +63,7 @@ def combined(weight: Tensor, comp: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pairs:
+class RelationPairs:
     """The (relation, row) pairs that have edges, by relation, then row."""
 
     indptr: Tensor  # int64 [num_pairs + 1]: the edges of each
@@ -72,7 +72,8 @@ class _Pairs:
     of_row: SparseRows  # [num_rows, num_pairs], of ones: which pairs a row has
 
     @classmethod
-    def of(cls, edges: RelationEdges) -> "_Pairs":
+    def of(cls, edges: RelationEdges) -> "RelationPairs":
+        """Those of edges on the CPU."""
         counted = np.min_scalar_type(edges.num_relations)  # of a byte or two numpy sorts by counting
         order = np.argsort(edges.relations.numpy().astype(counted), kind="stable")  # by row they are already
         relations = edges.relations.numpy()[order]
@@ -95,10 +96,17 @@ class _Pairs:
         )
 
 
-def _by_pairs(h: Tensor, edges: RelationEdges, weight: Tensor) -> Tensor:
-    pairs = _Pairs.of(edges)
-    means = native.segment_mean(h.contiguous(), pairs.indptr, pairs.sources)
-    return sparse_linear(pairs.of_row, native.grouped_linear(means, weight, pairs.of_relation))
+def pair_sum(h: Tensor, pairs: RelationPairs, weight: Tensor, *, of_sums: bool = False) -> Tensor:
+    """Σᵣ Wᵣ · mean of h over the in-neighbours by relation r → [num_rows, num_out], for float32 on the CPU.
+
+    `h` [n, num_in], `weight` [num_relations, num_out, num_in]. `of_sums`: their sum in place of their mean.
+    """
+    h = h.contiguous()
+    if of_sums:
+        of_pairs = sparse_linear(SparseRows(pairs.indptr, pairs.sources, torch.ones(len(pairs.sources)), len(h)), h)
+    else:
+        of_pairs = native.segment_mean(h, pairs.indptr, pairs.sources)
+    return sparse_linear(pairs.of_row, native.grouped_linear(of_pairs, weight, pairs.of_relation))
 
 
 def _by_bases(h: Tensor, edges: RelationEdges, weight: Tensor, comp: Tensor | None, dtype: torch.dtype) -> Tensor:
