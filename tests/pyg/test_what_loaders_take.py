@@ -147,6 +147,23 @@ def test_a_name_that_is_mistyped_is_an_error_with_the_nearest():
         graphmill.NeighborLoader(made(), [3], batchsize=5)
 
 
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda data: graphmill.LinkNeighborLoader(data, [3], neg_sampling="binari"), "neg_sampling is 'binari'"),
+        (lambda data: graphmill.LinkNeighborLoader(data, [3], neg_sampling={"amount": 2}), "neg_sampling is"),
+        (lambda data: graphmill.NeighborLoader(data, [3], subgraph_type="inducd"), "subgraph_type is 'inducd'"),
+        (lambda data: graphmill.NeighborLoader(data, [3], temporal_strategy="lst"), "temporal_strategy is 'lst'"),
+        (lambda data: graphmill.ShaDowKHopSampler(data, depth=1, num_neighbors=3, batchsize=3), "no batchsize"),
+        (lambda data: graphmill.ShaDowKHopSampler(data, depth=0, num_neighbors=3), "depth is 0"),
+    ],
+)
+def test_a_word_that_is_mistyped_is_an_error_with_what_to_give(make, says):
+    with pytest.raises(UserError, match=says) as refused:
+        make(made())
+    assert refused.value.fix
+
+
 def test_a_hetero_data_with_transposed_edges_is_refused():
     data = HeteroData()
     data["a"].x, data["b"].x = torch.rand(5, 2), torch.rand(6, 2)

@@ -39,7 +39,7 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
         """
         self.graph = read_graph(data)
         if self.graph.edge_types == [None]:
-            raise NotImplementedError("HGTSampler does not support a data object without types")  # as PyG says it
+            raise NotImplementedError("HGTSampler does not support a data object without types: give a HeteroData")
         self.node_types, self.edge_types = self.graph.node_types, self.graph.edge_types
         given = num_samples if isinstance(num_samples, Mapping) else dict.fromkeys(self.node_types, num_samples)
         self.num_samples = {name: _counts(given.get(name), name) for name in self.node_types}

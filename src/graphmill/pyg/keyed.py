@@ -1,16 +1,26 @@
 """What graphmill's loaders add to PyG's: batches that are functions of (seed, epoch, step), and a position."""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from graphmill.base.arguments import flag, whole_number
 from graphmill.base.errors import InvalidInputError
+from graphmill.base.names import did_you_mean
 from graphmill.pyg.batches import Places, SeedBatch, SeedBatches, checked_state
 from graphmill.pyg.fill import can_fill, filled
 from graphmill.sample.prefetch import prefetch as ahead
+
+OF_DATALOADER: Final = frozenset(inspect.signature(torch.utils.data.DataLoader).parameters) | {
+    "dataset",
+    "collate_fn",
+    "custom_cls",
+    "input_id",
+}
+"""Options that PyG's loaders hand on, and two of their own that they do not name."""
 
 
 class KeyedLoader:
@@ -97,6 +107,9 @@ def checked_options(given: dict[str, Any]) -> dict[str, Any]:
         raise InvalidInputError(
             "generator: batches are a function of (seed, epoch, step)", fix="give seed=1 in its place"
         )
+    for name in given:
+        if name not in OF_DATALOADER:
+            raise InvalidInputError(f"DataLoader takes no {name}", fix=did_you_mean(name, sorted(OF_DATALOADER)))
     checked = {name: value for name, value in given.items() if name not in ("generator", "dataset", "collate_fn")}
     if given.get("batch_sampler") is None:
         checked["batch_size"] = whole_number("batch_size", given.get("batch_size", 1))

@@ -8,20 +8,14 @@ import torch
 from torch import Tensor
 from torch_geometric import loader as pyg
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput
+from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling, NodeSamplerInput
 
 from graphmill.base.errors import InvalidInputError
 from graphmill.base.names import did_you_mean
 from graphmill.pyg.hgt import HGTSampler
-from graphmill.pyg.keyed import KeyedLoader, checked_options
+from graphmill.pyg.keyed import OF_DATALOADER, KeyedLoader, checked_options
 from graphmill.pyg.sampler import NeighborSampler
 
-_OF_DATALOADER: Final = frozenset(inspect.signature(torch.utils.data.DataLoader).parameters) | {
-    "dataset",
-    "collate_fn",
-    "custom_cls",
-    "input_id",
-}
 _OF_SAMPLER: Final = (
     "num_neighbors",
     "replace",
@@ -160,7 +154,7 @@ class LinkNeighborLoader(KeyedLoader, pyg.LinkNeighborLoader):  # type: ignore[m
             time_attr=of_pyg.get("time_attr"),
             neighbor_sampler=sampler,
             filter_per_worker=_fills_in_workers(data, of_pyg),
-            neg_sampling=of_pyg.get("neg_sampling"),
+            neg_sampling=_checked_negatives(of_pyg.get("neg_sampling")),
             neg_sampling_ratio=of_pyg.get("neg_sampling_ratio"),
             transform=of_pyg.get("transform"),
             transform_sampler_output=of_pyg.get("transform_sampler_output"),
@@ -251,9 +245,9 @@ def _taken(
         raise InvalidInputError(f"{loader} takes {len(names)} positions", fix="name the options: batch_size=512")
     given = {**dict(zip(names[first:], options, strict=False)), **named}
     for name in given:
-        if name not in names and name not in _OF_DATALOADER:
+        if name not in names and name not in OF_DATALOADER:
             raise InvalidInputError(
-                f"{loader} takes no {name}", fix=did_you_mean(name, [*names, "seed", "prefetch", *_OF_DATALOADER])
+                f"{loader} takes no {name}", fix=did_you_mean(name, [*names, "seed", "prefetch", *OF_DATALOADER])
             )
     of_dataloader = {name: value for name, value in given.items() if name not in names}
     return {name: value for name, value in given.items() if name in names}, checked_options(of_dataloader)
@@ -273,6 +267,16 @@ def _sampler(data: Any, num_neighbors: Any, options: dict[str, Any]) -> Neighbor
 
 def _of(options: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: options[name] for name in names if name in options}
+
+
+def _checked_negatives(given: Any) -> NegativeSampling | None:  # noqa: ANN401  # as PyG takes it
+    try:
+        return NegativeSampling.cast(given)
+    except (ValueError, TypeError) as error:
+        raise InvalidInputError(
+            f"neg_sampling is {given!r:.80}: {error}",
+            fix='give "binary", "triplet", or {"mode": "triplet", "amount": 5}',
+        ) from None
 
 
 def _fills_in_workers(data: Any, options: dict[str, Any]) -> bool:  # noqa: ANN401

@@ -61,6 +61,8 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
         self.data_type = self.graph.kind
         self.node_types, self.edge_types = self.graph.node_types, self.graph.edge_types
         self.replace, self.temporal_strategy = replace, temporal_strategy
+        if not isinstance(subgraph_type, SubgraphType):
+            one_of("subgraph_type", subgraph_type, tuple(each.value for each in SubgraphType))
         self.subgraph_type = SubgraphType(subgraph_type) if directed else SubgraphType.induced
         self.disjoint = disjoint
         self.num_neighbors = num_neighbors
