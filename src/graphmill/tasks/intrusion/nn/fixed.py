@@ -14,8 +14,8 @@ from graphmill.tasks.intrusion.nn.fixed_layers import (
     Attention,
     EdgeInputs,
     Entry,
+    FixedLinear,
     Ids,
-    Linear,
     Moves,
     Rows,
     WindowBatch,
@@ -58,7 +58,7 @@ class FixedGat:
         self.entry = Entry(model.ids, model.nodes, model.edges)
         self.layers = [_attention(layer, normalise=False) for layer in model.layers]
         last = len(model.stack) - 1
-        self.stack = [Linear(_linear(layer), relu=at < last) for at, layer in enumerate(model.stack)]
+        self.stack = [FixedLinear(_linear(layer), relu=at < last) for at, layer in enumerate(model.stack)]
 
     def scores(self, windows: WindowBatch) -> Scores:
         """Log-odds of an attack."""
@@ -111,9 +111,9 @@ class FixedVgae:
         self.encoder, self.decoder = (
             [_attention(layer, normalise=True) for layer in layers] for layers in (model.encoder, model.decoder)
         )
-        self.to_mean, self.to_features, self.to_ids = map(Linear, (model.to_mean, model.to_features, model.to_ids))
+        self.to_mean, self.to_features, self.to_ids = map(FixedLinear, (model.to_mean, model.to_features, model.to_ids))
         linears = [layer for layer in model.to_following if isinstance(layer, nn.Linear)]
-        self.to_following = [Linear(layer, relu=layer is not linears[-1]) for layer in linears]
+        self.to_following = [FixedLinear(layer, relu=layer is not linears[-1]) for layer in linears]
         self.weights, self.score, self.id_buckets = model.weights, model.score, model.id_buckets
 
     def scores(self, windows: WindowBatch) -> Scores:

@@ -94,7 +94,7 @@ class Entry:
         return Moves((windows.x * of_features).sum(axis=1), of_edges)
 
 
-class Linear:
+class FixedLinear:
     """x · weightᵀ + bias, then ReLU if `relu`."""
 
     def __init__(self, layer: nn.Linear, *, relu: bool = False) -> None:
