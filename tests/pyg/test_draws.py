@@ -213,7 +213,7 @@ def test_none_of_ten_million_neighbours_is_later_than_its_seed():
 def test_threads_change_no_subgraph(options):
     """Hops of more rows than one thread takes alone."""
     data = random_graph(30_000, 400_000)
-    graph = NeighborSampler(data, [10, 10], **options).native
+    graph = NeighborSampler(data, [10, 10], **options).graph.native
     seeds = np.random.default_rng(0).permutation(30_000)[:2000]
     rule = {"replace": bool(options.get("replace")), "disjoint": bool(options.get("disjoint"))}
     rule["induced"] = "subgraph_type" in options

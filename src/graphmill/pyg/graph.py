@@ -22,7 +22,7 @@ NodeType = Any  # a name, or None
 _MOST_NODES: Final = 2**31 - 2
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class TypedGraph:
     """Nodes and edges by type; a graph without types has one of each, whose name is None."""
 
@@ -33,6 +33,7 @@ class TypedGraph:
     known: dict[EdgeType, Columns] = field(default_factory=dict)  # all edges of a type, where some are never sampled
     node_time: dict[NodeType, Ints] = field(default_factory=dict)
     edge_time: dict[EdgeType, Ints] = field(default_factory=dict)  # by the caller's numbers
+    _made: _native.TypedNeighborSampler | None = field(default=None, init=False, repr=False)
 
     @property
     def node_types(self) -> list[NodeType]:
@@ -48,8 +49,17 @@ class TypedGraph:
         """The types of the nodes at both ends."""
         return (None, None) if edge_type is None else (edge_type[0], edge_type[-1])
 
+    @property
     def native(self) -> _native.TypedNeighborSampler:
-        """A sampler of it."""
+        """A sampler of it, made when first asked for, in each process."""
+        if self._made is None:
+            self._made = self._sampler()
+        return self._made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}
+
+    def _sampler(self) -> _native.TypedNeighborSampler:
         numbers = {name: number for number, name in enumerate(self.num_nodes)}
         relations = []
         for edge_type, columns in self.columns.items():

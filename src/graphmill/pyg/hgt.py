@@ -44,7 +44,6 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
         given = num_samples if isinstance(num_samples, Mapping) else dict.fromkeys(self.node_types, num_samples)
         self.num_samples = {name: _counts(given.get(name), name) for name in self.node_types}
         self.num_hops = max(len(each) for each in self.num_samples.values())
-        self._native: _native.TypedNeighborSampler | None = None
 
     @property
     def edge_permutation(self) -> None:
@@ -77,16 +76,6 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
         """PyG's samples none either."""
         raise NotImplementedError("HGTSampler samples around nodes")
 
-    @property
-    def native(self) -> _native.TypedNeighborSampler:
-        """Made when first asked for, in each process."""
-        if self._native is None:
-            self._native = self.graph.native()
-        return self._native
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_native": None}
-
     def _share_out(self, found: Mapping[NodeType, Ints], budgets: Mapping[NodeType, "_Budget"], key: int) -> None:
         """Every node found gives its neighbours a weight of 1, in equal shares, by relation."""
         hood = self._hood(found, [[_MOST_NEIGHBOURS]] * len(self.edge_types), key)
@@ -98,7 +87,7 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
 
     def _hood(self, nodes: Mapping[NodeType, Ints], fanouts: list[list[int]], key: int) -> _native.TypedSubgraph:
         """Of one hop; of none, with all edges between the nodes."""
-        return self.native.sample(
+        return self.graph.native.sample(
             list(range(len(self.node_types))),
             [nodes[name] for name in self.node_types],
             [None] * len(self.node_types),

@@ -77,6 +77,12 @@ class KeyedLoader:
         self._epoch, self._step = checked_state(state, self._batches)
         self._is_under_way = False
 
+    def collate_fn(self, index: Any) -> Any:  # noqa: ANN401  # PyG's name
+        """Sample the subgraph of a batch of nodes."""
+        seeds, key = self._of_places(index)
+        out = self.node_sampler.sample_from_nodes(seeds, key=key)  # type: ignore[attr-defined]  # PyG's
+        return self.filter_fn(out) if self.filter_per_worker else out  # type: ignore[attr-defined]
+
     def filter_fn(self, out: Any) -> Any:  # noqa: ANN401  # PyG's name; a SamplerOutput or HeteroSamplerOutput
         """The batch of a subgraph."""
         data = self.data  # type: ignore[attr-defined]  # PyG's, as the two below

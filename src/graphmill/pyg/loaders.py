@@ -97,12 +97,6 @@ class NeighborLoader(KeyedLoader, pyg.NeighborLoader):  # type: ignore[misc]  # 
         self._begin(len(self.input_data.node), seed, prefetch, of_dataloader)
         _check_times(self.input_data)
 
-    def collate_fn(self, index: Any) -> Any:  # noqa: ANN401  # PyG's name
-        """Sample the subgraph of a batch."""
-        seeds, key = self._of_places(index)
-        out = self.node_sampler.sample_from_nodes(seeds, key=key)
-        return self.filter_fn(out) if self.filter_per_worker else out
-
 
 class LinkNeighborLoader(KeyedLoader, pyg.LinkNeighborLoader):  # type: ignore[misc]  # PyG is not typed
     """PyG's `LinkNeighborLoader` on the native sampler: all its options, a `seed`, a state, and true negatives.
@@ -167,7 +161,7 @@ class LinkNeighborLoader(KeyedLoader, pyg.LinkNeighborLoader):  # type: ignore[m
             sampler.know(links.input_type, torch.stack([links.row, links.col]), links.time)
 
     def collate_fn(self, index: Any) -> Any:  # noqa: ANN401  # PyG's name
-        """Sample the subgraph of a batch."""
+        """Sample the subgraph of a batch of links."""
         links, key = self._of_places(index)
         out = self.link_sampler.sample_from_edges(links, neg_sampling=self.neg_sampling, key=key)
         return self.filter_fn(out) if self.filter_per_worker else out
@@ -229,12 +223,6 @@ class HGTLoader(KeyedLoader, pyg.HGTLoader):  # type: ignore[misc]  # PyG is not
             **of_dataloader,
         )
         self._begin(len(self.input_data.node), seed, prefetch, of_dataloader)
-
-    def collate_fn(self, index: Any) -> Any:  # noqa: ANN401  # PyG's name
-        """Sample the subgraph of a batch."""
-        seeds, key = self._of_places(index)
-        out = self.node_sampler.sample_from_nodes(seeds, key=key)
-        return self.filter_fn(out) if self.filter_per_worker else out
 
 
 def _taken(

@@ -68,7 +68,6 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
         self.num_neighbors = num_neighbors
         self.keep_orig_edges = False
         self._known: dict[EdgeType, KnownEdges] = {}
-        self._native: _native.TypedNeighborSampler | None = None
 
     @property
     def num_nodes(self) -> int | dict[NodeType, int]:
@@ -131,7 +130,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
     def sample(self, seeds: dict[NodeType, Tensor], times: dict[NodeType, Tensor] | None, key: int) -> Output:
         """What PyG calls `_sample`, for a key: seeds, and perhaps their times, by type."""
         numbers = [self.node_types.index(name) for name in seeds]
-        hood = self.native.sample(
+        hood = self.graph.native.sample(
             numbers,
             [_ids(nodes) for nodes in seeds.values()],
             [self._times(name, nodes, times) for name, nodes in seeds.items()],
@@ -167,17 +166,8 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
         source, target = (self.graph.num_nodes[end] for end in self.graph.ends(edge_type))
         self._known[edge_type] = KnownEdges.of(both, since, source, target)
 
-    @property
-    def native(self) -> _native.TypedNeighborSampler:
-        """Made when first asked for, in each process."""
-        if self._native is None:
-            self._native = self.graph.native()
-        return self._native
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_native": None}
-
-    def _sample(self, seed: Tensor | dict[NodeType, Tensor], seed_time: Any = None, **_: Any) -> Output:  # noqa: ANN401  # PyG's own name, which its BidirectionalNeighborSampler calls
+    def _sample(self, seed: Tensor | dict[NodeType, Tensor], seed_time: Any = None, **_: Any) -> Output:  # noqa: ANN401
+        # PyG's own name, which its BidirectionalNeighborSampler calls.
         seeds = seed if isinstance(seed, dict) else {None: seed}
         times = seed_time if isinstance(seed_time, dict) or seed_time is None else {None: seed_time}
         return self.sample(seeds, times, _fresh_key())
