@@ -11,6 +11,7 @@ import torch
 
 from graphmill.access.local import LocalAccess
 from graphmill.access.opening import open_access, sampler_of, source_of
+from graphmill.access.seeds import training_nodes
 from graphmill.access.whole import WholeGraph
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.sampled import AnySeeds, NodeIds, Sampled, SampledBlock
@@ -74,7 +75,10 @@ def test_a_new_way_gives_the_batches_of_every_other(opened):
     spec, store = opened
     toy = InMemory.of(spec, store, ALONE)
     expected = begun(open_access(spec, store, ALONE), store)
-    found = begun(LocalAccess(spec, store, toy, sampler_of(spec, store, toy, ALONE), ALONE), store)
+    found = begun(
+        LocalAccess(spec, store, toy, sampler_of(spec, store, toy, ALONE), training_nodes(spec, store, None, 1), ALONE),
+        store,
+    )
     assert len(found) == len(expected) > 1
     for own, its in zip(found, expected, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(own, its, strict=True))
@@ -83,7 +87,9 @@ def test_a_new_way_gives_the_batches_of_every_other(opened):
 def test_a_new_sampler_draws_for_the_ways_that_there_are(opened):
     spec, store = opened
     source = source_of(spec, store, ALONE)
-    access = LocalAccess(spec, store, source, FirstNeighbours(source, spec.fanouts), ALONE)
+    access = LocalAccess(
+        spec, store, source, FirstNeighbours(source, spec.fanouts), training_nodes(spec, store, None, 1), ALONE
+    )
     access.begin(store.labels, form="self_and_mean", dtype=torch.float32)
     x, topology, seen = np.array(store.features.x), source.topology, []
     for batch in access.batches(0, 0):

@@ -12,12 +12,12 @@ from graphmill.graph.batch import Block, GraphBatch
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.nn.attention import group_edges
 from graphmill.nn.graph_attention import GraphAttention
+from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.standardise import Standardise
 from graphmill.tasks.graph_classification.page import GraphAttentionSpec
 from graphmill.tasks.intrusion.nn.gat import CanGat
 from graphmill.tasks.intrusion.nn.vgae import CanVgae, ErrorWeights
 from graphmill.tasks.intrusion.page.models import CanGatSpec, CanVgaeSpec
-from graphmill.tasks.node_classification.nn.node_attention import NodeAttention
 
 NODES, GRAPHS, EDGES, FEATURES, EDGE_DIM = 300, 6, 2000, 12, 11
 HEADS, CHANNELS, LAYERS = 2, 8, 4

@@ -9,7 +9,7 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSgdSpec
 from graphmill.spec.load import inline_experiment, load_experiment
-from graphmill.tasks.node_classification.page.models import GraphSageSpec, NodeModelSpec
+from graphmill.spec.node_models import GraphSageSpec, NodeModelSpec
 
 
 @pytest.fixture

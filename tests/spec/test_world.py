@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.spec import world
 from graphmill.spec.batch import BatchBudget
+from graphmill.spec.node_models import NodeAttentionSpec
 from graphmill.spec.plan import MachineInfo
 from graphmill.spec.roles import RolesSpec
 from graphmill.spec.world import World, effect_of, in_words, ranks_at, stretches_of, world_of
-from graphmill.tasks.node_classification.page.models import NodeAttentionSpec
 
 starts = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5)), min_size=1, max_size=8)
 

@@ -11,9 +11,9 @@ from torch import nn
 from graphmill.base.errors import UserError
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.kinds import find_kind
+from graphmill.spec.node_models import NodeCustomModelSpec
 from graphmill.tasks.custom_code import find_function
 from graphmill.tasks.custom_model import construct, try_out
-from graphmill.tasks.node_classification.page.models import NodeCustomModelSpec
 
 ENTRY = {"entrypoint": "/bin/sh", "args": ["-c", "id"], "env": {}, "local_rank_id": 0}
 NEVER = [

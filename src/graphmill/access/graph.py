@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graphmill.graph.batch import Block, InputForm, MiniBatch, SparseRows
+from graphmill.graph.sampled import Sampled, Seeds
 from graphmill.graph.splits import Split
 from graphmill.nn.operators import Activation
 from graphmill.nn.standardise import Standardise
@@ -19,6 +20,20 @@ from graphmill.spec.columns import Cell
 from graphmill.sync.pause import Pause
 
 Ids = NDArray[np.int64]
+
+
+class SeedNodes(Protocol):
+    """What steps learn from, and whose neighbourhoods they read for it: nodes themselves, or the ends of links."""
+
+    @property
+    def schedule(self) -> SeedSchedule:
+        """Which seeds each rank has at each step."""
+
+    def nodes_of(self, seeds: Seeds) -> Seeds:
+        """The nodes, each once, whose neighbourhoods a step with these seeds reads."""
+
+    def kept(self, sampled: Sampled) -> Sampled:
+        """What a step may read of a neighbourhood that was drawn for it: without what it is asked to predict."""
 
 
 class GraphAccess(Protocol):

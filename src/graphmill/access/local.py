@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.access.exact import on_neighbourhoods
-from graphmill.access.graph import GraphSource, Ids, LayerwiseModel
-from graphmill.access.seeds import assign_of, schedule_of
+from graphmill.access.graph import GraphSource, Ids, LayerwiseModel, SeedNodes
 from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import NodeStore
 from graphmill.graph.batch import InputForm, MiniBatch
@@ -35,15 +34,16 @@ class LocalAccess:
     store: NodeStore
     source: GraphSource
     sampler: NeighbourSource  # of training batches
+    seeds: SeedNodes
     group: Group
-    schedule: SeedSchedule = field(init=False)
     collector: Collector = field(init=False)  # once `begin` was called
     _fetch_began: float = field(default=0.0, init=False)
     _received_before: int = field(default=0, init=False)  # bytes, before the evaluation of an epoch
 
-    def __post_init__(self) -> None:
-        assign = assign_of(self.spec, self.source.owners, self.group.world_size)
-        self.schedule = schedule_of(self.spec, self.store, assign)
+    @property
+    def schedule(self) -> SeedSchedule:
+        """Which seeds each rank has at each step."""
+        return self.seeds.schedule
 
     def nodes_in(self, split: Split) -> Ids:
         """Ascending ids of the nodes of a split."""
@@ -130,5 +130,7 @@ class LocalAccess:
         steps, rank = range(first_step, self.spec.plan.calendar.steps_in(epoch)), self.group.rank
         for together in in_windows(steps, self.source.sampled_together):
             with self.group.spans("sample"):
-                sampled = sample_window(self.sampler, [self.schedule.seeds(epoch, step, rank) for step in together])
+                learnt = (self.schedule.seeds(epoch, step, rank) for step in together)
+                window = sample_window(self.sampler, [self.seeds.nodes_of(each) for each in learnt])
+                sampled = [self.seeds.kept(each) for each in window]
             yield from sampled

@@ -2,10 +2,11 @@
 
 from typing import cast
 
-from graphmill.access.graph import GraphAccess, GraphSource
+from graphmill.access.graph import GraphAccess, GraphSource, SeedNodes
 from graphmill.access.local import LocalAccess
 from graphmill.access.parts import GraphInParts
 from graphmill.access.presampled import presampled
+from graphmill.access.seeds import training_nodes
 from graphmill.access.served import ServedAccess
 from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import NodeStore, WholeStore
@@ -15,7 +16,9 @@ from graphmill.sample.service.served import Served
 from graphmill.sync.group import Group
 
 
-def open_access(spec: AccessSpec, store: NodeStore, group: Group, served: Served | None = None) -> GraphAccess:
+def open_access(
+    spec: AccessSpec, store: NodeStore, group: Group, served: Served | None = None, seeds: SeedNodes | None = None
+) -> GraphAccess:
     """One rank's way to mini-batches.
 
     Args:
@@ -23,11 +26,13 @@ def open_access(spec: AccessSpec, store: NodeStore, group: Group, served: Served
         store: the prepared graph, as its task has opened it; where batches are served, its splits alone are read.
         group: the ranks that share the seeds out.
         served: by a process that samples, which holds the graph; None: this one does.
+        seeds: what steps learn from, of a graph that this process reads; None: the nodes of the training split.
     """
     if served is not None:
         return ServedAccess(spec, store, group, served)
     source = source_of(spec, store, group)
-    return LocalAccess(spec, store, source, sampler_of(spec, store, source, group), group)
+    seeds = seeds or training_nodes(spec, store, source.owners, group.world_size)
+    return LocalAccess(spec, store, source, sampler_of(spec, store, source, group), seeds, group)
 
 
 def source_of(spec: AccessSpec, store: NodeStore, group: Group) -> GraphSource:

@@ -3,6 +3,7 @@
 Every way to mini-batches takes them from here, so that ranks, samplers and presampled epochs agree to the bit.
 """
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,11 +13,26 @@ from numpy.typing import NDArray
 from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import NodeStore
 from graphmill.graph.keys import drawn
-from graphmill.graph.sampled import NodeIds
+from graphmill.graph.sampled import NodeIds, Sampled, Seeds
 from graphmill.partition.owners import Owners
 from graphmill.partition.parts import PartedGraph
 from graphmill.partition.placement import placement_of
 from graphmill.sample.schedule import Assign, SeedSchedule, contiguous_shares, shares_by_owner
+
+
+@dataclass(frozen=True, slots=True)
+class NodesThemselves:
+    """`SeedNodes` where seeds are nodes."""
+
+    schedule: SeedSchedule
+
+    def nodes_of(self, seeds: Seeds) -> Seeds:
+        """The same."""
+        return seeds
+
+    def kept(self, sampled: Sampled) -> Sampled:
+        """All of it."""
+        return sampled
 
 
 def owners_of(spec: AccessSpec, path: Path, *, ranks: int, hosts: int) -> Owners | None:
@@ -40,6 +56,11 @@ def schedule_of(spec: AccessSpec, store: NodeStore, assign: Assign) -> SeedSched
     plan = spec.plan
     ids = drawn(store.nodes_in("train"), spec.num_train, plan.seed)
     return SeedSchedule.equal(ids, plan.batches, plan.seed, assign)
+
+
+def training_nodes(spec: AccessSpec, store: NodeStore, owners: Owners | None, ranks: int) -> NodesThemselves:
+    """The nodes of the training split, shared out among `ranks` ranks."""
+    return NodesThemselves(schedule_of(spec, store, assign_of(spec, owners, ranks)))
 
 
 def _to_owners(owners: Owners, batch: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:

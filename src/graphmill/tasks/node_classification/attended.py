@@ -16,10 +16,10 @@ from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.sampled import NodeIds, stored_whole
 from graphmill.graph.topology import Topology
 from graphmill.nn.attention import EdgeGroups, group_edges
+from graphmill.nn.node_attention import NodeAttention
 from graphmill.sample.collect import gather_sparse
 from graphmill.tasks.attended import Attended
-from graphmill.tasks.node_classification.nn.model import EdgeIndexModel, written_out
-from graphmill.tasks.node_classification.nn.node_attention import NodeAttention
+from graphmill.tasks.node_encoders import EdgeIndexModel, written_out
 
 _ROWS_AT_A_TIME = 8192  # targets whose edges are in memory together
 

@@ -22,6 +22,8 @@ from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.graph.splits import SPLITS, Split
 from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.node_attention import NodeAttention
+from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.partition.parts import LabelsOfSplits
@@ -41,10 +43,7 @@ from graphmill.tasks.node_classification.access import access_spec
 from graphmill.tasks.node_classification.attended import LayerwiseAttention
 from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
-from graphmill.tasks.node_classification.nn.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
-from graphmill.tasks.node_classification.nn.node_attention import NodeAttention
 from graphmill.tasks.node_classification.nn.portable import NodeClassifier, OnStandardised, RelationalClassifier
-from graphmill.tasks.node_classification.nn.rgcn import RelationalGcn
 from graphmill.tasks.node_classification.page import (
     GraphDatasetSpec,
     GraphInfo,
@@ -52,6 +51,7 @@ from graphmill.tasks.node_classification.page import (
     refuse_other_form,
 )
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
+from graphmill.tasks.node_encoders import DTYPE_OF, EdgeIndexModel, NodeModelInputs, build_model, check_model
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import Measures, Predictions
 
@@ -78,7 +78,9 @@ class NodeClassification:
         self.labels, num_classes = store.labels, own.dataset.num_classes
         refuse_unknown_classes(path, self.labels, store.nodes_in, num_classes)
         scale = self.access.standardise()
-        self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
+        self.model = build_model(plan, own.model, model_inputs(own), rank=self.group.rank, standardise=scale).to(
+            self.group.device
+        )
         labels = self._labels_of(drawn(store.nodes_in("train"), own.dataset.num_train, plan.seed))
         self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)
@@ -158,7 +160,7 @@ class NodeClassification:
     @staticmethod
     def check_model(plan: Plan, own: NodeClassificationPlan) -> None:
         """`UserError` if what the user defined does not fit the plan; without data, in a moment."""
-        check_model(plan, own)
+        check_model(plan, own.model, model_inputs(own), own.num_neighbors)
         check_judgement(plan, own.loss, own.dataset.num_classes)
 
     @staticmethod
@@ -197,7 +199,7 @@ class NodeClassification:
         own = plan.task
         assert isinstance(own, NodeClassificationPlan)
         scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None
-        model = build_model(plan, own, rank=0, standardise=scale)
+        model = build_model(plan, own.model, model_inputs(own), rank=0, standardise=scale)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
         if isinstance(model, EdgeIndexModel):
             return model.inner if model.standardise is None else OnStandardised(model.standardise, model.inner)
@@ -251,6 +253,18 @@ class NodeClassification:
         # A hop more where layers are unknown: GCN and its like also read degrees of the nodes that the last one reads.
         hops = len(self.own.num_neighbors) + (not self.own.resamples)
         return self.access.exact(self.model, nodes, pause, hops=hops, num_columns=self.own.dataset.num_classes)
+
+
+def model_inputs(own: NodeClassificationPlan) -> NodeModelInputs:
+    """What the plan's model reads, and that it gives a logit of each class."""
+    return NodeModelInputs(
+        in_channels=own.dataset.num_features,
+        out_channels=own.dataset.num_classes,
+        is_sparse=own.dataset.has_sparse_features,
+        num_relations=len(own.dataset.edge_types),
+        edge_columns=len(own.edge_columns),
+        edge_argument=own.edge_features,
+    )
 
 
 def _refuse_other_types(found: GraphInfo, known: GraphInfo) -> None:

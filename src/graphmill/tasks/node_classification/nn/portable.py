@@ -12,10 +12,10 @@ from graphmill.graph.raw import refuse_wrong_edges
 from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU, self_and_mean
 from graphmill.nn.relations import RelationEdges
+from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.sample.checked_data import array_of
 from graphmill.spec.transform import FeatureTransform
-from graphmill.tasks.node_classification.nn.rgcn import RelationalGcn
 
 
 class NodeClassifier(nn.Module):

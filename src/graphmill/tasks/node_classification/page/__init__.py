@@ -10,7 +10,6 @@ from graphmill.spec.attention import refuse_fused
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import COMM_MB, Baseline, Layout, Measure
 from graphmill.spec.experiment import (
-    CustomModelSpec,
     DatasetSpec,
     Experiment,
     TaskSpec,
@@ -19,6 +18,14 @@ from graphmill.spec.experiment import (
 from graphmill.spec.fetching import FETCHING
 from graphmill.spec.kinds.extras import Sampling
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, PredictsClasses, TaskPlan
+from graphmill.spec.node_models import (
+    EdgeArgument,
+    GraphSageSpec,
+    NodeAttentionSpec,
+    NodeModelSpec,
+    check_fanouts,
+    refuse_other_depth,
+)
 from graphmill.spec.partition import (
     DEFAULT_METHOD,
     PARTS_FOLDER,
@@ -27,15 +34,13 @@ from graphmill.spec.partition import (
     parts_named,
     refuse_partition,
 )
+from graphmill.spec.relational import RelationalSpec, refuse_untyped
 from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.transform import FeatureTransform
 from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, plain_features
 from graphmill.tasks.node_classification.page.data import COUNTS, DATASETS, DENSE, GraphPrepareOptions
-from graphmill.tasks.node_classification.page.models import GraphSageSpec, NodeAttentionSpec, NodeModelSpec
-from graphmill.tasks.node_classification.page.relational import RelationalSpec, refuse_untyped
 from graphmill.tasks.node_classification.page.sizes import sizes
 
-EdgeArgument = Literal["edge_weight", "edge_attr"]
 WEIGHT_NAMES: Final = ("edge_weight", "weight")  # of a column of edge features that is a weight
 
 
@@ -92,10 +97,7 @@ class SampledTrainSpec(TrainSpec):
 
     @model_validator(mode="after")
     def _fanouts_are_counts(self) -> Self:
-        if not self.num_neighbors or any(k == 0 or k < -1 for k in self.num_neighbors):
-            raise ValueError(
-                f"num_neighbors {list(self.num_neighbors)} must hold positive fan-outs, or -1 for all neighbours"
-            )
+        check_fanouts(self.num_neighbors)
         return self
 
 
@@ -229,12 +231,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
     """Its part of a plan."""
     model, fanouts = experiment.model, experiment.train.num_neighbors
     features = _features_of(experiment.dataset.features, dataset)
-    if not isinstance(model, CustomModelSpec) and len(fanouts) != model.num_layers:
-        raise UserError(
-            f"train.num_neighbors has {len(fanouts)} fan-outs, but model.num_layers is {model.num_layers},"
-            " and each layer reads one hop",
-            fix=f"give {model.num_layers} fan-outs, or set model.num_layers={len(fanouts)}",
-        )
+    refuse_other_depth(model, fanouts)
     refuse_other_form(features, dataset)
     refuse_fused(model, experiment.train)
     _refuse_edge_features(experiment, dataset)

@@ -11,9 +11,9 @@ from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.graph.topology import Topology
+from graphmill.nn.rgcn import RelationalGcn
 from graphmill.sample.collect import Collector, WholeTables
 from graphmill.sample.neighbor import WholeSampler
-from graphmill.tasks.node_classification.nn.rgcn import RelationalGcn
 
 NUM_NODES, NUM_FEATURES, NUM_CLASSES, NUM_RELATIONS = 300, 11, 5, 4
 

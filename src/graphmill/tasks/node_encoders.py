@@ -1,5 +1,6 @@
-"""The models of node classification: GraphSAGE, GAT, GATv2, R-GCN, or a user-defined model by dotted path."""
+"""Models that give a row to each seed node of a mini-batch: GraphSAGE, GAT, GATv2, R-GCN, or one by dotted path."""
 
+from dataclasses import dataclass
 from typing import assert_never
 
 import torch
@@ -9,20 +10,28 @@ from graphmill.base.errors import UserError
 from graphmill.graph.batch import DenseRows, InputForm, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.node_attention import NodeAttention
+from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.spec.experiment import CustomModelSpec
+from graphmill.spec.node_models import EdgeArgument, GraphSageSpec, NodeAttentionSpec, NodeModelSpec
 from graphmill.spec.plan import Plan
+from graphmill.spec.relational import RelationalSpec
 from graphmill.tasks.custom_model import construct, try_out
-from graphmill.tasks.node_classification.nn.node_attention import NodeAttention
-from graphmill.tasks.node_classification.nn.rgcn import RelationalGcn
-from graphmill.tasks.node_classification.page import (
-    EdgeArgument,
-    NodeClassificationPlan,
-)
-from graphmill.tasks.node_classification.page.models import GraphSageSpec, NodeAttentionSpec
-from graphmill.tasks.node_classification.page.relational import RelationalSpec
 
 DTYPE_OF = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeModelInputs:
+    """What a model reads of a batch, and how wide its rows are."""
+
+    in_channels: int  # features of a node
+    out_channels: int  # of the result: classes, or the width of an embedding
+    is_sparse: bool  # features
+    num_relations: int  # types of edges; 0: edges have none
+    edge_columns: int  # features of an edge
+    edge_argument: EdgeArgument | None  # how a model by dotted path is called with them
 
 
 class EdgeIndexModel(nn.Module):
@@ -67,15 +76,15 @@ class EdgeIndexModel(nn.Module):
 
 
 def build_model(
-    plan: Plan, own: NodeClassificationPlan, *, rank: int, standardise: Standardise | None = None
-) -> "GraphSage | RelationalGcn | EdgeIndexModel":
+    plan: Plan, spec: NodeModelSpec, reads: NodeModelInputs, *, rank: int, standardise: Standardise | None = None
+) -> GraphSage | RelationalGcn | EdgeIndexModel:
     """The plan's model with its initial weights, the same on every rank. `standardise`: its inputs, if not None."""
-    match own.model:
-        case GraphSageSpec() as spec:
+    match spec:
+        case GraphSageSpec():
             return GraphSage(
-                in_channels=own.dataset.num_features,
+                in_channels=reads.in_channels,
                 hidden_channels=spec.hidden_channels,
-                out_channels=own.dataset.num_classes,
+                out_channels=reads.out_channels,
                 num_layers=spec.num_layers,
                 dropout=spec.dropout,
                 input_dropout=spec.input_dropout,
@@ -83,68 +92,68 @@ def build_model(
                 training_dtype=DTYPE_OF[plan.precision],
                 standardise=standardise,
             )
-        case RelationalSpec() as spec:
+        case RelationalSpec():
             return RelationalGcn(
-                in_channels=own.dataset.num_features,
+                in_channels=reads.in_channels,
                 hidden_channels=spec.hidden_channels,
-                out_channels=own.dataset.num_classes,
+                out_channels=reads.out_channels,
                 num_layers=spec.num_layers,
-                num_relations=len(own.dataset.edge_types),
+                num_relations=reads.num_relations,
                 num_bases=spec.num_bases,
-                projects_inputs=own.dataset.has_sparse_features,
+                projects_inputs=reads.is_sparse,
                 dropout=spec.dropout,
                 input_dropout=spec.input_dropout,
                 seed=plan.seed,
                 training_dtype=DTYPE_OF[plan.precision],
                 standardise=standardise,
             )
-        case NodeAttentionSpec() as spec:
+        case NodeAttentionSpec():
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
             attention = NodeAttention(
                 kind=spec.kind,
-                in_channels=own.dataset.num_features,
+                in_channels=reads.in_channels,
                 hidden_channels=spec.hidden_channels,
-                out_channels=own.dataset.num_classes,
+                out_channels=reads.out_channels,
                 heads=spec.heads,
                 num_layers=spec.num_layers,
                 dropout=spec.dropout,
                 attention_dropout=spec.attention_dropout,
-                edge_dim=len(own.edge_columns) or None,
+                edge_dim=reads.edge_columns or None,
                 attention=spec.attention,
                 checkpoint_activations=spec.checkpoint_activations,
             )
-            edges = own.edge_features
+            edges = reads.edge_argument
             return EdgeIndexModel(attention, seed=plan.seed, rank=rank, standardise=standardise, edges=edges)
-        case CustomModelSpec() as spec:
+        case CustomModelSpec():
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
-            channels = {"in_channels": own.dataset.num_features, "out_channels": own.dataset.num_classes}
+            channels = {"in_channels": reads.in_channels, "out_channels": reads.out_channels}
             inner, dtype = construct(spec, channels), DTYPE_OF[plan.precision]
-            edges = own.edge_features
+            edges = reads.edge_argument
             return EdgeIndexModel(inner, seed=plan.seed, rank=rank, dtype=dtype, standardise=standardise, edges=edges)
         case _:
-            assert_never(own.model)
+            assert_never(spec)
 
 
-def check_model(plan: Plan, own: NodeClassificationPlan) -> None:
+def check_model(plan: Plan, spec: NodeModelSpec, reads: NodeModelInputs, fanouts: tuple[int, ...]) -> None:
     """Make the plan's model if it is a user-defined one, try it on a made-up batch, and throw it away.
 
     Raises `UserError` where it does not fit, or reads further than neighbourhoods are sampled.
     """
-    if not isinstance(own.model, CustomModelSpec):
+    if not isinstance(spec, CustomModelSpec):
         return
-    model, hops = build_model(plan, own, rank=0).to(plan.device).inner, len(own.num_neighbors)
+    model, hops = build_model(plan, spec, reads, rank=0).to(plan.device).inner, len(fanouts)
     assert isinstance(model, nn.Module)
     nodes = torch.arange(hops + 2, device=plan.device)  # a path: node i reads node i + 1
     edges = torch.stack([nodes[1:], nodes[:-1]])
-    x = torch.randn(len(nodes), own.dataset.num_features, device=plan.device)
-    named = edge_arguments(own.edge_features, torch.rand(edges.shape[1], len(own.edge_columns), device=plan.device))
-    try_out(own.model.target, model, {"x": x, "edge_index": edges}, [(len(nodes), own.dataset.num_classes)], named)
+    x = torch.randn(len(nodes), reads.in_channels, device=plan.device)
+    named = edge_arguments(reads.edge_argument, torch.rand(edges.shape[1], reads.edge_columns, device=plan.device))
+    try_out(spec.target, model, {"x": x, "edge_index": edges}, [(len(nodes), reads.out_channels)], named)
     x.requires_grad_()
     model.eval()(x, edges, **named)[0].square().sum().backward()
     if x.grad is not None and x.grad[-1].any():
         raise UserError(
-            f"{own.model.target} reads nodes that are more than {hops} hops away,"
-            f" and train.num_neighbors {list(own.num_neighbors)} samples {hops}",
+            f"{spec.target} reads nodes that are more than {hops} hops away,"
+            f" and train.num_neighbors {list(fanouts)} samples {hops}",
             fix="give train.num_neighbors as many fan-outs as the model has layers",
         )
 

@@ -1,15 +1,19 @@
-"""The models of node classification, as they are asked for: their keys and defaults."""
+"""Models that give a row to each node, as they are asked for: their keys and defaults."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
+from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.attention import AttentionSpec
 from graphmill.spec.experiment import CustomModelSpec, Fraction
+from graphmill.spec.relational import RelationalSpec
 from graphmill.spec.synonyms import HIDDEN_WIDTH
-from graphmill.tasks.node_classification.page.relational import RelationalSpec
+
+EdgeArgument = Literal["edge_weight", "edge_attr"]
+"""What a model by dotted path is called with besides x and edge_index, as PyG's are."""
 
 
 class GraphSageSpec(Spec):
@@ -71,3 +75,19 @@ class NodeCustomModelSpec(CustomModelSpec):
 NodeModelSpec = Annotated[
     GraphSageSpec | NodeAttentionSpec | RelationalSpec | NodeCustomModelSpec, Field(discriminator="kind")
 ]
+
+
+def check_fanouts(fanouts: Sequence[int]) -> None:
+    """Raise ValueError unless they are counts of neighbours, or -1."""
+    if not fanouts or any(k == 0 or k < -1 for k in fanouts):
+        raise ValueError(f"num_neighbors {list(fanouts)} must hold positive fan-outs, or -1 for all neighbours")
+
+
+def refuse_other_depth(model: NodeModelSpec, fanouts: Sequence[int]) -> None:
+    """Raise a `UserError` if a built-in model has not as many layers as there are fan-outs."""
+    if not isinstance(model, CustomModelSpec) and len(fanouts) != model.num_layers:
+        raise UserError(
+            f"train.num_neighbors has {len(fanouts)} fan-outs, but model.num_layers is {model.num_layers},"
+            " and each layer reads one hop",
+            fix=f"give {model.num_layers} fan-outs, or set model.num_layers={len(fanouts)}",
+        )

@@ -1,0 +1,96 @@
+"""What a model of sampled neighbourhoods takes, by formula: parameters, nodes and edges, bytes of a step."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphmill.spec.attention import kept_bytes
+from graphmill.spec.experiment import CustomModelSpec
+from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec, NodeModelSpec
+from graphmill.spec.relational import RelationalSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledModel:
+    """A model, the neighbourhoods that it reads, and how wide their rows are."""
+
+    model: NodeModelSpec
+    num_neighbors: tuple[int, ...]
+    num_nodes: int  # of the graph
+    most_seeds: int  # of a batch
+    num_features: int
+    has_sparse_features: bool
+    num_relations: int  # types of edges
+    num_edge_columns: int  # features of an edge that it reads
+    out_channels: int
+
+
+def parameters(of: SampledModel) -> int | None:
+    """Of the model; None: one by dotted path.
+
+    GraphSAGE: per layer a weight for the node, one for the mean of its neighbours, and a bias.
+    """
+    if isinstance(of.model, CustomModelSpec):
+        return None
+    if isinstance(of.model, NodeAttentionSpec):
+        return _attention_parameters(of.model, of)
+    if isinstance(of.model, RelationalSpec):
+        widths = _relational_widths(of.model, of)
+        projection = of.num_features * widths[0] if of.has_sparse_features else 0
+        return projection + of.model.parameters(widths, of.num_relations)
+    hidden = [of.model.hidden_channels] * (of.model.num_layers - 1)
+    widths = [of.num_features, *hidden, of.out_channels]
+    return sum(2 * inner * outer + outer for inner, outer in itertools.pairwise(widths))
+
+
+def _attention_parameters(model: NodeAttentionSpec, of: SampledModel) -> int:
+    inner, edges = [of.num_features, *[model.width] * (model.num_layers - 1)], of.num_edge_columns
+    hidden = sum(model.parameters_of_layer(width, model.hidden_channels, edges) for width in inner[:-1])
+    return hidden + model.parameters_of_layer(inner[-1], of.out_channels, edges, concat=False)
+
+
+def _relational_widths(model: RelationalSpec, of: SampledModel) -> list[int]:
+    return model.widths(of.num_features, of.out_channels, has_sparse_features=of.has_sparse_features)
+
+
+def nodes_per_hop(of: SampledModel, batch_size: int) -> list[int]:
+    """At most: [seeds, hop 1, …]. All neighbours (-1) may be the whole graph."""
+    hops = [min(batch_size, of.most_seeds)]
+    for fanout in of.num_neighbors:
+        reached = of.num_nodes if fanout == -1 else hops[-1] * fanout
+        hops.append(max(0, min(reached, of.num_nodes - sum(hops))))
+    return hops
+
+
+def sampled_bytes(of: SampledModel, hops: Sequence[int]) -> tuple[int, int]:
+    """Bytes of one mini-batch, and of what its backward pass needs."""
+    edges, rows, drawn = num_drawn(of, hops), sum(hops[:-1]), drawn_bytes(of, hops)
+    inputs = 0 if of.has_sparse_features else rows * 2 * of.num_features * 4
+    if isinstance(of.model, NodeAttentionSpec):  # every layer is computed for all nodes of the neighbourhood
+        per_edge = 0 if of.model.attention == "fused" else 4 * (3 * of.model.width + 6 * of.model.heads)
+        per_node = 4 * (6 * of.model.width + 3 * of.model.heads) + 4 * of.num_features
+        layers = [sum(hops) * per_node + (edges + sum(hops)) * per_edge] * of.model.num_layers
+        kept = 4 * sum(hops) * of.model.num_layers * of.model.width  # what the layers read, and the last one gives
+        activations = kept_bytes(layers, kept, checkpointed=of.model.checkpoint_activations)
+        return drawn + sum(hops) * of.num_features * 4, activations
+    if isinstance(of.model, RelationalSpec):
+        widths, types = _relational_widths(of.model, of), of.num_relations
+        x = 0 if of.has_sparse_features else sum(hops) * of.num_features * 4
+        activations = of.model.activation_bytes(widths, hops, of.num_neighbors, types)
+        return drawn + x, activations
+    hidden = of.model.hidden_channels if isinstance(of.model, GraphSageSpec) else 0
+    activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))
+    return drawn + inputs, activations
+
+
+def num_drawn(of: SampledModel, hops: Sequence[int]) -> int:
+    """Edges of a mini-batch, as far as fan-outs say."""
+    of_hops = hops[:-1]
+    draw = itertools.accumulate(of_hops) if isinstance(of.model, RelationalSpec) else of_hops  # known ones, again
+    return sum(nodes * fanout for nodes, fanout in zip(draw, of.num_neighbors, strict=True) if fanout > 0)
+
+
+def drawn_bytes(of: SampledModel, hops: Sequence[int]) -> int:
+    """Of a sampled neighbourhood without features of nodes."""
+    of_edge = 4 + (8 + 4 * of.num_edge_columns if of.num_edge_columns else 0)
+    return sum(hops) * 8 + sum(hops[:-1]) * 8 + num_drawn(of, hops) * of_edge
