@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.record.run_folder import RunFolder
-from graphmill.tasks.node_classification.data.debian import read_compact
+from graphmill.tasks.debian_packages import read_compact
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 
 WHAT = "the same words in the description, or the same name but for digits"
@@ -59,7 +59,7 @@ def of_parts(right: NDArray[np.bool_], is_copy: NDArray[np.bool_]) -> tuple[floa
 
 def names_of_packages() -> Keys:
     """Of the embedded file, in the order of node ids."""
-    path = resources.files("graphmill.tasks.node_classification") / "data" / "debian-packages.npz"
+    path = resources.files("graphmill.tasks") / "debian-packages.npz"
     return list(read_compact(Path(str(path))).names)
 
 

@@ -15,7 +15,7 @@ time splits them: train = packages of bullseye, validation = new in bookworm, te
 - Features count the words of the description, short and long. Neither section, name, tags nor maintainer is read into
   them. The words are chosen on the training packages alone: test descriptions decide nothing.
 
-The file's layout stands where it is read, in graphmill's `tasks/node_classification/data/debian.py`.
+The file's layout stands where it is read, in graphmill's `tasks/debian_packages.py`.
 
 A parser of our own, because python-debian takes 4.6 to 6.2 s for a list that is read here in 1.5 s, and is GPL.
 """
@@ -46,7 +46,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
 from graphmill.base.packed import open_packed
-from graphmill.tasks.node_classification.data.debian import (
+from graphmill.tasks.debian_packages import (
     CHECKSUM_BYTES,
     RELATIONS,
     TEST,

@@ -10,14 +10,14 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.base.packed import csv_source, open_packed
 from graphmill.graph.csv_header import csv_header
-from graphmill.record.traces import merge
-from graphmill.tasks.intrusion.data.captures import read_capture
-from graphmill.tasks.node_classification.data.sources.tables import (
+from graphmill.graph.tables import (
     count_columns,
     read_headerless,
     read_integers,
     read_table,
 )
+from graphmill.record.traces import merge
+from graphmill.tasks.intrusion.data.captures import read_capture
 from graphmill.tasks.traffic.data.series import read_series
 
 MIB = 1 << 20

@@ -59,6 +59,11 @@ def dense(x: NDArray[Any]) -> DenseFeatures:
         return DenseFeatures(np.ascontiguousarray(x, dtype=np.float32), "float32")
 
 
+def no_features(num_nodes: int) -> DenseFeatures:
+    """Of nodes that have none: rows without a column."""
+    return DenseFeatures(np.empty((num_nodes, 0), dtype=np.float32), "float32")
+
+
 def sparse(indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], num_features: int) -> SparseFeatures:
     """Sparse features of a CSR matrix in scipy's parts; unsorted rows are sorted.
 

@@ -23,6 +23,7 @@ class Purpose(IntEnum):
     LOSS = 7
     SPLIT = 8
     CURRICULUM = 9
+    NEGATIVES = 10
 
 
 def key_of(seed: int, purpose: Purpose, *coordinates: int) -> int:

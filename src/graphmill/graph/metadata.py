@@ -22,7 +22,7 @@ class GraphMetadata(Header, NamedTypes):
     num_undirected_edges: PositiveInt = Field(
         description="entries of the union of both directions: two per edge, one per self-loop"
     )
-    num_features: PositiveInt
+    num_features: NonNegativeInt = Field(description="0: nodes have none, and x has no column")
     feature_dtype: FeatureDtype
     scales_differ: bool = Field(False, description="dense features have columns of unlike scale, and are no counts")
     is_symmetric: bool

@@ -101,13 +101,16 @@ _ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
 }
 
 
-class _Restricted(pickle._Unpickler):
+class Restricted(pickle._Unpickler):
+    """Whatever else a pickle names is refused."""
+
     # A bytearray is allocated before its bytes are there to read; no raw file has one.
     dispatch: ClassVar = {
         code: load for code, load in pickle._Unpickler.dispatch.items() if code != pickle.BYTEARRAY8[0]
     }
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # overrides pickle's own signature
+        """The stand-in of that name."""
         try:
             return _ADMITTED[module, name]
         except KeyError:
@@ -124,4 +127,4 @@ def read_restricted(path: Path, *, max_bytes: int) -> Any:  # noqa: ANN401  # th
     size = path.stat().st_size
     if size > max_bytes:
         raise ValueError(f"{size} bytes, and at most {max_bytes} are read")
-    return _Restricted(io.BytesIO(path.read_bytes()), encoding="latin1").load()
+    return Restricted(io.BytesIO(path.read_bytes()), encoding="latin1").load()

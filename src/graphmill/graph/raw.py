@@ -23,7 +23,7 @@ class RawGraph:
     """
 
     edge_index: NDArray[np.integer[Any]]  # [2, num_edges]: sources, then destinations
-    features: Features
+    features: Features  # may have no column: a task that needs one refuses that
     name: str
     source: str
     synthetic: bool
@@ -122,10 +122,6 @@ def _check_features(raw: RawGraph, num_nodes: int) -> None:
         raise refusal(
             raw, "features", problem, fix="give [num_nodes, num_features] as float32, float16 or bfloat16 words"
         )
-    if features.num_features == 0:
-        raise refusal(
-            raw, "features", "there are no features", fix="give at least one per node, for example its degree"
-        )
     if features.num_nodes != num_nodes:
         raise refusal(
             raw,
@@ -137,6 +133,14 @@ def _check_features(raw: RawGraph, num_nodes: int) -> None:
     if problem:
         raise refusal(
             raw, "features", problem, fix="replace NaN and infinite features, for example by 0, or drop the node"
+        )
+
+
+def refuse_no_features(raw: RawGraph) -> None:
+    """Raise a `UserError` if nodes have no features: for tasks whose models read nothing else of a node."""
+    if raw.features.num_features == 0:
+        raise refusal(
+            raw, "features", "there are no features", fix="give at least one per node, for example its degree"
         )
 
 

@@ -112,6 +112,19 @@ def store_path(name: str, root: Path) -> Path:
     return root.joinpath(*name.split("/"))
 
 
+def refuse_place(path: Path, root: Path) -> None:
+    """`UserError` if no store can be there: one replaces a store, never another folder; and stores are not nested."""
+    for folder in path.parents:
+        if folder == root:
+            break
+        if (folder / "metadata.json").exists():
+            raise UserError(
+                f"{folder} is a store, and {path.name} would be inside it", fix="choose another name with --as"
+            )
+    if path.is_dir() and any(path.iterdir()) and not (path / "metadata.json").exists():
+        raise UserError(f"{path} holds other files", fix="move it away, or choose another name with --as")
+
+
 def find_store(kind: AnyKind, name: str, root: Path) -> Store | None:
     """The prepared dataset `name` under `root`, or the one in the folder `name`; None: nothing is prepared there."""
     as_path = Path(name).expanduser()

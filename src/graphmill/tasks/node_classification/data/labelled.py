@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.graph.raw import RawGraph, check_raw_graph, refusal
+from graphmill.graph.raw import RawGraph, check_raw_graph, refusal, refuse_no_features
 from graphmill.graph.splits import SPLIT_CODES
 
 
@@ -33,6 +33,7 @@ def check_labelled(raw: LabelledGraph) -> None:
     """Refuse what cannot be trained on, with a `UserError` that says where it is and what to do."""
     _check_label_array(raw)
     check_raw_graph(raw)
+    refuse_no_features(raw)
     _check_split(raw, raw.num_nodes)
     _check_labels(raw)
 

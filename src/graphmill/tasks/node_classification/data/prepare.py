@@ -17,7 +17,7 @@ from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.sources.splits import random_split as draw_split
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore, StoreMetadata, write_store
 from graphmill.tasks.node_classification.page.data import GraphPrepareOptions
-from graphmill.tasks.stores import Preparation, store_path
+from graphmill.tasks.stores import Preparation, refuse_place, store_path
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def prepare(
     with `force`.
     """
     path = store_path(save_as or name, root)
-    _check_place(path, root)
+    refuse_place(path, root)
     if not force and (existing := _existing(path)) is not None:
         is_asked = from_path is not None or options or feature_dtype is not None or random_split
         if is_asked or not typed or reverse_relations or not self_loops:
@@ -160,19 +160,6 @@ def _remarks_on_edges(known: StoreMetadata) -> Iterator[str]:
         of_first = f"; of {merged:,} edges that were given again, those of the first are kept" if merged else ""
         names = ", ".join(features)
         yield f"edge features {names}: dataset.edge_features gives them to models by dotted path{of_first}"
-
-
-def _check_place(path: Path, root: Path) -> None:
-    """A store replaces a store, never another folder; and stores are not nested."""
-    for folder in path.parents:
-        if folder == root:
-            break
-        if (folder / "metadata.json").exists():
-            raise UserError(
-                f"{folder} is a store, and {path.name} would be inside it", fix="choose another name with --as"
-            )
-    if path.is_dir() and any(path.iterdir()) and not (path / "metadata.json").exists():
-        raise UserError(f"{path} holds other files", fix="move it away, or choose another name with --as")
 
 
 def _existing(path: Path) -> LabelledGraphStore | None:

@@ -3,14 +3,14 @@
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys
 from graphmill.graph.features import sparse
-from graphmill.tasks.node_classification.data.debian import DebianPackages, read_compact
+from graphmill.graph.tables import SUFFIXES
+from graphmill.tasks.debian_packages import read_compact, read_shipped
 from graphmill.tasks.node_classification.data.known import OTHER_LAYOUTS, known
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.sources import ogb, ogb_binary, ogb_hetero, planetoid, raw_npz
@@ -19,7 +19,6 @@ from graphmill.tasks.node_classification.data.sources.edge_list import read_edge
 from graphmill.tasks.node_classification.data.sources.generate import generate
 from graphmill.tasks.node_classification.data.sources.npz import is_graph_npz, read_npz_graph
 from graphmill.tasks.node_classification.data.sources.pyg import read_pyg_dataset
-from graphmill.tasks.node_classification.data.sources.tables import SUFFIXES
 from graphmill.tasks.recognise import Look, named, shaped
 
 _SHCHUR_FILES = {
@@ -100,7 +99,7 @@ def _forced_seed(request: Request) -> int | None:
 
 def _read_debian(request: Request) -> LabelledGraph:
     path = request.from_path
-    packages = _read_embedded() if path is None else read_compact(path)
+    packages = read_shipped() if path is None else read_compact(path)
     return LabelledGraph(
         edge_index=packages.edge_index,
         features=sparse(packages.x_indptr, packages.x_indices, packages.x_counts, packages.num_words),
@@ -112,12 +111,6 @@ def _read_debian(request: Request) -> LabelledGraph:
         synthetic=False,
         split_note="temporal: train in bullseye, val new in bookworm, test later",
     )
-
-
-def _read_embedded() -> DebianPackages:
-    shipped = resources.files("graphmill.tasks.node_classification") / "data" / "debian-packages.npz"
-    with resources.as_file(shipped) as path:
-        return read_compact(path)
 
 
 def _read_planetoid(request: Request, dataset: str) -> LabelledGraph:

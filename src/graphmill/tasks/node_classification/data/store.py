@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_arrays, refuse_beyond
@@ -32,6 +32,7 @@ class StoreMetadata(GraphMetadata):
     """What a prepared graph with classes says about itself."""
 
     format_version: Literal[1] = 1
+    num_features: PositiveInt  # models of this task read nothing else of a node
     split: str = Field(description="who drew the split")
     num_classes: NonNegativeInt = Field(description="0: no node has a label")
     class_names: tuple[str, ...] = Field(description="one per class, or none at all")

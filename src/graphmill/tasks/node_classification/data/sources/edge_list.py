@@ -18,13 +18,9 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean, nearest
+from graphmill.graph.edge_columns import edge_columns
 from graphmill.graph.features import DenseFeatures
-from graphmill.graph.unused import tell_unused
-from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.edge_columns import edge_columns
-from graphmill.tasks.node_classification.data.sources.npz import integer_labels
-from graphmill.tasks.node_classification.data.sources.splits import no_labels, random_split, split_from_names
-from graphmill.tasks.node_classification.data.sources.tables import (
+from graphmill.graph.tables import (
     UNREADABLE_TABLE,
     column_names,
     find_table,
@@ -33,6 +29,10 @@ from graphmill.tasks.node_classification.data.sources.tables import (
     read_table,
     row_name,
 )
+from graphmill.graph.unused import tell_unused
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.sources.npz import integer_labels
+from graphmill.tasks.node_classification.data.sources.splits import no_labels, random_split, split_from_names
 
 _log = logging.getLogger(__name__)
 

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.graph import npz_types
 from graphmill.graph.archive import npz_keys, read_npz
-from graphmill.graph.features import Features, SparseFeatures, csr_problem, dense, sparse
+from graphmill.graph.edge_columns import edge_columns
+from graphmill.graph.npz_features import FEATURE_KEYS, npz_features
 from graphmill.graph.splits import SPLIT_CODES, SplitName
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources import npz_types
-from graphmill.tasks.node_classification.data.sources.edge_columns import edge_columns
 from graphmill.tasks.node_classification.data.sources.splits import (
     first_columns,
     no_labels,
@@ -32,9 +32,8 @@ from graphmill.tasks.node_classification.data.sources.splits import (
 )
 
 _MASKS: dict[str, SplitName] = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
-_CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
 _EDGES = ("edge_weight", "edge_attr")
-_OPTIONAL = ("x", *_CSR, *_EDGES, *_MASKS, "split", "class_names", "unlabelled")
+_OPTIONAL = (*FEATURE_KEYS, *_EDGES, *_MASKS, "split", "class_names", "unlabelled")
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -47,7 +46,7 @@ def is_graph_npz(path: Path) -> bool:
 def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> LabelledGraph:
     """Read the file. With `split_seed` the split is drawn at random, whatever the file says."""
     arrays = read_npz(path, required=("edge_index",), optional=("y", *_OPTIONAL, *npz_types.KEYS))
-    features = _features(arrays, path)
+    features = npz_features(arrays, path)
     labels, split, note = _labels_and_split(arrays, features.num_nodes, path, split_seed)
     types, read = npz_types.types_in(arrays, len(labels), place=str(path))
     of_labels = set() if "y" in arrays else {"class_names", "unlabelled"}
@@ -97,22 +96,6 @@ def integer_labels(y: NDArray[Any], *, place: str) -> NDArray[np.int64]:
     return y.astype(np.int64)
 
 
-def csr_features(
-    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: NDArray[Any], *, place: str
-) -> SparseFeatures:
-    """Sparse features from scipy's parts."""
-    if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 < shape[1] < 2**31:
-        raise UserError(f"{place}: shape is {shape.tolist()}, not two counts", fix="give [num_nodes, num_features]")
-    problem = csr_problem(indptr, indices, int(shape[1]))
-    if problem is None and (data.shape != indices.shape or data.dtype.kind not in "iufb"):
-        problem = f"{data.dtype} {list(data.shape)} values for {len(indices)} indices"
-    if problem is None and len(indptr) != shape[0] + 1:
-        problem = f"{len(indptr) - 1} rows, and the shape says {shape[0]}"
-    if problem:
-        raise UserError(f"{place}: {problem}", fix="write the parts of a scipy.sparse.csr_matrix")
-    return sparse(indptr, indices, data, int(shape[1]))
-
-
 def class_names_of(names: NDArray[Any] | None, *, place: str) -> tuple[str, ...]:
     """Class names as strings; none if the file has none."""
     if names is None:
@@ -152,21 +135,6 @@ def _labels(arrays: Arrays, path: Path) -> NDArray[np.int64]:
             fix="give one boolean per node, or leave the key out and write -1 in y",
         )
     return np.where(unlabelled, -1, labels)
-
-
-def _features(arrays: Arrays, path: Path) -> Features:
-    if "x" in arrays:
-        if arrays["x"].dtype.kind not in "iufb" or arrays["x"].ndim != 2:
-            x = arrays["x"]
-            raise UserError(f"{path}, key x: {x.dtype} {list(x.shape)}", fix="give numbers [num_nodes, num_features]")
-        return dense(arrays["x"])
-    missing = [key for key in _CSR if key not in arrays]
-    if missing:
-        raise UserError(
-            f"{path} has no features: it lacks x, and of a sparse matrix {', '.join(missing)}",
-            fix=f"add x [num_nodes, num_features], or {', '.join(_CSR)}",
-        )
-    return csr_features(*(arrays[key] for key in _CSR), place=f"{path}, keys {' '.join(_CSR)}")
 
 
 def _split(arrays: Arrays, num_nodes: int, path: Path) -> tuple[NDArray[np.int8], str]:

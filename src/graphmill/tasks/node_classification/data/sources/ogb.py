@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.splits import SplitName
+from graphmill.graph.tables import count_columns, count_in, read_headerless
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.sources.npz import integer_labels
 from graphmill.tasks.node_classification.data.sources.splits import split_from_ids
-from graphmill.tasks.node_classification.data.sources.tables import count_columns, read_headerless
 
 URL = "https://snap.stanford.edu/ogb/data/nodeproppred"
 DOWNLOADS = {"ogbn-arxiv": "arxiv", "ogbn-products": "products"}
@@ -117,13 +117,3 @@ def split_folder(folder: Path) -> Path:
             fix="keep the one that you want, for example split/time",
         )
     return kinds[0]
-
-
-def count_in(path: Path) -> int:
-    """The one number of a file."""
-    values: NDArray[Any] = read_headerless(path, 1, pl.Int64, what="an integer")
-    if values.shape != (1, 1) or values[0, 0] < 1:
-        raise UserError(
-            f"{path} holds {values[:, 0].tolist()[:5]}, and should hold one count", fix="download the dataset again"
-        )
-    return int(values[0, 0])

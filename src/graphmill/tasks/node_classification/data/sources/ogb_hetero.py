@@ -20,11 +20,11 @@ from graphmill.base.errors import UserError
 from graphmill.base.packed import open_packed
 from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.graph.splits import SPLIT_CODES, SplitName
+from graphmill.graph.tables import count_columns, count_in, read_headerless
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.sources.hetero import from_hetero
-from graphmill.tasks.node_classification.data.sources.ogb import count_in, one_label, read_split
-from graphmill.tasks.node_classification.data.sources.tables import count_columns, read_headerless
+from graphmill.tasks.node_classification.data.sources.ogb import one_label, read_split
 
 TRIPLETS: Final = "raw/triplet-type-list.csv.gz"
 _COUNTS: Final = "raw/num-node-dict.csv.gz"

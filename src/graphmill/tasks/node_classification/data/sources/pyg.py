@@ -1,4 +1,4 @@
-"""A PyG `Data` object, and PyG's own dataset classes by name. Only `tensors.py` imports torch, once it is called."""
+"""A PyG `Data` object, and PyG's own dataset classes by name. Only `graph/tensors.py` imports torch, once called."""
 
 import importlib
 import inspect
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
+from graphmill.graph.edge_columns import edge_columns
 from graphmill.graph.splits import SplitName
+from graphmill.graph.tensors import as_numpy, edge_index_of, features_of, required
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.edge_columns import edge_columns
 from graphmill.tasks.node_classification.data.sources.hetero import from_hetero
 from graphmill.tasks.node_classification.data.sources.npz import integer_labels
 from graphmill.tasks.node_classification.data.sources.splits import (
@@ -23,7 +24,6 @@ from graphmill.tasks.node_classification.data.sources.splits import (
     random_split,
     split_from_masks,
 )
-from graphmill.tasks.node_classification.data.sources.tensors import as_numpy, edge_index_of, features_of, required
 
 PREFIX = "pyg/"
 _NOT_READ = ("edge_type", "pos")  # of what is usual in PyG

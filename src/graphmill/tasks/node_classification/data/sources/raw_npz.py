@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures, dense
+from graphmill.graph.npz_features import csr_features
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.npz import class_names_of, csr_features, integer_labels
+from graphmill.tasks.node_classification.data.sources.npz import class_names_of, integer_labels
 from graphmill.tasks.node_classification.data.sources.splits import random_split
 
 SHCHUR_URL = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphmill.tasks.node_classification.data.debian import TEST, TRAIN, DebianPackages, read_compact
+from graphmill.tasks.debian_packages import TEST, TRAIN, DebianPackages, read_compact
 
-REFERENCE = Path(__file__).parents[4] / "shared/data/nodes/debian_packages.npz"
+REFERENCE = Path(__file__).parents[3] / "shared/data/nodes/debian_packages.npz"
 SUITES = ("bullseye", "bookworm", "trixie", "sid")
 
 
@@ -22,7 +22,7 @@ def words_of(data: DebianPackages, name: str) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def shipped_path() -> Path:
-    path = resources.files("graphmill.tasks.node_classification") / "data" / "debian-packages.npz"
+    path = resources.files("graphmill.tasks") / "debian-packages.npz"
     assert isinstance(path, Path)
     return path
 

@@ -119,6 +119,16 @@ def read_headerless(path: Path, num_columns: int, dtype: type[pl.DataType], *, w
     return np.stack(columns, axis=1)
 
 
+def read_fields(path: Path) -> pl.DataFrame:
+    """All fields of a table without a header as text, as they stand: quotes are part of them."""
+    try:
+        return pl.read_csv(
+            csv_source(path), separator=_separator(path), has_header=False, quote_char=None, infer_schema=False
+        )
+    except UNREADABLE_TABLE as error:
+        raise _unreadable(path, error) from None
+
+
 def count_columns(path: Path) -> int:
     """Columns of the first line of a CSV without a header."""
     try:
@@ -126,6 +136,16 @@ def count_columns(path: Path) -> int:
         return len(pl.read_csv(source, has_header=False, n_rows=1, infer_schema=False).columns)
     except UNREADABLE_TABLE as error:
         raise _unreadable(path, error) from None
+
+
+def count_in(path: Path) -> int:
+    """The one number of a file."""
+    values: NDArray[Any] = read_headerless(path, 1, pl.Int64, what="an integer")
+    if values.shape != (1, 1) or values[0, 0] < 1:
+        raise UserError(
+            f"{path} holds {values[:, 0].tolist()[:5]}, and should hold one count", fix="download the dataset again"
+        )
+    return int(values[0, 0])
 
 
 def numbers(
@@ -151,7 +171,7 @@ def numbers(
 
 
 def _separator(path: Path) -> str:
-    return "\t" if ".tsv" in path.suffixes else ","
+    return "\t" if {".tsv", ".txt"} & set(path.suffixes) else ","
 
 
 def _unreadable(path: Path, error: BaseException) -> UserError:

@@ -1,4 +1,4 @@
-"""The embedded real data set `debian-packages`: the reader of its one compact file.
+"""The embedded real data set `debian-packages`, which more than one task learns from: the reader of its one file.
 
 Nodes are binary packages of the Debian archive, edges say what depends on what, the label is the archive section, and
 time splits them: train = packages of bullseye, validation = new in bookworm, test = new in trixie or sid. The file is
@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,9 @@ def read_compact(path: Path) -> DebianPackages:
             fix="leave --from out for the one that comes with graphmill, or install graphmill again; of other package "
             "lists one is made in a checkout: python tools/build_debian_packages.py FOLDER_OF_LISTS FILE.npz",
         ) from error
+
+
+def read_shipped() -> DebianPackages:
+    """The file that ships with graphmill."""
+    with resources.as_file(resources.files("graphmill.tasks") / "debian-packages.npz") as path:
+        return read_compact(path)
