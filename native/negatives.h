@@ -9,10 +9,11 @@ struct KnownEdges {
   const int64_t* indptr;   // [num_targets + 1]
   const int32_t* sources;  // [num_edges]
   const int64_t* times;    // [num_edges], or null: edges of all times count
-
-  // Whether there is such an edge, at `time` or before.
-  bool has(int64_t source, int64_t target, const int64_t* time) const;
 };
+
+// Write to found [count] whether each pair is an edge; `at`: until that time [count], or null.
+void find_edges(const KnownEdges& known, const int64_t* sources, const int64_t* targets, const int64_t* at,
+                int64_t count, bool* found, int num_threads);
 
 struct Candidates {  // for one end of a negative
   int64_t count;
@@ -22,10 +23,11 @@ struct Candidates {  // for one end of a negative
 
 struct Negatives {
   int64_t count;
-  const int64_t* given;  // [count] sources, or null: they are drawn too
-  const int64_t* times;  // [count] what exists then is meant, or null: what exists at any time
-  uint64_t key;          // draws are keyed by it and the place in the list
-  int tries;             // draws for each; where all failed, the target is -1
+  const int64_t* given;    // [count] sources, or null: they are drawn too
+  const int64_t* times;    // [count] what exists then is meant, or null: what exists at any time
+  const int64_t* numbers;  // [count] what draws are keyed by beside `key`, or null: their places in the list
+  uint64_t key;
+  int tries;  // draws for each; where all failed, the target is -1
 };
 
 // Write sources [count] (copied where they are given) and targets [count]. Returns how many were not found.

@@ -12,14 +12,17 @@ _LAZY: Final = {
     "GATv2Conv": "attention_layers",
     "GCNConv": "layers",
     "GINConv": "layers",
+    "HardNegatives": "negative_kinds",
     "HGTLoader": "loaders",
     "HGTSampler": "hgt",
+    "HistoricalNegatives": "negative_kinds",
     "LinkNeighborLoader": "loaders",
     "NeighborLoader": "loaders",
     "NeighborSampler": "sampler",
     "RGCNConv": "layers",
     "SAGEConv": "layers",
     "ShaDowKHopSampler": "shadow",
+    "by_degree": "negative_kinds",
 }
 __all__ = list(_LAZY)  # a list
 

@@ -11,7 +11,7 @@ from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
 
 from graphmill import _native
 from graphmill.base.errors import InvalidInputError
-from graphmill.pyg.negatives import Ends, Negatives
+from graphmill.pyg.negative_kinds import SourcedNegatives
 
 if TYPE_CHECKING:
     from graphmill.pyg.sampler import NeighborSampler
@@ -65,13 +65,17 @@ def _with_negatives(
         return _Links(sources, targets, times, times, num), inputs.label
     count = math.ceil(num * neg_sampling.amount)
     which = torch.arange(count) % num  # the link that each stands beside
-    given = sources[which] if neg_sampling.is_triplet() else None
-    drawn = _negatives_of(sampler, inputs.input_type, neg_sampling).draw(
-        count,
-        None if given is None else np.ascontiguousarray(given.numpy(), dtype=np.int64),
-        None if times is None else np.ascontiguousarray(times[which].numpy(), dtype=np.int64),
-        _native.subkey(key, _OF_NEGATIVES),
-    )
+    negatives = sampler.negatives(inputs.input_type, neg_sampling)
+    at = None if times is None else np.ascontiguousarray(times[which].numpy(), dtype=np.int64)
+    of_negatives = _native.subkey(key, _OF_NEGATIVES)
+    if isinstance(neg_sampling, SourcedNegatives) or neg_sampling.is_triplet():
+        given = np.ascontiguousarray(sources[which].numpy(), dtype=np.int64)
+        if isinstance(neg_sampling, SourcedNegatives):
+            drawn = given, neg_sampling.targets(negatives, given, at, num, of_negatives)
+        else:
+            drawn = negatives.draw(count, given, at, of_negatives)
+    else:
+        drawn = negatives.draw(count, None, at, of_negatives)
     more_sources, more_targets = (torch.from_numpy(each).to(sources.dtype) for each in drawn)
     all_times = None if times is None else torch.cat([times, times[which]])
     targets = torch.cat([targets, more_targets])
@@ -80,16 +84,6 @@ def _with_negatives(
     label = torch.ones(num) if inputs.label is None else inputs.label
     label = torch.cat([label, label.new_zeros((count, *label.shape[1:]))])
     return _Links(torch.cat([sources, more_sources]), targets, all_times, all_times, num), label
-
-
-def _negatives_of(sampler: "NeighborSampler", edge_type: Any, wanted: NegativeSampling) -> Negatives:  # noqa: ANN401
-    source, target = sampler.graph.ends(edge_type)
-    num_nodes, node_time = sampler.graph.num_nodes, sampler.graph.node_time
-    return Negatives(
-        sampler.known_edges(edge_type),
-        Ends.of(num_nodes[source], wanted.src_weight, node_time.get(source)),
-        Ends.of(num_nodes[target], wanted.dst_weight, node_time.get(target)),
-    )
 
 
 def _seeds(

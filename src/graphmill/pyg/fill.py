@@ -9,6 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from graphmill import _native
+from graphmill.pyg.shared import room
 
 _LEAST_REUSED: Final = 1 << 16  # bytes: smaller rows are cheaper to allocate
 _GATHERED: Final = (torch.float32, torch.bfloat16)  # natively
@@ -99,8 +100,7 @@ def rows_of(value: Any, ids: Tensor, dimension: int = 0) -> Any:  # noqa: ANN401
     row_bytes = value.element_size() * (value.numel() // max(len(value), 1))
     if row_bytes * len(ids) < _LEAST_REUSED:
         return value.index_select(0, ids)
-    memory = torch.from_numpy(_native.reused_bytes(row_bytes * len(ids)))
-    found = memory.view(value.dtype).view(len(ids), *value.shape[1:])
+    found = room(row_bytes * len(ids)).view(value.dtype).view(len(ids), *value.shape[1:])
     if value.dim() == 2 and value.dtype in _GATHERED:
         _native.gather_rows(value, ids, found, torch.get_num_threads())
         return found

@@ -101,7 +101,7 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
     def _with_edges(self, nodes: Mapping[NodeType, Ints], inputs: NodeSamplerInput) -> HeteroSamplerOutput:
         hood = self._hood(nodes, [[]] * len(self.edge_types), 0)
         numbers = list(enumerate(self.edge_types))
-        ends = {name: torch.from_numpy(hood.edge_index(number)).view(2, -1) for number, name in numbers}
+        ends = {name: torch.from_numpy(hood.edge_index(number).reshape(2, -1)) for number, name in numbers}
         return HeteroSamplerOutput(
             node={name: torch.from_numpy(each) for name, each in nodes.items()},
             row={name: each[0] for name, each in ends.items()},

@@ -12,6 +12,7 @@ from graphmill.base.errors import InvalidInputError
 from graphmill.base.names import did_you_mean
 from graphmill.pyg.batches import Places, SeedBatch, SeedBatches, checked_state
 from graphmill.pyg.fill import can_fill, filled
+from graphmill.pyg.shared import forget_finished_workers, send_in_segments
 from graphmill.sample.prefetch import prefetch as ahead
 
 OF_DATALOADER: Final = frozenset(inspect.signature(torch.utils.data.DataLoader).parameters) | {
@@ -67,6 +68,8 @@ class KeyedLoader:
                 self._is_under_way = step + 1 < len(self)
                 self._epoch, self._step = (epoch, step + 1) if self._is_under_way else (epoch + 1, 0)
                 yield batch
+        if not in_process:
+            forget_finished_workers()
 
     def state_dict(self) -> dict[str, int]:
         """The loader's position: the next batch it would yield."""
@@ -102,6 +105,7 @@ class KeyedLoader:
 
     def _of_places(self, index: Any) -> tuple[Any, int | None]:  # noqa: ANN401  # a SeedBatch, or places
         """The seeds of a batch, and its key; where a user calls the loader with places, none."""
+        send_in_segments()
         if isinstance(index, SeedBatch):
             return self.input_data[torch.as_tensor(index.places)], index.key  # type: ignore[attr-defined]  # PyG's
         return self.input_data[index], None  # type: ignore[attr-defined]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric import loader as pyg
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader.utils import infer_filter_per_worker
 from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling, NodeSamplerInput
 
 from graphmill.base.errors import InvalidInputError
@@ -268,12 +269,13 @@ def _checked_negatives(given: Any) -> NegativeSampling | None:  # noqa: ANN401  
 
 
 def _fills_in_workers(data: Any, options: dict[str, Any]) -> bool:  # noqa: ANN401
-    """By default workers sample, and rows are taken in this process, where they need not be sent.
-
-    Custom stores are asked by workers, as in PyG.
-    """
+    """By default workers do, as in PyG; not rows of another device, and none that a gradient must reach."""
     asked = options.get("filter_per_worker")
-    return not isinstance(data, Data | HeteroData) if asked is None else bool(asked)
+    if asked is not None:
+        return bool(asked)
+    stores = data.stores if isinstance(data, Data | HeteroData) else []
+    learns = any(isinstance(each, Tensor) and each.requires_grad for store in stores for each in store.values())
+    return not learns and infer_filter_per_worker(data)
 
 
 def checked_mask(input_nodes: Any, sampler: NeighborSampler | HGTSampler) -> Any:  # noqa: ANN401  # as PyG takes them

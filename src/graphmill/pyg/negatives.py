@@ -5,7 +5,7 @@ edges of the graph and those that the loader learns from; of temporal graphs, ag
 pair, and with nodes that exist then.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -20,11 +20,14 @@ from graphmill.pyg.columns import Columns, Ints
 _TRIES: Final = 32  # draws for a pair; in a graph with half of all pairs, one of 4 billion needs more
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KnownEdges:
     """Edges of one type that no negative may be, rows ascending by source, then by time."""
 
     columns: Columns
+    num_sources: int
+    _lookup: _native.EdgeLookup | None = field(default=None, init=False, repr=False)
+    _by_time: tuple[Ints, Ints] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def of(cls, edges: NDArray[np.int64], times: Ints | None, num_sources: int, num_targets: int) -> "KnownEdges":
@@ -34,8 +37,41 @@ class KnownEdges:
             edges, times = edges[:, by_time], times[by_time]
         columns = Columns.of_edges(edges[0], edges[1], num_sources, num_targets, torch.get_num_threads())
         if times is None:
-            return cls(columns)
-        return cls(Columns(indptr=columns.indptr, indices=columns.indices, times=columns.in_order(times)))
+            return cls(columns, num_sources)
+        times = columns.in_order(times)
+        return cls(Columns(indptr=columns.indptr, indices=columns.indices, times=times), num_sources)
+
+    def __getstate__(self) -> tuple[Columns, int]:
+        return self.columns, self.num_sources
+
+    def __setstate__(self, state: tuple[Columns, int]) -> None:
+        self.columns, self.num_sources = state
+        self._lookup = self._by_time = None
+
+    @property
+    def lookup(self) -> _native.EdgeLookup:
+        """The native form, made when first asked for, in each process."""
+        if self._lookup is None:
+            columns = self.columns
+            self._lookup = _native.EdgeLookup(columns.indptr, columns.indices, columns.times, self.num_sources)
+        return self._lookup
+
+    def are_edges(self, sources: Ints, targets: Ints, times: Ints | None) -> NDArray[np.bool_]:
+        """Whether each pair [n] is one of them, until the pair's time where times are given."""
+        found = np.empty(len(sources), np.bool_)
+        self.lookup.find(sources, targets, times, found, torch.get_num_threads())
+        return found
+
+    @property
+    def by_time(self) -> tuple[Ints, Ints]:
+        """Times [num_edges], ascending, and the targets of the edges in that order; made when first asked for."""
+        if self._by_time is None:
+            times = self.columns.times
+            if times is None:
+                raise InvalidInputError("the edges have no times", fix="name them: time_attr='time'")
+            order = np.argsort(times, kind="stable")
+            self._by_time = times[order], self.columns.ends()[1][order]
+        return self._by_time
 
     def sources_of(self, target: int, time: int | None) -> Ints:
         """Sources of the edges into a node, until a time."""
@@ -60,6 +96,7 @@ class Ends:
     count: int
     weights: NDArray[np.float64] | None  # [count], or all alike
     times: Ints | None  # [count] since when each exists
+    sums: NDArray[np.float64] | None = None  # cumulative weights
 
     @classmethod
     def of(cls, count: int, weight: Tensor | None, times: Ints | None) -> "Ends":
@@ -76,12 +113,12 @@ class Ends:
                 "weights of negatives are negative, not finite or all zero",
                 fix="give finite weights, one of which is above 0",
             )
-        return cls(count, weights, times)
+        return cls(count, weights, times, np.cumsum(weights))
 
-    @property
-    def sums(self) -> NDArray[np.float64] | None:
-        """Cumulative weights."""
-        return None if self.weights is None else np.cumsum(self.weights)
+    def exist(self, nodes: Ints, times: Ints) -> NDArray[np.bool_]:
+        """Whether each node [n] may be drawn at a time [n]."""
+        exist = np.ones(len(nodes), np.bool_) if self.weights is None else self.weights[nodes] > 0
+        return exist if self.times is None else exist & (self.times[nodes] <= times)
 
     def allowed(self, time: int | None) -> NDArray[np.float64]:
         """The weight of each node at a time: 0 where it does not exist yet."""
@@ -97,7 +134,9 @@ class Negatives:
     sources: Ends
     targets: Ends
 
-    def draw(self, count: int, given: Ints | None, times: Ints | None, key: int) -> tuple[Ints, Ints]:
+    def draw(
+        self, count: int, given: Ints | None, times: Ints | None, key: int, *, numbers: Ints | None = None
+    ) -> tuple[Ints, Ints]:
         """Sources and targets [count] that no known edge joins, until `times` [count] where they are given.
 
         Args:
@@ -105,6 +144,7 @@ class Negatives:
             given: sources [count], or None: both ends are drawn.
             times: of each pair.
             key: of the batch.
+            numbers: [count] of the draws, below the key; None: their places.
 
         Raises:
             InvalidInputError: every pair that may be drawn is an edge.
@@ -112,11 +152,8 @@ class Negatives:
         sources, targets = np.empty(count, np.int64), np.empty(count, np.int64)
         if count == 0:
             return sources, targets
-        columns = self.known.columns
         num_failed = _native.draw_negatives(
-            indptr=columns.indptr,
-            sources=columns.indices,
-            times=columns.times,
+            known=self.known.lookup,
             num_sources=self.sources.count,
             num_targets=self.targets.count,
             source_weights=self.sources.sums,
@@ -125,6 +162,7 @@ class Negatives:
             target_times=self.targets.times,
             given=given,
             at=times,
+            numbers=numbers,
             key=key,
             tries=_TRIES,
             source_out=sources,
@@ -132,8 +170,8 @@ class Negatives:
             num_threads=torch.get_num_threads(),
         )
         for at in np.flatnonzero(targets < 0) if num_failed else ():
-            time = None if times is None else int(times[at])
-            rng = np.random.Generator(np.random.PCG64(_native.subkey(_native.subkey(key, int(at)), 2 * _TRIES)))
+            time, number = None if times is None else int(times[at]), int(at if numbers is None else numbers[at])
+            rng = np.random.Generator(np.random.PCG64(_native.subkey(_native.subkey(key, number), 2 * _TRIES)))
             if given is None:
                 targets[at] = self._target_of_any(time, rng)
                 sources[at] = _one_of(self._sources_left(int(targets[at]), time), rng)

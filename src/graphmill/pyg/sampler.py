@@ -21,7 +21,7 @@ from graphmill.base.errors import InvalidInputError
 from graphmill.pyg.columns import Ints
 from graphmill.pyg.edges import sampled_edges
 from graphmill.pyg.graph import EdgeType, NodeType, read_graph
-from graphmill.pyg.negatives import KnownEdges
+from graphmill.pyg.negatives import Ends, KnownEdges, Negatives
 
 Output: TypeAlias = Any  # a SamplerOutput or HeteroSamplerOutput; PyG is not typed
 
@@ -68,6 +68,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
         self.num_neighbors = num_neighbors
         self.keep_orig_edges = False
         self._known: dict[EdgeType, KnownEdges] = {}
+        self._negatives: tuple[Any, Negatives] | None = None  # of what, and they
 
     @property
     def num_nodes(self) -> int | dict[NodeType, int]:
@@ -150,10 +151,22 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
         if edge_type not in self._known:
             columns = self.graph.known.get(edge_type, self.graph.columns[edge_type])
             if columns.ascends and self.sample_direction == "forward":
-                self._known[edge_type] = KnownEdges(columns)
+                num_sources = self.graph.num_nodes[self.graph.ends(edge_type)[0]]
+                self._known[edge_type] = KnownEdges(columns, num_sources)
             else:
                 self.know(edge_type, torch.empty(2, 0, dtype=torch.long), None)
         return self._known[edge_type]
+
+    def negatives(self, edge_type: EdgeType, wanted: NegativeSampling) -> Negatives:
+        """What `wanted` asks for, with weights added up; kept for the next batch."""
+        weights = (wanted.src_weight, wanted.dst_weight)
+        of = (edge_type, [(id(each), each._version) for each in weights if each is not None])
+        if self._negatives is None or self._negatives[0] != of:
+            num_nodes, node_time = self.graph.num_nodes, self.graph.node_time
+            ends = zip(self.graph.ends(edge_type), weights, strict=True)
+            sources, targets = (Ends.of(num_nodes[end], weight, node_time.get(end)) for end, weight in ends)
+            self._negatives = (of, Negatives(self.known_edges(edge_type), sources, targets))
+        return self._negatives[1]
 
     def know(self, edge_type: EdgeType, edges: Tensor, times: Tensor | None) -> None:
         """Take `edges` [2, num_edges] for edges as well, since `times`: what a loader learns from is no negative."""
@@ -165,6 +178,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
         both = np.concatenate([ends, edges.detach().cpu().numpy().astype(np.int64)], axis=1)
         source, target = (self.graph.num_nodes[end] for end in self.graph.ends(edge_type))
         self._known[edge_type] = KnownEdges.of(both, since, source, target)
+        self._negatives = None
 
     def _sample(self, seed: Tensor | dict[NodeType, Tensor], seed_time: Any = None, **_: Any) -> Output:  # noqa: ANN401
         # PyG's own name, which its BidirectionalNeighborSampler calls.
@@ -217,7 +231,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
         )
 
     def _ends(self, hood: _native.TypedSubgraph, number: int) -> tuple[Tensor, Tensor]:
-        sources, targets = torch.from_numpy(hood.edge_index(number)).view(2, -1)
+        sources, targets = torch.from_numpy(hood.edge_index(number).reshape(2, -1))  # one tensor, which a batch takes
         return (targets, sources) if self.sample_direction == "backward" else (sources, targets)
 
 

@@ -14,6 +14,7 @@ from graphmill.pyg.batches import SeedBatch
 from graphmill.pyg.keyed import KeyedLoader, checked_options
 from graphmill.pyg.loaders import check_ids
 from graphmill.pyg.sampler import NeighborSampler
+from graphmill.pyg.shared import send_in_segments
 
 
 class ShaDowKHopSampler(KeyedLoader, torch.utils.data.DataLoader[Any]):  # type: ignore[misc]  # a generator
@@ -68,6 +69,7 @@ class ShaDowKHopSampler(KeyedLoader, torch.utils.data.DataLoader[Any]):  # type:
 
     def collate_fn(self, batch: SeedBatch) -> Any:  # noqa: ANN401  # a PyG Batch
         """The subgraphs of a batch of seeds, one after another."""
+        send_in_segments()
         seeds = self.node_idx[torch.as_tensor(batch.places)]
         out = self.sampler_of_nodes.sample({None: seeds}, None, batch.key)
         order = torch.argsort(out.batch, stable=True)  # nodes by subgraph; by hop within it, the seed first
