@@ -10,6 +10,8 @@
 #include "random.h"
 #if defined(__F16C__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define GRAPHMILL_JOIN2(a, b) a##b
@@ -246,6 +248,7 @@ void relu_dropout_backward(float* grad_in, const float* grad_out, const float* o
 }
 
 #include "product_kernels.inc"
+#include "ranking_kernels.inc"
 #include "recurrent_kernels.inc"
 
 #include "attention_lanes.inc"
@@ -296,6 +299,7 @@ const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA) = {
     {lower_potentials<int64_t, int64_t>, least_reduced<int64_t, int64_t>, two_least<int64_t, int64_t>,
      columns_closer<int64_t, int64_t>, columns_within<int64_t, int64_t>},
     {reduce_row, reduce_row_float, minimum_of<double>, minimum_of<float>, nearest_of_row, keep_smallest, soften_row},
+    {kTileRows, kTileColumns, pack_side_by_side, count_tile, score_tile, score_rows},
 };
 
 }  // namespace graphmill

@@ -5,6 +5,7 @@
 #include "assignment_features.h"
 #include "assignment_kernels.h"
 #include "attention.h"
+#include "ranking_kernels.h"
 
 namespace graphmill {
 
@@ -98,6 +99,7 @@ struct Kernels {
   AssignmentKernels<double, double> assignment_double;
   AssignmentKernels<int64_t, int64_t> assignment_int64;
   AssignmentFeatureKernels assignment_features;
+  RankingKernels ranking;
 };
 
 // The best that this processor runs; GRAPHMILL_ISA=generic|avx2|avx512 asks for one.

@@ -39,6 +39,7 @@ NB_MODULE(_native, m) {
   bind_parts(m);
   bind_fixed_layers(m);
   bind_captures(m);
+  bind_ranking(m);
   bind_assignment(m);
   bind_assignment_features(m);
 }

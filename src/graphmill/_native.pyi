@@ -94,11 +94,14 @@ class TypedNeighborSampler:
     ) -> TypedSubgraph: ...
 
 def reused_bytes(size: int) -> NDArray[np.uint8]: ...
+
+class EdgeLookup:
+    def __init__(self, indptr: Array, sources: Array, times: Array | None, num_sources: int) -> None: ...
+    def find(self, sources: Array, targets: Array, at: Array | None, found: Array, num_threads: int) -> None: ...
+
 def draw_negatives(
     *,
-    indptr: Array | None,
-    sources: Array | None,
-    times: Array | None,
+    known: EdgeLookup | None,
     num_sources: int,
     num_targets: int,
     source_weights: Array | None,
@@ -107,10 +110,46 @@ def draw_negatives(
     target_times: Array | None,
     given: Array | None,
     at: Array | None,
+    numbers: Array | None,
     key: int,
     tries: int,
     source_out: Array,
     target_out: Array,
+    num_threads: int,
+) -> int: ...
+def count_above(
+    *,
+    queries: Array,
+    answers: Array,
+    table: Array,
+    starts: Array | None,
+    ends: Array | None,
+    ids: Array | None,
+    above: Array,
+    tied: Array,
+    candidates: Array,
+    num_threads: int,
+) -> int: ...
+def count_above_given(
+    *,
+    queries: Array,
+    answers: Array,
+    table: Array,
+    given: Array,
+    above: Array,
+    tied: Array,
+    candidates: Array,
+    num_threads: int,
+) -> int: ...
+def best_rows(
+    *,
+    queries: Array,
+    table: Array,
+    starts: Array | None,
+    ends: Array | None,
+    left_out: Array | None,
+    ids: Array,
+    scores: Array,
     num_threads: int,
 ) -> int: ...
 

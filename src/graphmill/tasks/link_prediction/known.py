@@ -1,0 +1,231 @@
+"""Links that are known, and so are left out when another link is ranked: filtered ranking."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.base.arguments import one_of, whole_number
+from graphmill.base.errors import InvalidInputError
+
+Side = Literal["source", "target"]
+Ids = NDArray[np.int64]
+_AT_A_TIME: Final = 1 << 22  # ids that are left out, of all links
+
+
+class LinkColumns(Protocol):
+    """Links as columns: source, target and, where links have one, relation."""
+
+    @property
+    def sources(self) -> Ids:
+        """Node ids [n]."""
+
+    @property
+    def targets(self) -> Ids:
+        """Node ids [n]."""
+
+    @property
+    def relations(self) -> Ids | None:
+        """Numbers of relations [n], or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """For each of q queries a row of ids, ascending, that are no candidates of it. Queries may share a row."""
+
+    starts: Ids  # [q]: row i is ids[starts[i] : ends[i]]
+    ends: Ids  # [q]
+    ids: NDArray[np.int32]
+
+    @classmethod
+    def of_rows(cls, indptr: NDArray[Any], indices: NDArray[Any]) -> "LeftOut":
+        """Of compressed rows that no two queries share.
+
+        Args:
+            indptr: [q + 1] offsets.
+            indices: ids, ascending within a row.
+
+        Raises:
+            InvalidInputError: a row falls, or holds an id twice.
+        """
+        indptr, indices = _integers("indptr", indptr), _integers("indices", indices)
+        lengths = np.diff(indptr)
+        if not len(indptr) or indptr[0] != 0 or indptr[-1] != len(indices) or (lengths < 0).any():
+            raise InvalidInputError(
+                f"indptr [{len(indptr)}] holds no offsets of {len(indices)} ids",
+                fix="give offsets that begin at 0, never fall, and end at the number of ids",
+            )
+        is_first = np.zeros(len(indices) + 1, dtype=bool)
+        is_first[indptr] = True
+        falls = np.flatnonzero((np.diff(indices) <= 0) & ~is_first[1:-1]) if len(indices) else np.empty(0, np.int64)
+        if len(falls):
+            raise InvalidInputError(
+                f"ids to leave out do not ascend: {indices[falls[0] + 1]} follows {indices[falls[0]]} in one row",
+                fix="sort each row, and give an id once",
+            )
+        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < 2**31:
+            raise InvalidInputError(
+                f"ids to leave out go from {indices.min()} to {indices.max()}",
+                fix="give row numbers from 0 to 2^31 - 1",
+            )
+        return cls(indptr[:-1], indptr[1:], indices.astype(np.int32))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def beside(self, also: Ids) -> "LeftOut":
+        """The same, and of each query one id more [q], which may be left out already."""
+        queries, ids = self.flat()
+        pairs = np.concatenate([(queries << 32) | ids, (np.arange(len(self)) << 32) | also])
+        queries, ids = np.divmod(np.unique(pairs), 1 << 32)
+        ends = np.cumsum(np.bincount(queries, minlength=len(self)))
+        return LeftOut(np.concatenate([[0], ends[:-1]]), ends, ids.astype(np.int32))
+
+    def taken(self, some: slice) -> "LeftOut":
+        """Those of some queries."""
+        return LeftOut(self.starts[some], self.ends[some], self.ids)
+
+    def flat(self) -> tuple[Ids, NDArray[np.int32]]:
+        """Of every id that a query leaves out: the query, and the id."""
+        lengths = self.ends - self.starts
+        queries = np.repeat(np.arange(len(self)), lengths)
+        first = np.cumsum(lengths) - lengths  # of each query, in what is returned
+        return queries, self.ids[np.arange(len(queries)) + (self.starts - first)[queries]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """Of each anchor with a relation, its known answers ascending, each once."""
+
+    keys: Ids  # [m] relation * num_nodes + anchor, ascending
+    indptr: Ids  # [m + 1]
+    ids: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, anchors: Ids, others: Ids, relations: Ids | None, num_nodes: int) -> "_Answers":
+        each = anchors if relations is None else relations * num_nodes + anchors
+        keys = np.unique(each)
+        pairs = np.unique(np.searchsorted(keys, each) * num_nodes + others)  # below 2^62: both are below 2^31
+        rows, ids = np.divmod(pairs, num_nodes)
+        counts = np.bincount(rows, minlength=len(keys))
+        return cls(keys, np.concatenate([[0], np.cumsum(counts)]), ids.astype(np.int32))
+
+    def rows(self, keys: Ids) -> LeftOut:
+        at = np.searchsorted(self.keys, keys)
+        is_known = at < len(self.keys)
+        is_known[is_known] = self.keys[at[is_known]] == keys[is_known]
+        at = np.where(is_known, at, 0)
+        if not len(self.keys):
+            return LeftOut(at, at, self.ids)
+        return LeftOut(self.indptr[at], np.where(is_known, self.indptr[at + 1], self.indptr[at]), self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLinks:
+    """The links of all splits, to be looked up by either end."""
+
+    num_nodes: int
+    has_relations: bool
+    _targets: _Answers  # by source
+    _sources: _Answers  # by target
+
+    @classmethod
+    def of(cls, links: LinkColumns, num_nodes: int, *, have_direction: bool = True) -> "KnownLinks":
+        """Of links, which may stand twice.
+
+        Args:
+            links: of all splits.
+            num_nodes: their ends are below it.
+            have_direction: whether (u, v) and (v, u) are two links.
+
+        Raises:
+            InvalidInputError: an end is no node.
+        """
+        whole_number("num_nodes", num_nodes)
+        sources, targets = _nodes("sources", links.sources, num_nodes), _nodes("targets", links.targets, num_nodes)
+        relations = None if links.relations is None else _integers("relations", links.relations)
+        if len(sources) != len(targets) or (relations is not None and len(relations) != len(sources)):
+            raise InvalidInputError("links have columns of several lengths", fix="give two ends of every link")
+        if relations is not None and len(relations):
+            _in_range("relations", relations, 2**31)
+        if not have_direction:
+            sources, targets = np.concatenate([sources, targets]), np.concatenate([targets, sources])
+            relations = None if relations is None else np.concatenate([relations, relations])
+        by_source = _Answers.of(sources, targets, relations, num_nodes)
+        by_target = by_source if not have_direction else _Answers.of(targets, sources, relations, num_nodes)
+        return cls(num_nodes, relations is not None, by_source, by_target)
+
+    def answers(self, anchors: NDArray[Any], relations: NDArray[Any] | None, side: Side) -> LeftOut:
+        """What is known to be joined to each anchor.
+
+        Args:
+            anchors: [q] node ids, the ends that are given.
+            relations: [q], or None where links have none.
+            side: which end is asked for: "target" for the targets of sources, "source" for the sources of targets.
+
+        Raises:
+            InvalidInputError: an anchor is no node, or relations are missing or too many.
+        """
+        one_of("side", side, ("source", "target"))
+        keys = _nodes("anchors", anchors, self.num_nodes)
+        if (relations is not None) != self.has_relations:
+            raise InvalidInputError(
+                f"the known links have {'' if self.has_relations else 'no '}relations, what is asked for has "
+                f"{'none' if relations is None else 'some'}",
+                fix="give relations [q]" if self.has_relations else "give None for the relations",
+            )
+        if relations is not None:
+            numbers = _integers("relations", relations)
+            if len(numbers) != len(keys):
+                raise InvalidInputError(
+                    f"there are {len(keys)} anchors and {len(numbers)} relations", fix="give one for each anchor"
+                )
+            _in_range("relations", numbers, 2**31)
+            keys = numbers * self.num_nodes + keys
+        return (self._targets if side == "target" else self._sources).rows(keys)
+
+    def left_out(
+        self, anchors: NDArray[Any], relations: NDArray[Any] | None, side: Side
+    ) -> Iterator[tuple[slice, LeftOut]]:
+        """What is no candidate for the other end of links, some links at a time: what is known, and the anchor itself.
+
+        As `answers`; queries share no rows here, so a hub's would not fit into memory for all links at once.
+        """
+        rows = self.answers(anchors, relations, side)
+        for some in blocks(rows.ends - rows.starts, _AT_A_TIME):
+            yield some, rows.taken(some).beside(anchors[some])
+
+
+def blocks(sizes: Ids, most: int, most_rows: int = _AT_A_TIME) -> Iterator[slice]:
+    """Slices of at most `most_rows` whose sizes add up to at most `most`, or that hold one."""
+    ends, begin = np.cumsum(sizes), 0
+    while begin < len(sizes):
+        so_far = ends[begin - 1] if begin else 0
+        end = max(begin + 1, int(np.searchsorted(ends, so_far + most, side="right")))
+        end = min(end, begin + most_rows, len(sizes))
+        yield slice(begin, end)
+        begin = end
+
+
+def _integers(name: str, given: NDArray[Any]) -> Ids:
+    found = np.asarray(given)
+    if found.ndim != 1 or (found.dtype.kind not in "iu" and len(found)):
+        raise InvalidInputError(
+            f"{name} are {found.dtype} {list(found.shape)}", fix="give whole numbers, one dimension"
+        )
+    return found.astype(np.int64, copy=False)
+
+
+def _nodes(name: str, given: NDArray[Any], num_nodes: int) -> Ids:
+    return _in_range(name, _integers(name, given), num_nodes)
+
+
+def _in_range(name: str, found: Ids, end: int) -> Ids:
+    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < end:
+        raise InvalidInputError(
+            f"{name} go from {found.min()} to {found.max()}, and there are {end}",
+            fix=f"give numbers from 0 to {end - 1}",
+        )
+    return found
