@@ -1,7 +1,7 @@
 """Mistakes put into the code one at a time: does a test of their neighbourhood see each of them?
 
     python benchmarks/mutations.py --check | [--only NAME|NUMBER …]
-        [--part second-look|own|anew|third-look|outsider|newcomer|pygs-seam]
+        [--part second-look|own|anew|third-look|outsider|newcomer|pygs-seam|link-prediction]
 
 `mutations.yaml` lists them: a file, the text that stands in it once, the text that takes its place, and the tests
 that should fail then. Each is a mistake that a programmer might make, and none that cannot change what the code does.
@@ -167,10 +167,10 @@ def _syntax_error(one: Mutation, text: str) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME|NUMBER")
-    parser.add_argument("--part", choices=["second-look", "own", "anew", "third-look", "outsider", "newcomer"])
+    known = listed()
+    parser.add_argument("--part", choices=list(dict.fromkeys(one.part for one in known)))
     parser.add_argument("--check", action="store_true", help="only whether each text stands in its file once")
     options = parser.parse_args()
-    known = listed()
     if options.check:
         problems = stale(known)
         for problem in problems:

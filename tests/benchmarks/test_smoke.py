@@ -55,6 +55,16 @@ def test_sampler(bench):
     assert contenders["graphmill 2 threads"]["ratio_to_graphmill_threads"]["median"] == 1
 
 
+def test_ranking(bench):
+    """All contenders find the same measures, or it ends with another status."""
+    pytest.importorskip("torch_geometric")
+    words = ["--queries", "60", "--candidates", "900", "--width", "8", "--chunks", "16", "64"]
+    result = bench("ranking", *words, "--rounds", "2", "--pyg-queries", "3")["all"]["result"]
+    assert set(result["seconds"]) == set(result["extra_bytes"]) == {"ours", "OGB, 16", "OGB, 64"}
+    assert result["fastest"] in result["ratio"]
+    assert result["pyg"]["queries"] == 3
+
+
 @pytest.fixture
 def tiny_graph(tmp_path):
     prepare("synthetic/sbm", root=tmp_path, save_as="tiny", options={"num_nodes": 2000, "num_edges": 16000})

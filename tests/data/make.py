@@ -27,6 +27,21 @@ def main() -> None:
     problems(rng)
     named_graphs(np.random.default_rng(1))
     ogb_hetero(np.random.default_rng(2))
+    links(np.random.default_rng(3))
+
+
+def links(rng):
+    folder = made("link_prediction")
+    pairs = np.unique(rng.integers(0, NODES, (2, 120)), axis=1)
+    pairs = pairs[:, rng.permutation(pairs.shape[1])].T
+    parts = {"train": pairs[20:], "val": pairs[:10], "test": pairs[10:20]}
+    x = rng.normal(size=(NODES, 4)).astype(np.float32).round(3)
+    np.savez(
+        folder / "links.npz", edge_index=parts["train"].T, x=x, **{f"{name}_links": its for name, its in parts.items()}
+    )
+    triples = made("link_prediction/triples")
+    for name, its in zip(("train", "valid", "test"), parts.values(), strict=True):
+        text(triples / f"{name}.txt", [f"node{a}\t{('knows', 'likes')[(a + b) % 2]}\tnode{b}" for a, b in its])
 
 
 def graphs(rng):

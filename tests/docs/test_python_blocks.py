@@ -104,6 +104,7 @@ AT_HAND: dict[str, Callable[[], Names]] = {
     "docs/howto/assignment-solver.md": nothing,
     "docs/howto/heterogeneous-graphs.md": two_types,
     "docs/howto/larger-than-a-host.md": four_parts,
+    "docs/howto/link-prediction.md": nothing,
     "docs/howto/own-graph.md": nothing,
     "docs/howto/own-graphs.md": nothing,
     "docs/howto/own-loss.md": nothing,

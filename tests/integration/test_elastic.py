@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from other_tasks import make_captures, make_graphs, make_series, resume_with, train_and_kill
+from other_tasks import make_captures, make_graphs, make_links, make_series, resume_with, train_and_kill
 
 from graphmill.record.documents import Outcome
 from graphmill.record.manifest import Manifest
@@ -220,11 +220,24 @@ model: {kind: gat, scale: small, heads: 2, hidden_channels: 4, dropout: 0, id_dr
 train: {epochs: 2, batch_size: 36, ranks: 2, threads: 1, device: cpu, checkpoint: {every_steps: 4}}
 """
 
+LINKS = """
+task: link_prediction
+dataset: {name: synthetic/nearest}
+model: {kind: graphsage, hidden_channels: 8, dropout: 0}
+embedding_channels: 8
+head: {kind: mlp, hidden_channels: 8}
+negatives: {count: 2, side: both}
+train:
+  {epochs: 2, batch_size: 8, num_neighbors: [4, 3], ranks: 2, threads: 1, device: cpu,
+   checkpoint: {every_steps: 4}}
+"""
+
 TASKS = {
     "traffic": (make_series, FORECAST, 3),
     "graphs": (make_graphs, GRAPHS, 3),
     "graphs by budget": (make_graphs, BY_BUDGET, 3),
     "windows": (make_captures, WINDOWS, 1),
+    "links": (make_links, LINKS, 3),
 }
 
 

@@ -13,9 +13,12 @@ from graphmill.tasks.graph_classification.page import GraphSetPrepareOptions
 from graphmill.tasks.intrusion.data.prepare import GENERATED as CAPTURES
 from graphmill.tasks.intrusion.data.prepare import prepare_asked as prepare_captures
 from graphmill.tasks.intrusion.page import CapturePrepareOptions
+from graphmill.tasks.link_prediction.data.prepare import prepare_asked as prepare_links
+from graphmill.tasks.link_prediction.page.data import LinkPrepareOptions
 from graphmill.tasks.stores import Preparation
 from graphmill.tasks.traffic.data.prepare import prepare_traffic
 
+LINKS: Final = "synthetic/nearest"
 DIES_BEFORE: Final = Path(__file__).parent / "dies_before"
 
 
@@ -29,6 +32,10 @@ def make_series(root: Path) -> None:
 
 def make_captures(root: Path) -> None:
     prepare_captures(Preparation(CAPTURES, root, CapturePrepareOptions()))
+
+
+def make_links(root: Path) -> None:
+    prepare_links(Preparation(LINKS, root, LinkPrepareOptions(num_nodes=120, neighbours=4)))
 
 
 def graphmill_command(*words: str) -> list[str]:

@@ -8,10 +8,10 @@ from graphmill.spec.differences import flat, plan_differences
 from graphmill.spec.kinds import TASKS, default_kind
 from graphmill.spec.load import inline_experiment, load_experiment
 from graphmill.spec.modelled import modelled
+from graphmill.spec.node_models import GraphSageSpec
 from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.spec.recipes import list_recipes
 from graphmill.tasks.node_classification.page import GraphInfo
-from graphmill.tasks.node_classification.page.models import GraphSageSpec
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.traffic.page import DcrnnSpec, TrafficExperiment, TrafficInfo
 
@@ -55,8 +55,8 @@ def test_recipes_of_node_classification_name_no_task():
         ({"task": {"kind": 3}}, "task.kind is 3, but it is text", None),
         (
             {"task": "traffic", "train": {"num_neighbors": [3]}},
-            "train.num_neighbors belongs to task=node_classification, but task is traffic",
-            "remove train.num_neighbors, or set task=node_classification",
+            "train.num_neighbors belongs to task=node_classification or task=link_prediction, but task is traffic",
+            "remove train.num_neighbors, or set task=node_classification or task=link_prediction",
         ),
         ({"task": "traffic", "dataset": {"undirected": True}}, "dataset.undirected belongs to task=node_class", None),
         ({"task": "traffic", "model": {"hidden_channels": 8}}, "model.hidden_channels belongs to task=node_cl", None),

@@ -78,6 +78,8 @@ def predict(
     output: AnyPath | None = None,
     embeddings: bool = False,
     attention: AnyPath | None = None,
+    pairs: AnyPath | None = None,
+    top: int | None = None,
     weights: str = "best",
     dataset: str | None = None,
     dataset_root: AnyPath | None = None,
@@ -92,6 +94,9 @@ def predict(
         output: a file to keep them in, .parquet or .csv; None: they are returned only.
         embeddings: also what the last layer reads of every node.
         attention: also a file, .parquet or .csv, with the attention of every edge, layer and head.
+        pairs: of link prediction: in place of a split a table, .parquet or .csv, with columns source, target and, where
+            links have relations, relation: a score of each row.
+        top: of link prediction: so many best targets of each source in `pairs`, or of all nodes.
         weights: as of `evaluate`.
         dataset: as of `evaluate`.
         dataset_root: as of `evaluate`.
@@ -113,6 +118,7 @@ def predict(
     with tempfile.TemporaryDirectory(prefix="graphmill-predict-") as folder:
         path = Path(folder, "predictions.parquet") if output is None else path_of("output", output)
         options += files(path, edges, embeddings=embeddings, formats=_STREAMED)
+        options += pairs_asked(None if pairs is None else path_of("pairs", pairs), top)
         in_a_process("predict", _text(run), where, options, agreeing(trust))
         return polars.read_csv(path) if path.suffix == ".csv" else polars.read_parquet(path, memory_map=False)
 
@@ -192,6 +198,18 @@ def files(
             )
         words += [option, str(path)]
     return [*words, *(["--embeddings"] if embeddings else [])]
+
+
+def pairs_asked(pairs: Path | None, top: int | None) -> list[str]:
+    """Which pairs are to be scored, as words for `predict`; none where neither is given."""
+    if top is not None and top < 1:
+        raise UserError(f"--top {top} is not above 0", fix="--top 10")
+    if pairs is not None and not pairs.exists():
+        raise UserError(f"--pairs {pairs} does not exist", fix="give a .csv or .parquet file that does")
+    return [
+        *(["--pairs", str(pairs)] if pairs is not None else []),
+        *(["--top", str(top)] if top is not None else []),
+    ]
 
 
 def refuse_other(given: str, option: str, known: tuple[str, ...]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from graphmill.api.using import ALL_SPLITS, choices, files, in_a_process
+from graphmill.api.using import ALL_SPLITS, choices, files, in_a_process, pairs_asked
 from graphmill.base.errors import UserError
 from graphmill.cli.agree import agree_to_code
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot
@@ -121,6 +121,24 @@ def predict(
             show_default=False,
         ),
     ] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            "--pairs",
+            metavar="FILE",
+            help="Of link prediction, in place of a split: a table (.csv, .parquet) of source, target[, relation].",
+            show_default=False,
+        ),
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            "--top",
+            metavar="K",
+            help="Of link prediction: the K best targets of each source in --pairs, or of every node.",
+            show_default=False,
+        ),
+    ] = None,
     weights: WeightsOption = "best",
     dataset: OtherData = None,
     root: DatasetRoot = None,
@@ -137,9 +155,10 @@ def predict(
       graphmill predict logs/debian-packages-sage-20261121T081500Z --output test.parquet
       graphmill predict cora-sage-1 --split all --embeddings --output all.npz
       graphmill predict cora-gat-1 --split all --attention attention.parquet
+      graphmill predict dependencies-1 --top 10 --output likely.parquet
     """
     options = choices(split, weights, dataset, root, splits=ALL_SPLITS)
-    options += files(output, attention, embeddings=embeddings)
+    options += files(output, attention, embeddings=embeddings) + pairs_asked(pairs, top)
     facts = in_a_process("predict", run, logs_root, options, partial(agree_to_code, trust=trust))
     _show(facts, json=json, title=f"{run}: {split}")
 

@@ -193,6 +193,24 @@ class Predicts(Protocol):
 
 
 @runtime_checkable
+class ScoresPairs(Protocol):
+    """A task that scores pairs of items, joined or not: `graphmill predict --pairs` and `--top`."""
+
+    def scores(self, pairs: Mapping[str, Sequence[Any]]) -> Predictions:
+        """A score of each pair. `pairs`: columns source, target and, where links have relations, relation.
+
+        Each an id, or the name that the data have for it. In one process; `UserError` if one is not known.
+        """
+
+    def best_pairs(self, sources: Mapping[str, Sequence[Any]] | None, count: int) -> Predictions:
+        """The `count` best targets of each source that no known link joins to it, the best first.
+
+        `sources`: columns source and, where links have relations, relation; None: all nodes, of links that
+        have none. In one process.
+        """
+
+
+@runtime_checkable
 class Attends(Protocol):
     """A task whose models may attend to neighbours: `graphmill predict --attention`."""
 

@@ -25,7 +25,7 @@ from graphmill.graph.header import read_header
 from graphmill.graph.splits import SPLITS, Split
 from graphmill.record.csv_frames import without_formulas
 from graphmill.spec.kinds.kind import ORIGIN, PredictsClasses, PredictsSeries
-from graphmill.tasks.task import Attends, Predictions, Predicts
+from graphmill.tasks.task import Attends, Predictions, Predicts, ScoresPairs
 from graphmill.train.attention_file import STREAMED, write_attention
 from graphmill.train.evaluate import Facts, Judged, add_choices, judged, refused
 
@@ -41,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path)
     parser.add_argument("--attention", type=Path)
     parser.add_argument("--embeddings", action="store_true")
+    parser.add_argument("--pairs", type=Path)
+    parser.add_argument("--top", type=int)
     options = parser.parse_args(arguments)
     show_messages()
     try:
@@ -64,7 +66,9 @@ def written(options: argparse.Namespace) -> Facts:
     run, facts = judged(options), {}
     if options.attention is not None:
         facts = attend(run, options.split, options.attention)
-    if options.output is not None:
+    if options.output is not None and (options.pairs is not None or options.top is not None):
+        facts |= score_pairs(run, options.pairs, options.top, options.output)
+    elif options.output is not None:
         facts |= predict(run, options.split, options.output, embeddings=options.embeddings)
     return facts
 
@@ -100,6 +104,34 @@ def predict(run: Judged, split: str, output: Path, *, embeddings: bool) -> Facts
         )
     found = run.task.predict(_wanted(split), embeddings=embeddings)
     return {**run.facts(split), "output": str(output), "rows": write_predictions(found, output, _origin(run, split))}
+
+
+def score_pairs(run: Judged, pairs: Path | None, top: int | None, output: Path) -> Facts:
+    """Write the scores of given pairs, or the best targets of given sources, or of all nodes, to `output`."""
+    check_format(output)
+    if not isinstance(run.task, ScoresPairs):
+        raise UserError(f"the task {run.plan.task.kind} scores no pairs of nodes", fix="leave out --pairs and --top")
+    given = None if pairs is None else _columns_of(pairs)
+    if top is not None:
+        found = run.task.best_pairs(given, top)
+    else:
+        assert given is not None
+        found = run.task.scores(given)
+    return {**run.facts("all"), "output": str(output), "rows": write_predictions(found, output, _origin(run, "all"))}
+
+
+def _columns_of(path: Path) -> dict[str, list[Any]]:
+    """The columns of a table, .parquet or .csv."""
+    if path.suffix not in STREAMED:
+        raise UserError(f"--pairs {path} is not a table", fix=f"give a file that ends in {' or '.join(STREAMED)}")
+    try:
+        table = polars.read_csv(path) if path.suffix == ".csv" else polars.read_parquet(path, memory_map=False)
+    except (OSError, polars.exceptions.PolarsError) as error:
+        raise UserError(
+            f"--pairs {path} cannot be read: {str(error).splitlines()[0]}",
+            fix="give a table with columns source, target and, where links have relations, relation",
+        ) from None
+    return {name: table[name].to_list() for name in table.columns}
 
 
 def _wanted(split: str) -> list[Split] | None:

@@ -1,0 +1,1 @@
+"""Link prediction: which pairs of nodes are joined, and by what?"""

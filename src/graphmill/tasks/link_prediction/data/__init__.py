@@ -1,0 +1,1 @@
+"""Links: read, split, prepared, stored."""

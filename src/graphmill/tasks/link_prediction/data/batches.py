@@ -1,0 +1,195 @@
+"""Mini-batches of links: the links of a step, negatives of each, their end nodes, and what may be read around them."""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmill.graph.batch import MiniBatch, copied
+from graphmill.graph.keys import Purpose
+from graphmill.graph.sampled import Sampled, SampledBlock, SeedIds, Seeds
+from graphmill.graph.topology import Topology
+from graphmill.pyg.negatives import Ends, KnownEdges, Negatives
+from graphmill.sample.schedule import SeedSchedule
+from graphmill.tasks.link_prediction.data.links import Links
+from graphmill.tasks.link_prediction.page.models import NegativesSpec
+
+Ids = NDArray[np.int64]
+_DEGREE_POWER = 0.75  # Mikolov et al. 2013, arXiv 1310.4546
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPairs:
+    """The links of a batch and their negatives; ends are places in `nodes`."""
+
+    nodes: Tensor  # int64 [num_ends], ascending: ids of the graph
+    sources: Tensor  # int64 [n]
+    targets: Tensor  # int64 [n]
+    relations: Tensor  # int64 [n]; [0] where links have none
+    others: Tensor  # int64 [n, count]: of each negative the node in the place of an end of the link
+    replaces_target: Tensor  # bool [n, count]: in the target's place, else the source's
+
+    def to(self, device: torch.device) -> "LinkPairs":
+        """The same on `device`."""
+        if device.type == "cpu":
+            return self
+        names = ("nodes", "sources", "targets", "relations", "others", "replaces_target")
+        return LinkPairs(**{name: copied(getattr(self, name), device) for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBatch:
+    """What one step computes on."""
+
+    seeds: Seeds  # numbers of training links
+    pairs: LinkPairs
+    neighbourhood: MiniBatch | None  # of the nodes of `pairs`; None: no neighbours are read
+
+    @property
+    def num_seeds(self) -> int:
+        """Links to learn from; 0 if the rank has no share of the step."""
+        return len(self.seeds.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class NegativeSampler:
+    """Negatives of links: pairs that are no training link and no edge of the message graph, of whatever relation.
+
+    Nor a node with itself.
+
+    Each is keyed by (seed, epoch, step, link), so it does not depend on how a batch is shared out.
+    """
+
+    spec: NegativesSpec
+    rng_seed: int
+    of_targets: Negatives
+    of_sources: Negatives  # with both ends exchanged
+
+    @classmethod
+    def of(
+        cls, spec: NegativesSpec, rng_seed: int, links: Links, messages: Topology, *, have_direction: bool
+    ) -> "NegativeSampler":
+        """Of the training links, and the edges of the message graph as given."""
+        num_nodes = messages.num_nodes
+        rows = np.repeat(np.arange(num_nodes), np.diff(messages.indptr))
+        edges = np.concatenate([links.ends, np.stack([messages.indices.astype(np.int64), rows])], axis=1)
+        edges = np.concatenate([edges, np.stack([np.arange(num_nodes)] * 2)], axis=1)  # no node with itself
+        if not have_direction:
+            edges = np.concatenate([edges, edges[::-1]], axis=1)
+        weights = None
+        if spec.by == "degree":
+            weights = torch.from_numpy(np.bincount(links.ends.reshape(-1), minlength=num_nodes) ** _DEGREE_POWER)
+        ends = Ends.of(num_nodes, weights, None)
+        one, other = (KnownEdges.of(np.ascontiguousarray(e), None, num_nodes, num_nodes) for e in (edges, edges[::-1]))
+        return cls(spec, rng_seed, Negatives(one, ends, ends), Negatives(other, ends, ends))
+
+    def draw(self, links: Links, seeds: Seeds) -> tuple[Ids, NDArray[np.bool_]]:
+        """Of links [n], which are `seeds`: nodes [n, count] in the place of an end, and whether that is the target."""
+        key, count = seeds.key(self.rng_seed, Purpose.NEGATIVES), self.spec.count
+        numbers = (seeds.ids[:, None] * count + np.arange(count)).reshape(-1)
+        others, is_target = np.empty(len(numbers), np.int64), self._replaces_target(numbers)
+        for negatives, given, chosen in (
+            (self.of_targets, links.sources, is_target),
+            (self.of_sources, links.targets, ~is_target),
+        ):
+            rows = np.flatnonzero(chosen)
+            _, others[rows] = negatives.draw(len(rows), given[rows // count], None, key, numbers=numbers[rows])
+        return others.reshape(-1, count), is_target.reshape(-1, count)
+
+    def _replaces_target(self, numbers: Ids) -> NDArray[np.bool_]:
+        side: Literal["auto", "target", "source", "both"] = self.spec.side
+        if side == "both":
+            return np.equal(numbers % 2, 0)
+        return np.full(len(numbers), side == "target")
+
+
+@dataclass(slots=True)
+class LinkSeeds:
+    """`SeedNodes` of training links: a step reads the neighbourhoods of their ends and of their negatives' ends.
+
+    The links of a step, of all ranks, are left out of what it reads, in both directions: else the model would learn to
+    find the link that it is asked about among the edges, where none is when it is judged.
+    """
+
+    schedule: SeedSchedule
+    links: Links  # training links; a seed is a place among them
+    negatives: NegativeSampler
+    num_nodes: int
+    resamples: bool  # whether a node draws its neighbours anew at each hop
+    _made: dict[tuple[int, int], LinkPairs] = field(default_factory=dict, init=False, repr=False)
+
+    def pairs_of(self, seeds: Seeds) -> LinkPairs:
+        """Links and negatives of a step of this rank."""
+        links = self.links.taken(seeds.ids)
+        others, replaces_target = self.negatives.draw(links, seeds)
+        ends = [links.sources, links.targets, others.reshape(-1)]
+        nodes, places = np.unique(np.concatenate(ends), return_inverse=True)
+        cuts = np.cumsum([len(each) for each in ends])[:-1]
+        sources, targets, other = (torch.from_numpy(each) for each in np.split(places.reshape(-1), cuts))
+        relations = np.empty(0, np.int64) if links.relations is None else links.relations
+        return LinkPairs(
+            nodes=torch.from_numpy(nodes),
+            sources=sources,
+            targets=targets,
+            relations=torch.from_numpy(relations),
+            others=other.reshape(others.shape),
+            replaces_target=torch.from_numpy(replaces_target),
+        )
+
+    def nodes_of(self, seeds: Seeds) -> Seeds:
+        """The ends of the pairs of a step, ascending."""
+        pairs = self._made[seeds.epoch, seeds.step] = self.pairs_of(seeds)
+        return Seeds(seeds.epoch, seeds.step, SeedIds(pairs.nodes.numpy()))
+
+    def forget(self) -> None:
+        """Before an epoch's batches: steps that were made ahead and never taken."""
+        self._made.clear()
+
+    def take(self, epoch: int, step: int) -> LinkPairs:
+        """The pairs of a step whose nodes were asked for."""
+        return self._made.pop((epoch, step))
+
+    def kept(self, sampled: Sampled) -> Sampled:
+        """Without the links that any rank learns from at this step, in both directions."""
+        seeds = sampled.seeds
+        assert isinstance(seeds, Seeds)
+        links = self.links.taken(self.schedule.cut(self.schedule.order(seeds.epoch), seeds.step))
+        return without_edges(sampled, links, self.num_nodes, resamples=self.resamples)
+
+
+def without_edges(sampled: Sampled, links: Links, num_nodes: int, *, resamples: bool) -> Sampled:
+    """A neighbourhood without the edges that are some links, in either direction; its nodes stay.
+
+    Args:
+        sampled: by a sampler that resamples, or not.
+        links: at least one.
+        num_nodes: of the graph.
+        resamples: whether each hop has rows of its own.
+    """
+    blocks = sampled.blocks[::-1]  # hop 1 first
+    nodes, indices = sampled.node_ids, blocks[0].indices
+    indptr = np.concatenate([[0], *(b.indptr[1:] for b in blocks)]) if resamples else blocks[-1].indptr
+    of_hops = [np.arange(b.num_rows) for b in blocks] if resamples else [np.arange(len(indptr) - 1)]
+    targets = np.repeat(np.concatenate(of_hops), np.diff(indptr))
+    is_end = np.isin(nodes, links.ends)  # few are: only edges between two of them are looked up
+    among = np.flatnonzero(is_end[indices] & is_end[targets])
+    one, other = links.sources, links.targets
+    left_out = np.sort(np.concatenate([other * num_nodes + one, one * num_nodes + other]))
+    keys = nodes[targets[among]] * num_nodes + nodes[indices[among]]
+    found = np.minimum(np.searchsorted(left_out, keys), len(left_out) - 1)
+    gone = among[left_out[found] == keys]
+    if not len(gone):
+        return sampled
+    stays = np.ones(len(indices), dtype=bool)
+    stays[gone] = False
+    before = np.concatenate([[0], np.cumsum(stays)])
+    kept, ends = indices[stays], np.cumsum(sampled.num_edges_per_hop)
+    return replace(
+        sampled,
+        blocks=tuple(SampledBlock(before[b.indptr], kept) for b in sampled.blocks),
+        edge_ids=sampled.edge_ids[stays] if len(sampled.edge_ids) else sampled.edge_ids,
+        num_edges_per_hop=tuple(int(n) for n in np.diff(before[np.concatenate([[0], ends])])),
+    )

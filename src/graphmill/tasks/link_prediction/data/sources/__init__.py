@@ -1,0 +1,1 @@
+"""A reader per raw layout."""

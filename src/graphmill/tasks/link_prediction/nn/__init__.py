@@ -1,0 +1,1 @@
+"""Heads that score pairs of nodes, and losses."""

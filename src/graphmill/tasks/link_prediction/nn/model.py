@@ -1,0 +1,95 @@
+"""The model: a row for each end of a batch's pairs, by an encoder or a table, and a head that scores the pairs."""
+
+import torch
+from torch import Tensor, nn
+
+from graphmill.graph.batch import InputForm
+from graphmill.graph.keys import Purpose, key_of
+from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.rgcn import RelationalGcn
+from graphmill.nn.standardise import Standardise
+from graphmill.spec.plan import Plan
+from graphmill.tasks.link_prediction.data.batches import LinkBatch
+from graphmill.tasks.link_prediction.nn.heads import build_head
+from graphmill.tasks.link_prediction.page import LinkPredictionPlan
+from graphmill.tasks.link_prediction.page.models import EmbeddingSpec
+from graphmill.tasks.node_encoders import EdgeIndexModel, NodeModelInputs, build_model
+
+Encoder = GraphSage | RelationalGcn | EdgeIndexModel
+_OF_HEAD = 1  # coordinate of the keys of weights and dropout; the encoder's have none
+_OF_TABLE = 2
+
+
+class NodeTable(nn.Module):
+    """A row for each node, learnt."""
+
+    def __init__(self, num_nodes: int, channels: int, *, dropout: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_nodes, channels))
+        nn.init.xavier_uniform_(self.weight)
+        self.dropout = dropout
+
+    def forward(self, nodes: Tensor) -> Tensor:
+        """Rows [n, channels] of nodes int64 [n]."""
+        rows = nn.functional.embedding(nodes, self.weight)
+        return nn.functional.dropout(rows, self.dropout, training=self.training)
+
+
+class LinkModel(nn.Module):
+    """Scores of a batch's links and of their negatives.
+
+    What of it draws from torch's generator (dropout of the head, the table) draws by (seed, epoch, step, rank).
+    """
+
+    def __init__(
+        self, plan: Plan, own: LinkPredictionPlan, *, rank: int, standardise: Standardise | None = None
+    ) -> None:
+        super().__init__()
+        channels = own.embedding_channels
+        self.seed, self.rank = plan.seed, rank
+        self.encoder: Encoder | NodeTable
+        if isinstance(own.model, EmbeddingSpec):
+            torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS, _OF_TABLE) >> 1)
+            self.encoder = NodeTable(own.dataset.num_nodes, channels, dropout=own.model.dropout)
+        else:
+            self.encoder = build_model(plan, own.model, model_inputs(own), rank=rank, standardise=standardise)
+        torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS, _OF_HEAD) >> 1)
+        self.head = build_head(own.head, channels, own.dataset.num_relations)
+
+    @property
+    def input_form(self) -> InputForm:
+        """How the encoder reads features."""
+        return "rows" if isinstance(self.encoder, NodeTable) else self.encoder.input_form
+
+    def forward(self, batch: LinkBatch) -> tuple[Tensor, Tensor]:
+        """Scores of the links [n] and of their negatives [n, count]."""
+        pairs = batch.pairs
+        if self.training and isinstance(self.encoder, NodeTable):
+            self._seed_dropout(batch)
+        if isinstance(self.encoder, NodeTable):
+            rows = self.encoder(pairs.nodes)
+        else:
+            assert batch.neighbourhood is not None
+            rows = self.encoder(batch.neighbourhood)
+        if self.training:
+            self._seed_dropout(batch)
+        rows = rows.float()
+        sources, targets = rows[pairs.sources], rows[pairs.targets]
+        others = rows[pairs.others.reshape(-1)].reshape(*pairs.others.shape, -1)
+        positive = self.head(sources, targets, pairs.relations)
+        return positive, self.head.beside(sources, targets, pairs.relations, others, pairs.replaces_target)
+
+    def _seed_dropout(self, batch: LinkBatch) -> None:
+        torch.manual_seed(batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank, _OF_HEAD) >> 1)
+
+
+def model_inputs(own: LinkPredictionPlan) -> NodeModelInputs:
+    """What the encoder reads, and that it gives rows as wide as `embedding_channels`."""
+    return NodeModelInputs(
+        in_channels=own.dataset.num_features,
+        out_channels=own.embedding_channels,
+        is_sparse=own.dataset.has_sparse_features,
+        num_relations=len(own.dataset.edge_types),
+        edge_columns=len(own.edge_columns),
+        edge_argument=None,
+    )

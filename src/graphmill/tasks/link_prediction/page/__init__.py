@@ -1,0 +1,277 @@
+"""Link prediction: which pairs of nodes are joined, and by what?"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Final, Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from graphmill.base.errors import UserError
+from graphmill.spec.attention import refuse_fused
+from graphmill.spec.columns import Measure
+from graphmill.spec.experiment import BatchSize, DatasetSpec, Experiment, TaskSpec, TrainSpec
+from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, TaskPlan
+from graphmill.spec.node_models import GraphSageSpec, check_fanouts, refuse_other_depth
+from graphmill.spec.relational import RelationalSpec, refuse_untyped
+from graphmill.spec.synonyms import ALSO_CALLED
+from graphmill.spec.transform import FeatureTransform
+from graphmill.spec.typed_graph import TypedInfo
+from graphmill.tasks.link_prediction.page.data import (
+    BASELINES,
+    COUNTS,
+    DATASETS,
+    NAME,
+    SPARSE,
+    WITH_CANDIDATES,
+    WITH_POOL,
+    LinkPrepareOptions,
+)
+from graphmill.tasks.link_prediction.page.models import (
+    BinaryLossSpec,
+    ComplExSpec,
+    DistMultSpec,
+    DotSpec,
+    EmbeddingSpec,
+    HeadSpec,
+    LinkLossSpec,
+    LinkModelSpec,
+    NegativesSpec,
+)
+from graphmill.tasks.link_prediction.page.sizes import sizes
+
+Side = Literal["target", "both"]
+
+
+class LinkPredictionTaskSpec(TaskSpec):
+    """The learning problem."""
+
+    kind: Literal["link_prediction"] = "link_prediction"
+    ranked: Literal["auto", "target", "both"] = Field(
+        "auto",
+        description="which end of a link is ranked among all nodes; both: the mean of the two; auto: both where links "
+        "have relations or no direction, else target",
+    )
+    val_limit: PositiveInt | None = Field(
+        10_000,
+        description="so many validation links are ranked during training, a random subset by train.seed; null: all. "
+        "`evaluate` and the test split take all",
+    )
+
+
+class LinkDatasetSpec(DatasetSpec):
+    """Which prepared links to learn from."""
+
+    name: str = Field("debian-dependencies", description="name of a prepared dataset, or a path to its folder")
+    undirected: bool = Field(True, description="message passing along both directions of every edge")
+    features: FeatureTransform | Literal["auto"] = Field(
+        "auto",
+        description="what is done to features when they are read; auto: standardised where they are dense, no counts, "
+        "and their columns of unlike scale, else as_stored; to sparse ones: binary sets values to 1, row_normalised "
+        "makes each row sum to 1; to dense ones: standardised subtracts from each column its mean over all nodes and "
+        "divides by their standard deviation",
+    )
+
+
+class LinkTrainSpec(TrainSpec):
+    """How to train on links."""
+
+    also_called: ClassVar[Mapping[str, str]] = {
+        **ALSO_CALLED,
+        **dict.fromkeys(("fanout", "fanouts", "fan_out", "neighbours", "sizes"), "train.num_neighbors"),
+    }
+
+    batch_size: BatchSize = Field(1024, description="links per rank and step; auto: see train.batch")
+    loss: LinkLossSpec = BinaryLossSpec()
+    num_neighbors: tuple[int, ...] = Field(
+        (15, 10), description="fan-outs, first hop first; -1: all neighbours; model.kind=embedding reads none"
+    )
+
+    @model_validator(mode="after")
+    def _fanouts_are_counts(self) -> Self:
+        check_fanouts(self.num_neighbors)
+        return self
+
+
+class LinkPredictionExperiment(Experiment):
+    """Which pairs of nodes are joined, and by what?"""
+
+    task: LinkPredictionTaskSpec = LinkPredictionTaskSpec()
+    dataset: LinkDatasetSpec = LinkDatasetSpec()
+    model: LinkModelSpec = GraphSageSpec()
+    embedding_channels: PositiveInt = Field(128, description="width of a node's row: what the encoder gives")
+    head: HeadSpec = DotSpec()
+    negatives: NegativesSpec = NegativesSpec()
+    train: LinkTrainSpec = LinkTrainSpec()
+
+
+class LinkInfo(TypedInfo):
+    """What the planner must know about prepared links; `num_train` counts training links."""
+
+    num_nodes: int
+    num_edges: int = Field(description="of the graph that messages pass along")
+    num_features: int = Field(description="0: nodes have none")
+    num_relations: int = Field(description="0: links have no relation")
+    links: dict[Literal["train", "val", "test"], int]
+    candidates: Literal["all", "given", "shared"] = Field(
+        description="what a link is ranked among: all nodes, nodes given for each, or one pool of pairs"
+    )
+    links_have_direction: bool
+    has_sparse_features: bool
+    scales_differ: bool = Field(False, description="dense features have columns of unlike scale, and are no counts")
+    edge_features: tuple[str, ...] = ()
+
+
+class LinkPredictionPlan(TaskPlan):
+    """What only the ranks of a link prediction need."""
+
+    kind: Literal["link_prediction"] = "link_prediction"
+    dataset: LinkInfo
+    undirected: bool
+    features: FeatureTransform
+    model: LinkModelSpec
+    embedding_channels: int
+    head: HeadSpec
+    negatives: NegativesSpec
+    num_neighbors: tuple[int, ...] = Field(description="(): no neighbours are read")
+    loss: LinkLossSpec
+    ranked: Side
+    val_limit: int | None
+
+    @property
+    def edge_columns(self) -> tuple[int, ...]:
+        """Which columns of the edge features the model is called with: the types of a typed graph's edges, or none."""
+        return (len(self.dataset.edge_features) - 1,) if isinstance(self.model, RelationalSpec) else ()
+
+    @property
+    def resamples(self) -> bool:
+        """Whether a node draws its neighbours anew at each hop: models whose layers each compute their own rows."""
+        return isinstance(self.model, GraphSageSpec | RelationalSpec)
+
+    @property
+    def unused(self) -> str:
+        """What the data hold and the plan does not read, in words; "": nothing."""
+        known, found = self.dataset, []
+        if isinstance(self.model, EmbeddingSpec) and known.num_features:
+            found.append(f"features of the nodes of {known.name} (model.kind=embedding reads none)")
+        if known.num_relations and not isinstance(self.head, DistMultSpec | ComplExSpec):
+            found.append(f"relations of the links of {known.name} (head.kind=distmult and complex read them)")
+        return "; ".join(found)
+
+
+def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPredictionPlan:
+    """Its part of a plan."""
+    model, head, is_embedding = experiment.model, experiment.head, isinstance(experiment.model, EmbeddingSpec)
+    fanouts = () if is_embedding else experiment.train.num_neighbors
+    features = _features_of(experiment.dataset.features, dataset)
+    both = "both" if dataset.num_relations or not dataset.links_have_direction else "target"
+    if not isinstance(model, EmbeddingSpec):
+        _refuse_featureless(dataset, model.kind)
+        refuse_other_depth(model, fanouts)
+        refuse_fused(model, experiment.train)
+        refuse_untyped(model, dataset, undirected=experiment.dataset.undirected)
+    _refuse_odd(head, experiment.embedding_channels)
+    asked = experiment.negatives
+    return LinkPredictionPlan(
+        dataset=dataset,
+        undirected=experiment.dataset.undirected,
+        features=features,
+        model=model,
+        embedding_channels=experiment.embedding_channels,
+        head=head,
+        negatives=asked.model_copy(update={"side": both}) if asked.side == "auto" else asked,
+        num_neighbors=fanouts,
+        loss=experiment.train.loss,
+        ranked=both if experiment.task.ranked == "auto" else experiment.task.ranked,
+        val_limit=experiment.task.val_limit,
+    )
+
+
+def _features_of(asked: FeatureTransform | Literal["auto"], dataset: LinkInfo) -> FeatureTransform:
+    if asked == "auto":
+        return "standardised" if dataset.scales_differ else "as_stored"
+    is_sparse = dataset.has_sparse_features
+    if asked != "as_stored" and (asked == "standardised") == is_sparse:
+        raise UserError(
+            f"dataset.features is {asked}, which is for {'dense' if is_sparse else 'sparse'} features, but those of"
+            f" {dataset.name} are {'sparse' if is_sparse else 'dense'}",
+            fix=f"set dataset.features=as_stored{', or row_normalised' if is_sparse else ', or standardised'}",
+        )
+    return asked
+
+
+def _refuse_featureless(dataset: LinkInfo, kind: str) -> None:
+    if not dataset.num_features:
+        raise UserError(
+            f"model.kind is {kind}, which reads features of nodes, and those of {dataset.name} have none",
+            fix="set model.kind=embedding, or prepare the data with features",
+        )
+
+
+def _refuse_odd(head: HeadSpec, channels: int) -> None:
+    if isinstance(head, ComplExSpec) and channels % 2:
+        raise UserError(
+            f"embedding_channels is {channels}, and head.kind=complex takes two channels for a complex number",
+            fix=f"set embedding_channels={channels + 1}",
+        )
+
+
+def from_catalogue(experiment: LinkPredictionExperiment, known: KnownDataset, path: str) -> LinkInfo | None:
+    """What is published of links that are not prepared."""
+    del experiment
+    if not known.sizes:
+        return None
+    counts = dict(known.sizes)
+    val, test = counts.pop("num_val"), counts.pop("num_test")
+    return LinkInfo(
+        name=known.name,
+        path=path,
+        checksum=FromCatalogue(),
+        synthetic=False,
+        num_relations=0,
+        links={"train": counts["num_train"], "val": val, "test": test},
+        candidates="shared" if known.name in WITH_POOL else "given" if known.name in WITH_CANDIDATES else "all",
+        links_have_direction=known.name not in WITH_POOL,
+        has_sparse_features=known.name in SPARSE,
+        **counts,
+    )
+
+
+def _hits(k: int, *, is_shown: bool = True) -> Measure:
+    about = f"share of links that rank among the first {k}"
+    return Measure(f"hits_at_{k}", f"Hits@{k}", higher_is_better=True, about=about, is_shown=is_shown)
+
+
+KIND: Final = Kind(
+    name=NAME,
+    seeds_are="links",
+    measures=(
+        Measure(
+            "mrr",
+            "MRR",
+            higher_is_better=True,
+            about="mean of 1 / rank among all nodes that are no known link, ties counted half",
+        ),
+        _hits(1),
+        _hits(10),
+        _hits(50, is_shown=False),
+        _hits(100, is_shown=False),
+        Measure("auc", "AUC", higher_is_better=True, about="of links against as many drawn pairs that are no link"),
+        Measure("ap", "average precision", higher_is_better=True, about="of the same"),
+    ),
+    loss_unit="nats",
+    experiment=LinkPredictionExperiment,
+    info=LinkInfo,
+    plan=LinkPredictionPlan,
+    resolve=resolve,
+    sizes=sizes,
+    data=Data(
+        store="graphmill.tasks.link_prediction.data.store:LinkStore",
+        prepare="graphmill.tasks.link_prediction.data.prepare:prepare_asked",
+        options=LinkPrepareOptions,
+        counts=COUNTS,
+        known=DATASETS,
+        from_catalogue=from_catalogue,
+        recognise="graphmill.tasks.link_prediction.data.read:holds_links",
+    ),
+    task="graphmill.tasks.link_prediction.task:LinkPrediction",
+    baselines=Baselines(BASELINES, "graphmill.tasks.link_prediction.baselines:score"),
+)

@@ -1,0 +1,216 @@
+"""The task: measures as a brute-force script has them, steps that any number of ranks make, models and heads."""
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.base.errors import UserError
+from graphmill.spec.plan import Plan
+from graphmill.sync.group import Group
+from graphmill.sync.pause import never_pause
+from graphmill.tasks.build import build_task
+from graphmill.tasks.link_prediction.data.store import LinkStore
+from graphmill.tasks.link_prediction.nn.heads import BilinearHead, build_head
+from graphmill.tasks.link_prediction.nn.loss import link_losses
+from graphmill.tasks.link_prediction.page import LinkPredictionExperiment
+from graphmill.tasks.link_prediction.page.models import (
+    BinaryLossSpec,
+    ComplExSpec,
+    DistMultSpec,
+    DotSpec,
+    MarginLossSpec,
+    PerceptronSpec,
+    SoftmaxLossSpec,
+)
+from graphmill.tasks.planning import plan_experiment
+
+MODELS = {
+    "graphsage": {"kind": "graphsage", "hidden_channels": 8, "dropout": 0.0},
+    "gat": {"kind": "gat", "hidden_channels": 4, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0},
+    "custom": {
+        "kind": "custom",
+        "target": "torch_geometric.nn.models.GCN",
+        "options": {"hidden_channels": 8, "num_layers": 2},
+    },
+    "embedding": {"kind": "embedding"},
+}
+
+
+def plan_of(
+    root: Path, model="graphsage", *, head=None, negatives=None, task=None, name="circle", channels=8, **train
+) -> Plan:
+    experiment = LinkPredictionExperiment.model_validate(
+        {
+            "task": {"kind": "link_prediction", **(task or {})},
+            "dataset": {"name": name},
+            "model": MODELS[model],
+            "embedding_channels": channels,
+            "head": head or {"kind": "dot"},
+            "negatives": negatives or {},
+            "train": {"epochs": 40, "batch_size": 64, "num_neighbors": [4, 3], "threads": 1, **train},
+        }
+    )
+    return plan_experiment(experiment, dataset_root=root, run_id="run")
+
+
+def task_of(plan: Plan, rank=0, ranks=1):
+    return build_task(plan, Group(rank, ranks, torch.device("cpu")))
+
+
+@pytest.mark.parametrize(
+    ("model", "head", "ranked"),
+    [
+        ("graphsage", {"kind": "dot"}, "target"),
+        ("graphsage", {"kind": "mlp", "hidden_channels": 8}, "both"),
+        ("gat", {"kind": "dot"}, "both"),
+        ("custom", {"kind": "dot"}, "target"),
+        ("embedding", {"kind": "dot"}, "both"),
+    ],
+)
+def test_measures_are_those_of_a_brute_force_script(root, model, head, ranked):
+    task = task_of(plan_of(root, model, head=head, task={"ranked": ranked}))
+    found = task.evaluate("test")
+    task.model.eval()
+    rows = task.rows(never_pause)
+    store = LinkStore.open(root / "circle")
+    known = {tuple(pair) for split in ("train", "val", "test") for pair in store.links(split).ends.T.tolist()}
+
+    def score(source: int, target: int) -> float:
+        pair = rows[source : source + 1], rows[target : target + 1]
+        with torch.no_grad():
+            return float(task.model.head(*pair, torch.empty(0, dtype=torch.int64)))
+
+    every = [[score(s, t) for t in range(len(rows))] for s in range(len(rows))]
+    ranks = []
+    for side in ["target"] if ranked == "target" else ["target", "source"]:
+        for s, t in store.links("test").ends.T.tolist():
+            others = [(s, o) if side == "target" else (o, t) for o in range(len(rows))]
+            others = [pair for pair in others if pair not in known and pair[0] != pair[1]]
+            own = every[s][t]
+            above = sum(every[a][b] > own + 1e-6 for a, b in others)
+            close = sum(abs(every[a][b] - own) <= 1e-6 for a, b in others)
+            ranks.append((1 + above, 1 + above + close))
+    low, high = np.array(ranks).T
+    rounding = 1e-12
+    assert np.mean(1 / high) - rounding <= found.values["mrr"] <= np.mean(1 / low) + rounding
+    assert np.mean(high <= 10) - rounding <= found.values["hits_at_10"] <= np.mean(low <= 10) + rounding
+    assert found.num_seeds == len(store.links("test"))
+
+
+@pytest.mark.parametrize(("model", "side"), list(product(["graphsage", "embedding"], ["target", "both"])))
+def test_ranks_together_make_the_steps_of_one(root, model, side):
+    alone = task_of(plan_of(root, model, negatives={"count": 2, "side": side}))
+    shares = [
+        task_of(plan_of(root, model, negatives={"count": 2, "side": side}, batch_size=32, ranks=2), r, 2)
+        for r in (0, 1)
+    ]
+    for one, *both in zip(alone.batches(0, 0), *(share.batches(0, 0) for share in shares), strict=True):
+        ids = np.concatenate([batch.seeds.ids for batch in both])
+        np.testing.assert_array_equal(one.seeds.ids, ids)
+        found = [ends_of(batch) for batch in both]
+        for name, of_one in ends_of(one).items():
+            np.testing.assert_array_equal(of_one, np.concatenate([each[name] for each in found]))
+        losses = [task.loss_sum(batch).item() for task, batch in zip(shares, both, strict=True)]
+        assert alone.loss_sum(one).item() == pytest.approx(sum(losses), rel=1e-5)
+
+
+def ends_of(batch) -> dict[str, np.ndarray]:
+    pairs, nodes = batch.pairs, batch.pairs.nodes
+    ends = {name: nodes[getattr(pairs, name)].numpy().copy() for name in ("sources", "targets", "others")}
+    return ends | {"replaces_target": pairs.replaces_target.numpy()}
+
+
+def test_a_batch_is_the_same_after_a_resume(root):
+    plan = plan_of(root)
+    from_the_start = [ends_of(batch) for batch in task_of(plan).batches(3, 0)]
+    later = [ends_of(batch) for batch in task_of(plan).batches(3, 5)]
+    assert len(later) == len(from_the_start) - 5
+    for one, other in zip(from_the_start[5:], later, strict=True):
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_learning_where_neighbours_sit_beats_chance(root):
+    task = task_of(plan_of(root, "embedding", negatives={"count": 4}))
+    before = task.evaluate("val").values["mrr"]
+    optimizer = torch.optim.Adam(task.model.parameters(), lr=0.05)
+    for epoch in range(30):
+        for batch in task.batches(epoch, 0):
+            optimizer.zero_grad()
+            (task.loss_sum(batch) / batch.num_seeds).backward()
+            optimizer.step()
+    assert task.evaluate("val").values["mrr"] > 2 * before
+
+
+@pytest.mark.parametrize("spec", [DotSpec(), DistMultSpec(kind="distmult"), ComplExSpec(kind="complex")])
+def test_a_query_times_the_other_end_is_the_score(spec):
+    torch.manual_seed(0)
+    head = build_head(spec, 8, 3)
+    assert isinstance(head, BilinearHead)
+    sources, targets, relations = torch.randn(20, 8), torch.randn(20, 8), torch.arange(20) % 3
+    if spec.kind == "dot":
+        relations = relations[:0]
+    expected = head(sources, targets, relations)
+    for rows, other, of_targets in ((sources, targets, False), (targets, sources, True)):
+        found = (head.queries(rows, relations, of_targets=of_targets) * other).sum(dim=1)
+        torch.testing.assert_close(found, expected)
+
+
+HEADS = [DistMultSpec(kind="distmult"), ComplExSpec(kind="complex"), PerceptronSpec(kind="mlp")]
+
+
+@pytest.mark.parametrize("spec", HEADS)
+def test_scores_beside_a_link_are_those_of_the_pairs(spec):
+    torch.manual_seed(0)
+    head = build_head(spec, 8, 3).eval()
+    sources, targets, others, relations = (
+        torch.randn(6, 8),
+        torch.randn(6, 8),
+        torch.randn(6, 4, 8),
+        torch.arange(6) % 3,
+    )
+    replaces = torch.rand(6, 4) < 0.5
+    found = head.beside(sources, targets, relations, others, replaces)
+    for link, place in product(range(6), range(4)):
+        other = others[link, place]
+        pair = (sources[link], other) if replaces[link, place] else (other, targets[link])
+        expected = head(pair[0][None], pair[1][None], relations[link][None])
+        torch.testing.assert_close(found[link, place], expected[0])
+
+
+def test_complex_scores_as_complex_numbers_do():
+    torch.manual_seed(0)
+    head = build_head(ComplExSpec(kind="complex"), 8, 3)
+    sources, targets, relations = torch.randn(5, 8), torch.randn(5, 8), torch.arange(5) % 3
+    s, r, t = (torch.complex(*each.chunk(2, dim=1)) for each in (sources, head.relation[relations], targets))
+    torch.testing.assert_close(head(sources, targets, relations), (s * r * t.conj()).real.sum(dim=1))
+
+
+def test_losses_are_the_formulas():
+    positive, negative = torch.tensor([0.3, -1.0]), torch.tensor([[0.1, 0.5], [2.0, -3.0]])
+    bce = torch.nn.functional.binary_cross_entropy_with_logits
+    expected = [bce(p, torch.ones(())) + bce(n, torch.zeros(2)) for p, n in zip(positive, negative, strict=True)]
+    torch.testing.assert_close(link_losses(BinaryLossSpec(), positive, negative), torch.stack(expected))
+    margin = torch.tensor([(0.5 - 0.3 + 0.1 + 0.5 - 0.3 + 0.5) / 2, (0.5 + 1.0 + 2.0 + 0) / 2])
+    torch.testing.assert_close(link_losses(MarginLossSpec(kind="margin", margin=0.5), positive, negative), margin)
+    logits = torch.cat([positive[:, None], negative], dim=1)
+    softmax = torch.nn.functional.cross_entropy(logits, torch.zeros(2, dtype=torch.int64), reduction="none")
+    torch.testing.assert_close(link_losses(SoftmaxLossSpec(kind="softmax"), positive, negative), softmax)
+
+
+def test_an_odd_width_is_no_row_of_complex_numbers(root):
+    with pytest.raises(UserError, match=r"embedding_channels is 7, and head\.kind=complex takes two") as refused:
+        plan_of(root, head={"kind": "complex"}, channels=7)
+    assert refused.value.fix == "set embedding_channels=8"
+
+
+def test_complex_tells_directions_of_links_without_relations():
+    torch.manual_seed(0)
+    head = build_head(ComplExSpec(kind="complex"), 8, 0)
+    one, other, none = torch.randn(4, 8), torch.randn(4, 8), torch.empty(0, dtype=torch.int64)
+    assert not torch.allclose(head(one, other, none), head(other, one, none))
+    found = (head.queries(other, none, of_targets=True) * one).sum(dim=1)
+    torch.testing.assert_close(found, head(one, other, none))
