@@ -31,8 +31,9 @@ def of_splits(judge: LinkJudge, splits: Sequence[Split], rows: Tensor, head: Any
         ranks.append(of_split.places.reshape(-1, len(links)))
     links = concatenated(found)
     values = {"split": np.concatenate(names), **_named(judge.store, links), "score": pair_scores(head, rows, links)}
-    sides = ("rank", "rank_of_source")
-    values |= {name: np.concatenate([each[side] for each in ranks]) for side, name in enumerate(sides[: len(ranks[0])])}
+    for side, name in enumerate(("rank", "rank_of_source")):
+        if all(len(each) > side for each in ranks):
+            values[name] = np.concatenate([each[side] for each in ranks])
     return Predictions({"link": np.arange(len(links))}, values)
 
 
