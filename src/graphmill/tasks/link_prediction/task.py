@@ -23,6 +23,7 @@ from graphmill.nn.weights import Weights
 from graphmill.sample.schedule import SeedSchedule, contiguous_shares
 from graphmill.spec.columns import Cell
 from graphmill.spec.plan import Plan
+from graphmill.spec.transform import refuse_other_form
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause, never_pause
 from graphmill.tasks.link_prediction.data.batches import LinkBatch, LinkSeeds, NegativeSampler
@@ -191,6 +192,7 @@ class LinkPrediction:
                     fix="give data that were prepared with the same features, relations and, of a table of embeddings,"
                     " nodes",
                 )
+        refuse_other_form(own.features, found)
         return own.model_copy(update={"dataset": found})
 
     @staticmethod

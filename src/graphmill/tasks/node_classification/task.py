@@ -34,6 +34,7 @@ from graphmill.spec.columns import Cell
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
+from graphmill.spec.transform import refuse_other_form
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause, never_pause
 from graphmill.tasks.attended import Attention, heads_of
@@ -48,7 +49,6 @@ from graphmill.tasks.node_classification.page import (
     GraphDatasetSpec,
     GraphInfo,
     NodeClassificationPlan,
-    refuse_other_form,
 )
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
 from graphmill.tasks.node_encoders import DTYPE_OF, EdgeIndexModel, NodeModelInputs, build_model, check_model

@@ -13,7 +13,7 @@ from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, Know
 from graphmill.spec.node_models import GraphSageSpec, check_fanouts, refuse_other_depth
 from graphmill.spec.relational import RelationalSpec, refuse_untyped
 from graphmill.spec.synonyms import ALSO_CALLED
-from graphmill.spec.transform import FeatureTransform
+from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import TypedInfo
 from graphmill.tasks.link_prediction.page.data import (
     BASELINES,
@@ -161,7 +161,7 @@ def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPred
     """Its part of a plan."""
     model, head, is_embedding = experiment.model, experiment.head, isinstance(experiment.model, EmbeddingSpec)
     fanouts = () if is_embedding else experiment.train.num_neighbors
-    features = _features_of(experiment.dataset.features, dataset)
+    features = transform_of(experiment.dataset.features, dataset)
     both = "both" if dataset.num_relations or not dataset.links_have_direction else "target"
     if not isinstance(model, EmbeddingSpec):
         _refuse_featureless(dataset, model.kind)
@@ -183,19 +183,6 @@ def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPred
         ranked=both if experiment.task.ranked == "auto" else experiment.task.ranked,
         val_limit=experiment.task.val_limit,
     )
-
-
-def _features_of(asked: FeatureTransform | Literal["auto"], dataset: LinkInfo) -> FeatureTransform:
-    if asked == "auto":
-        return "standardised" if dataset.scales_differ else "as_stored"
-    is_sparse = dataset.has_sparse_features
-    if asked != "as_stored" and (asked == "standardised") == is_sparse:
-        raise UserError(
-            f"dataset.features is {asked}, which is for {'dense' if is_sparse else 'sparse'} features, but those of"
-            f" {dataset.name} are {'sparse' if is_sparse else 'dense'}",
-            fix=f"set dataset.features=as_stored{', or row_normalised' if is_sparse else ', or standardised'}",
-        )
-    return asked
 
 
 def _refuse_featureless(dataset: LinkInfo, kind: str) -> None:

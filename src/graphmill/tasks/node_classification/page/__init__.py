@@ -36,7 +36,7 @@ from graphmill.spec.partition import (
 )
 from graphmill.spec.relational import RelationalSpec, refuse_untyped
 from graphmill.spec.synonyms import ALSO_CALLED
-from graphmill.spec.transform import FeatureTransform
+from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, plain_features
 from graphmill.tasks.node_classification.page.data import COUNTS, DATASETS, DENSE, GraphPrepareOptions
 from graphmill.tasks.node_classification.page.sizes import sizes
@@ -230,9 +230,8 @@ def weight_column(names: Sequence[str]) -> int:
 def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> NodeClassificationPlan:
     """Its part of a plan."""
     model, fanouts = experiment.model, experiment.train.num_neighbors
-    features = _features_of(experiment.dataset.features, dataset)
+    features = transform_of(experiment.dataset.features, dataset)
     refuse_other_depth(model, fanouts)
-    refuse_other_form(features, dataset)
     refuse_fused(model, experiment.train)
     _refuse_edge_features(experiment, dataset)
     refuse_untyped(model, dataset, undirected=experiment.dataset.undirected)
@@ -248,25 +247,6 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         presampled=experiment.train.presampled,
         loss=experiment.train.loss,
         partition=None if dataset.num_parts is None else experiment.partition,
-    )
-
-
-def _features_of(asked: FeatureTransform | Literal["auto"], dataset: GraphInfo) -> FeatureTransform:
-    if asked != "auto":
-        return asked
-    return "standardised" if dataset.scales_differ else "as_stored"
-
-
-def refuse_other_form(features: FeatureTransform, dataset: GraphInfo) -> None:
-    """Raise a `UserError` if what is done to features is not for those of the data."""
-    is_sparse = dataset.has_sparse_features
-    if features == "as_stored" or (features == "standardised") != is_sparse:
-        return
-    other = "sparse, and it would fill in their zeros" if is_sparse else "dense"
-    raise UserError(
-        f"dataset.features is {features}, which is for {'dense' if is_sparse else 'sparse'} features, but those of"
-        f" {dataset.name} are {other}",
-        fix=f"set dataset.features=as_stored{', or row_normalised' if is_sparse else ', or standardised'}",
     )
 
 
