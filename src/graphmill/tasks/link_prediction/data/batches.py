@@ -65,8 +65,8 @@ class NegativeSampler:
 
     spec: NegativesSpec
     rng_seed: int
-    of_targets: Negatives
-    of_sources: Negatives  # with both ends exchanged
+    of_targets: Negatives | None  # None: no target is replaced
+    of_sources: Negatives | None  # with both ends exchanged
 
     @classmethod
     def of(
@@ -83,8 +83,12 @@ class NegativeSampler:
         if spec.by == "degree":
             weights = torch.from_numpy(np.bincount(links.ends.reshape(-1), minlength=num_nodes) ** _DEGREE_POWER)
         ends = Ends.of(num_nodes, weights, None)
-        one, other = (KnownEdges.of(np.ascontiguousarray(e), None, num_nodes, num_nodes) for e in (edges, edges[::-1]))
-        return cls(spec, rng_seed, Negatives(one, ends, ends), Negatives(other, ends, ends))
+
+        def beside(pairs: Ids) -> Negatives:
+            return Negatives(KnownEdges.of(np.ascontiguousarray(pairs), None, num_nodes, num_nodes), ends, ends)
+
+        of_targets = None if spec.side == "source" else beside(edges)
+        return cls(spec, rng_seed, of_targets, None if spec.side == "target" else beside(edges[::-1]))
 
     def draw(self, links: Links, seeds: Seeds) -> tuple[Ids, NDArray[np.bool_]]:
         """Of links [n], which are `seeds`: nodes [n, count] in the place of an end, and whether that is the target."""
@@ -95,6 +99,8 @@ class NegativeSampler:
             (self.of_targets, links.sources, is_target),
             (self.of_sources, links.targets, ~is_target),
         ):
+            if negatives is None:
+                continue
             rows = np.flatnonzero(chosen)
             _, others[rows] = negatives.draw(len(rows), given[rows // count], None, key, numbers=numbers[rows])
         return others.reshape(-1, count), is_target.reshape(-1, count)

@@ -14,7 +14,10 @@ _SPARSE_ROWS: Final = "rows of sparse features: a plan does not know how many va
 
 
 def sizes(plan: "LinkPredictionPlan", step: StepShape) -> Sizes:
-    """Parameters; nodes and bytes of a sampled neighbourhood, at most; the rows of both ends of each pair."""
+    """Parameters; nodes and bytes of a sampled neighbourhood, at most; the rows of both ends of each pair.
+
+    A rank keeps known edges, to check negatives. An evaluation has the rows of all nodes, and gathers them.
+    """
     known, channels = plan.dataset, plan.embedding_channels
     links = min(step.batch_size, known.num_train)
     pairs = links * (1 + plan.negatives.count)
@@ -22,7 +25,8 @@ def sizes(plan: "LinkPredictionPlan", step: StepShape) -> Sizes:
     of_pairs = 4 * pairs * (3 * channels + _hidden(plan))
     if isinstance(plan.model, EmbeddingSpec):
         table = known.num_nodes * channels
-        return Sizes(table + _head_parameters(plan), 24 * pairs, of_pairs + 4 * ends * channels)
+        activations = max(of_pairs + 4 * ends * channels, 4 * table)
+        return Sizes(table + _head_parameters(plan), 24 * pairs, activations, index_bytes=_known_bytes(plan))
     of = SampledModel(
         model=plan.model,
         num_neighbors=plan.num_neighbors,
@@ -40,10 +44,19 @@ def sizes(plan: "LinkPredictionPlan", step: StepShape) -> Sizes:
     return Sizes(
         None if encoder is None else encoder + _head_parameters(plan),
         batch + 24 * pairs,
-        activations + of_pairs,
+        max(activations + of_pairs, 2 * 4 * known.num_nodes * channels),
         nodes_per_batch=sum(hops),
+        index_bytes=_known_bytes(plan),
         not_counted=_SPARSE_ROWS if known.has_sparse_features else "",
     )
+
+
+def _known_bytes(plan: "LinkPredictionPlan") -> int:
+    """Of each end that negatives replace: an id and a number for each known edge, an offset for each node."""
+    known = plan.dataset
+    entries = (known.num_train + known.num_edges) * (1 if known.links_have_direction else 2) + known.num_nodes
+    ends = 2 if plan.negatives.side == "both" else 1
+    return ends * (12 * entries + 8 * known.num_nodes)
 
 
 def _head_parameters(plan: "LinkPredictionPlan") -> int:
