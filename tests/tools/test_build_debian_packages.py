@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import build_debian_packages as build
 from build_debian_packages import SUITES, build_from_package_lists, write_compact
 from graphmill.base.errors import UserError
+from graphmill.tasks import debian_packages as debian
 from graphmill.tasks.debian_packages import RELATIONS, TEST, TRAIN, VAL, DebianPackages, read_compact
-from graphmill.tasks.node_classification.data import debian
 from graphmill.tasks.node_classification.data.prepare import prepare
 
 TOOL = Path(__file__).parents[2] / "tools" / "build_debian_packages.py"

@@ -6,7 +6,6 @@ or PyG. Tensors are read in the zip format (torch 1.6 and newer), arrays of nump
 
 import io
 import math
-import pickle
 import zipfile
 from pathlib import Path
 from typing import IO, Any, Final
@@ -110,7 +109,7 @@ class _Saved(Restricted):
     def persistent_load(self, pid: Any) -> tuple[str, str, int]:  # noqa: ANN401  # overrides pickle's own signature
         kind, storage, key, _, count = pid
         if kind != "storage" or storage not in _STORAGES or not isinstance(count, int):
-            raise pickle.UnpicklingError(f"it asks for {kind} {storage}")
+            raise ValueError(f"it asks for {kind} {storage}")
         return storage, str(key), count
 
     def _tensor(self, storage: tuple[str, str, int], offset: int, size: Any, stride: Any, *_: object) -> NDArray[Any]:  # noqa: ANN401

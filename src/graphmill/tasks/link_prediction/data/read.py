@@ -92,7 +92,10 @@ def holds_links(path: Path) -> Look | None:
             return named("it has links of splits besides edges")
         return None
     if path.is_file() and path.name.endswith(SUFFIXES):
-        columns = {column.strip().lower() for column in column_names(path)}
+        try:
+            columns = {column.strip().lower() for column in column_names(path)}
+        except UserError:  # no table: another task may know what it is
+            return None
         if {"source", "target"} <= columns or {"head", "relation", "tail"} <= columns:
             return shaped("its columns are ends of links")
     return None
