@@ -100,6 +100,40 @@ def test_measures_are_those_of_a_brute_force_script(root, model, head, ranked):
     assert found.num_seeds == len(store.links("test"))
 
 
+@pytest.mark.parametrize("head", [{"kind": "dot"}, {"kind": "mlp", "hidden_channels": 8}])
+def test_links_are_ranked_among_the_nodes_given_for_each(root, head):
+    task = task_of(plan_of(root, "embedding", head=head, name="given", task={"ranked": "both", "val_limit": 30}))
+    found, (links, places) = task.evaluate("val"), task.judge.links("val")
+    given, rows = task.judge.store.candidates("val"), task.rows(never_pause)
+    assert len(links) == 30
+    ranks = []
+    for of_targets, others in ((True, given.targets), (False, given.sources)):
+        for (s, t), row in zip(links.ends.T.tolist(), others[places].tolist(), strict=True):
+            pairs = [(s, o) if of_targets else (o, t) for o in row if o != (t if of_targets else s)]
+            ranks.append(rank_of(task, rows, (s, t), pairs))
+    assert found.values["mrr"] == pytest.approx(np.mean(1 / np.array(ranks)), rel=1e-9)
+
+
+def test_links_are_ranked_among_one_pool_as_ogb_does(root):
+    task = task_of(plan_of(root, "embedding", name="shared"))
+    found, links = task.evaluate("test"), task.judge.store.links("test")
+    pool, rows = task.judge.store.candidates("test").pairs.T.tolist(), task.rows(never_pause)
+    ranks = np.array([rank_of(task, rows, pair, pool) for pair in links.ends.T.tolist()])
+    assert found.values["mrr"] == pytest.approx(np.mean(1 / ranks), rel=1e-9)
+    assert found.values["hits_at_10"] == np.mean(ranks <= 10)
+
+
+def rank_of(task, rows, pair, others) -> float:
+    """1 + how many pairs score above it; no two scores of these models are as close as rounding."""
+    sources, targets = torch.tensor([list(pair), *map(list, others)]).T
+    with torch.no_grad():
+        scores = task.model.head(rows[sources], rows[targets], torch.empty(0, dtype=torch.int64)).double()
+    ties = [tuple(other) == tuple(pair) or (other[1], other[0]) == tuple(pair) for other in others]
+    ties = np.array(ties)
+    above = (scores[1:] > scores[0]).numpy() & ~ties
+    return 1 + above.sum() + ties.sum() / 2
+
+
 @pytest.mark.parametrize(("model", "side"), list(product(["graphsage", "embedding"], ["target", "both"])))
 def test_ranks_together_make_the_steps_of_one(root, model, side):
     alone = task_of(plan_of(root, model, negatives={"count": 2, "side": side}))

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -110,12 +110,13 @@ class LinkJudge:
                 if given is None:  # this side has none: it is not ranked
                     continue
             side = RankedSide(head, rows, links, of_targets, self.plan.threads)
-            some = given if given is None else given[places].astype(np.int64)
-            found.append(self._by_all_ranks(len(links), partial(self._of_some, side, some), pause))
+            ranks_of = (
+                partial(side.among_all, known=self.known_links())
+                if given is None
+                else partial(_among_given, side, given, places)
+            )
+            found.append(self._by_all_ranks(len(links), ranks_of, pause))
         return joined_ranks(found)
-
-    def _of_some(self, side: "RankedSide", given: Ids | None, some: slice) -> LinkRanks:
-        return side.among_all(some, self.known_links()) if given is None else side.among_given(some, given)
 
     def _by_all_ranks(self, count: int, ranks_of: Callable[[slice], LinkRanks], pause: Pause) -> LinkRanks:
         """Each rank ranks a share of the links, a few at a time."""
@@ -167,17 +168,16 @@ class RankedSide:
         )
 
     def among_given(self, some: slice, candidates: Ids) -> LinkRanks:
-        """Some links among the nodes given for each [n, k]."""
+        """Some links [n] among the nodes given for each [n, k]."""
         links, given, answers = self._taken(some)
         if isinstance(self.head, BilinearHead):
             queries = self._queries(links, given)
-            return ranks_among_given(queries, answers, self.rows, candidates[some], self.num_threads)
-        each = [
-            ranks_among_pool(
-                self._scores(links, given, one, answers[one : one + 1]), self._scores(links, given, one, its)
-            )
-            for one, its in enumerate(candidates[some])
-        ]
+            return ranks_among_given(queries, answers, self.rows, candidates, self.num_threads)
+        each = []
+        for one, its in enumerate(candidates):
+            own, others = answers[one : one + 1], its[its != answers[one]]  # the answer itself does not count
+            scores = (self._scores(links, given, one, nodes) for nodes in (own, others))
+            each.append(ranks_among_pool(*scores))
         return joined_ranks(each)
 
     def best(self, some: slice, known: KnownLinks, count: int) -> tuple[Ids, NDArray[np.float32]]:
@@ -231,6 +231,11 @@ class RankedSide:
         pair = (same, other) if self.of_targets else (other, same)
         scores: Tensor = self.head(*pair, relations)
         return scores
+
+
+def _among_given(side: RankedSide, given: NDArray[np.integer[Any]], places: Ids, some: slice) -> LinkRanks:
+    """`given` [links of the split, k] is mapped: a few rows of it at a time are read."""
+    return side.among_given(some, given[places[some]].astype(np.int64))
 
 
 def pair_scores(head: AnyHead, rows: Tensor, links: Links) -> NDArray[np.float32]:
