@@ -84,7 +84,7 @@ def all_scores(store, name, relation):
     train = store.links("train")
     of = np.ones(len(train), bool) if train.relations is None else train.relations == relation
     out, into = (np.bincount(ends[of], minlength=NUM_NODES) for ends in (train.sources, train.targets))
-    if store.is_symmetric_links:
+    if not store.metadata.links_have_direction:
         out = into = out + into
     x = store.features
     full = x.x if hasattr(x, "x") else np.zeros((NUM_NODES, x.num_features))
@@ -107,7 +107,7 @@ def written_out(store, name, sides):
     """Ranks of the test links, one by one: where scores closer than rounding are below, equal, and above."""
     every = [each for split in SPLITS for each in store.links(split).columns.T.tolist()]
     known = set(map(tuple, every))
-    if store.is_symmetric_links:
+    if not store.metadata.links_have_direction:
         known |= {(v, u) for u, v in known}
     links, candidates = store.links("test"), store.candidates("test")
     relations = {None} if links.relations is None else set(links.relations.tolist())

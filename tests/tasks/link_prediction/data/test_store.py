@@ -70,7 +70,7 @@ def test_round_trip(tmp_path):
     assert store.candidates("val") is None
     assert store.nodes_in("val").tolist() == list(range(6))
     assert store.metadata.links == {"train": 3, "val": 1, "test": 2}
-    assert not store.is_symmetric_links
+    assert store.metadata.links_have_direction
     assert store.names_of([2]) == ["2"]
     info = store.info(DatasetSpec(name="small"))
     assert (info.num_train, info.num_edges, info.num_relations, info.candidates) == (3, 3, 0, "all")

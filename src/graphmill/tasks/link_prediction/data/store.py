@@ -137,11 +137,6 @@ class LinkStore(GraphStore):
         return Links(links.sources, targets, links.relations)
 
     @property
-    def is_symmetric_links(self) -> bool:
-        """Whether (u, v) and (v, u) are one link."""
-        return not self.metadata.links_have_direction
-
-    @property
     def relation_names(self) -> tuple[str, ...]:
         """Names of the links' relations, by number; none of links without."""
         return tuple(each.name for each in self.metadata.edge_types[: self.metadata.num_relations])
