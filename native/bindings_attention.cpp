@@ -3,6 +3,7 @@
 
 #include "attention.h"
 #include "bindings.h"
+#include "edge_dots.h"
 
 namespace graphmill {
 
@@ -178,6 +179,32 @@ void bind_call(nb::module_& m, const char* name) {
            nb::arg("att").noconvert().none(), nb::arg("num_threads"));
 }
 
+EdgeDots dots_of(const Groups& groups, int64_t heads, const Floats& q, const Floats& k) {
+  require(heads >= 1 && width(q) == width(k) && width(q) % heads == 0, "q and k must have heads * channels columns");
+  require(length(q) == groups.edges.num_targets, "q must have a row for each target");
+  require(length(k) == groups.edges.num_sources, "k must have a row for each source");
+  return {groups.edges, heads, width(q) / heads, q.data(), k.data()};
+}
+
+void edge_dots_py(const Groups& groups, int64_t heads, const Floats& q, const Floats& k, Out<float> out,
+                  int num_threads) {
+  const EdgeDots in = dots_of(groups, heads, q, k);
+  require(has_shape(out, in.edges.num_edges, heads), "out must be [num_edges, heads]");
+  nb::gil_scoped_release release;
+  edge_dots(in, out.data(), num_threads);
+}
+
+void edge_dots_backward_py(const Groups& groups, int64_t heads, const Floats& q, const Floats& k, const Floats& grad,
+                           Out<float> grad_q, Out<float> grad_k, int num_threads) {
+  const EdgeDots in = dots_of(groups, heads, q, k);
+  require(in.edges.out_indptr, "a gradient needs the edges by source");
+  require(has_shape(grad, in.edges.num_edges, heads), "grad must be [num_edges, heads]");
+  require(has_shape(grad_q, length(q), width(q)) && has_shape(grad_k, length(k), width(k)),
+          "gradients have the shapes of what they are of");
+  nb::gil_scoped_release release;
+  edge_dots_backward(in, grad.data(), grad_q.data(), grad_k.data(), num_threads);
+}
+
 }  // namespace
 
 void bind_attention(nb::module_& m) {
@@ -187,6 +214,10 @@ void bind_attention(nb::module_& m) {
            nb::arg("num_loops"));
   bind_call<float>(m, "Attention");
   bind_call<double>(m, "AttentionDouble");
+  m.def("edge_dots", &edge_dots_py, nb::arg("groups"), nb::arg("heads"), nb::arg("q"), nb::arg("k"),
+        nb::arg("out").noconvert(), nb::arg("num_threads"));
+  m.def("edge_dots_backward", &edge_dots_backward_py, nb::arg("groups"), nb::arg("heads"), nb::arg("q"), nb::arg("k"),
+        nb::arg("grad"), nb::arg("grad_q").noconvert(), nb::arg("grad_k").noconvert(), nb::arg("num_threads"));
 }
 
 }  // namespace graphmill

@@ -195,6 +195,23 @@ void add_scaled(float* sum, const float* row, float factor, int64_t n) {
   for (; f < n; ++f) sum[f] += row[f] * factor;
 }
 
+void dot_heads(float* out, const float* a, const float* b, int64_t heads, int64_t channels) {
+  for (int64_t head = 0; head < heads; ++head, a += channels, b += channels) {
+    V sums{};
+    int64_t f = 0;
+    for (; f + kLanes <= channels; f += kLanes) sums += load(a + f) * load(b + f);
+    float sum = 0.0f;
+    for (int lane = 0; lane < kLanes; ++lane) sum += sums[lane];
+    for (; f < channels; ++f) sum += a[f] * b[f];
+    out[head] = sum;
+  }
+}
+
+void add_heads(float* sum, const float* row, const float* factors, int64_t heads, int64_t channels) {
+  for (int64_t head = 0; head < heads; ++head)
+    add_scaled(sum + head * channels, row + head * channels, factors[head], channels);
+}
+
 // ---- dropout --------------------------------------------------------------------------------------------------------
 
 // 32 random bits of one (row key, column): murmur3's finaliser over a Weyl sequence; enough for a keep-or-drop choice.
@@ -276,6 +293,8 @@ const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA) = {
     store_row,
     convert_row,
     add_scaled,
+    dot_heads,
+    add_heads,
     relu_dropout,
     relu_dropout_backward,
     pack_weights,

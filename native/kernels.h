@@ -58,6 +58,10 @@ struct Kernels {
   void (*convert_row)(void* out, RowType out_type, const void* row, RowType type, int64_t num_columns);
   // sum[f] += factor * row[f].
   void (*add_scaled)(float* sum, const float* row, float factor, int64_t num_columns);
+  // out[h] = <a[h], b[h]> for rows of heads * channels floats.
+  void (*dot_heads)(float* out, const float* a, const float* b, int64_t heads, int64_t channels);
+  // sum[h] += row[h] * factors[h], rows likewise.
+  void (*add_heads)(float* sum, const float* row, const float* factors, int64_t heads, int64_t channels);
   // out = dropout(relu(in)), one row.
   void (*relu_dropout)(float* out, const float* in, uint64_t key, uint32_t threshold, float scale, int64_t num_columns);
   // grad_in = out <= 0 ? 0 : grad_out * scale; where out is NaN the gradient passes.

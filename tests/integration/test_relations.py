@@ -1,4 +1,4 @@
-"""R-GCN on a typed graph: whole, in parts, served, presampled, killed, and with other ranks: the same weights."""
+"""R-GCN and HGT on a typed graph: whole, in parts, served, presampled, killed, and with other ranks: the same weights."""
 
 import random
 from pathlib import Path
@@ -32,14 +32,14 @@ def typed(data_root: Path) -> str:
     return "typed"
 
 
-@pytest.fixture
-def planned(data_root: Path, typed: str, cut_into):
+@pytest.fixture(params=[{"kind": "rgcn", "num_bases": 2}, {"kind": "hgt"}], ids=["rgcn", "hgt"])
+def planned(data_root: Path, typed: str, cut_into, request):
     """Two ranks of a small model, 4 steps of each an epoch."""
 
     def plan(where: str = "whole", *, roles: dict[str, int] | None = None, **train: Any) -> Plan:
         raw: dict[str, Any] = {
             "dataset": {"name": typed, "undirected": False},
-            "model": {"kind": "rgcn", "hidden_channels": 8, "num_bases": 2},
+            "model": {"hidden_channels": 8, **request.param},
             "train": {
                 "epochs": 3,
                 "batch_size": 10,

@@ -82,13 +82,15 @@ def test_grouped_linear(lengths, n, k, seed):
     generator = torch.Generator().manual_seed(seed)
     indptr = torch.tensor([0, *lengths]).cumsum(0)
     x, weight = torch.randn(sum(lengths), k, generator=generator), torch.randn(len(lengths), n, k, generator=generator)
-    leaves = [x.clone().requires_grad_(), weight.clone().requires_grad_()]
+    bias = torch.randn(len(lengths), n, generator=generator)
+    leaves = [each.clone().requires_grad_() for each in (x, weight, bias)]
     out = grouped_linear(*leaves, indptr)
     grad = torch.linspace(-1, 2, out.numel()).view_as(out)
-    grad_x, grad_weight = torch.autograd.grad(out, leaves, grad)
+    grad_x, grad_weight, grad_bias = torch.autograd.grad(out, leaves, grad)
     for number, matrix in enumerate(weight):
         rows = slice(*indptr[number : number + 2].tolist())
-        assert_within(out[rows], Bounded.of(x[rows]) @ Bounded.of(matrix).t())
+        assert_within(out[rows], Bounded.of(x[rows]) @ Bounded.of(matrix).t() + bias[number])
+        assert_within(grad_bias[number], Bounded.of(grad[rows]).sum(0))
         assert_within(grad_x[rows], Bounded.of(grad[rows]) @ matrix)
         assert_within(grad_weight[number], Bounded.of(grad[rows]).t() @ x[rows])
 

@@ -44,7 +44,7 @@ OPERATORS: dict[str, tuple[Callable[..., Tensor], list[Tensor]]] = {
     "segment_mean": (lambda x: native.segment_mean(x, INDPTR, INDICES), [normal(4, 3)]),
     "self_and_mean": (lambda x: native.self_and_mean(x, INDPTR, INDICES), [normal(4, 3)]),
     "sparse_linear": (lambda w: native.sparse_linear(INDPTR, INDICES, torch.ones(5), w), [normal(4, 3)]),
-    "grouped_linear": (lambda x, w: native.grouped_linear(x, w, INDPTR), [normal(5, 3), normal(3, 2, 3)]),
+    "grouped_linear": (lambda x, w: native.grouped_linear(x, w, None, INDPTR), [normal(5, 3), normal(3, 2, 3)]),
     "_attention, gat": attend("gat"),
     "_attention, gatv2": attend("gatv2"),
 }

@@ -26,6 +26,7 @@ def batch_of(step: int, *, sparse: bool) -> MiniBatch:
         num_edges_per_hop=(12,),
         inputs=rows if sparse else DenseRows(x),
         labels=torch.arange(3) + step,
+        node_types=torch.arange(9) % 2,
     )
 
 
@@ -37,7 +38,8 @@ def test_all_tensors_of_a_batch_are_found():
     batch = batch_of(1, sparse=True)
     rows, (block,) = batch.inputs, batch.blocks
     ids, edges = batch.node_ids, batch.edge_attr
-    expected = [ids, block.indptr, block.indices, edges, rows.indptr, rows.indices, rows.values, batch.labels]
+    of_rows = [rows.indptr, rows.indices, rows.values]
+    expected = [ids, block.indptr, block.indices, edges, *of_rows, batch.labels, batch.node_types]
     assert [id(tensor) for tensor in tensors_in(batch)] == [id(tensor) for tensor in expected]
 
 

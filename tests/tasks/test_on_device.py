@@ -48,6 +48,9 @@ RGCN = {"kind": "rgcn", "num_layers": 2, "hidden_channels": 8, "dropout": 0.5}
 RELATIONS = {
     "R-GCN": ("typed dense", RGCN, {}),
     "R-GCN in bfloat16": ("typed dense", RGCN, {"precision": "bf16"}),
+    "R-SAGE": ("typed dense", {**RGCN, "kind": "rsage"}, {}),
+    "HGT": ("typed dense", {**RGCN, "kind": "hgt"}, {}),
+    "HGT on sparse inputs": ("typed sparse", {**RGCN, "kind": "hgt", "input_dropout": 0.3}, {}),
     "R-GCN, bases and sparse inputs": ("typed sparse", {**RGCN, "num_bases": 2, "input_dropout": 0.3}, {}),
 }
 DCRNN = {"kind": "dcrnn", "rnn_units": 4, "num_layers": 2}

@@ -67,6 +67,7 @@ class LocalAccess:
             plan.prefetch,
             pinned=self.group.device.type == "cuda",
             edge_columns=len(self.spec.edge_columns),
+            node_types=self.store.node_type if self.spec.node_types else None,
         )
         self.source.warm_up(self.sampler, self.schedule, plan.calendar.steps_in(0))
 

@@ -23,5 +23,6 @@ class AccessSpec:
     undirected: bool  # whether messages pass along both directions of every edge
     features: FeatureTransform
     edge_columns: tuple[int, ...]  # of the edges' features that a batch carries; (): none
+    node_types: bool  # whether a batch carries the types of its nodes
     partition: PartitionSpec | None  # None: the graph is stored whole
     presampled: Path | None  # folder of sampled epochs; None: neighbourhoods are drawn when they are needed

@@ -25,6 +25,10 @@ class NodeStore(Protocol):
     def metadata(self) -> Any:  # noqa: ANN401  # GraphMetadata, or PartsMetadata
         """Its header."""
 
+    @property
+    def node_type(self) -> NDArray[Any]:
+        """Of a graph with types: that of each node [num_nodes]."""
+
     def nodes_in(self, split: Split) -> Ids:
         """Ascending ids of the nodes of a split."""
 

@@ -88,6 +88,7 @@ class MiniBatch:
     num_edges_per_hop: tuple[int, ...]
     inputs: Inputs
     labels: Tensor  # int64 [num_seeds]
+    node_types: Tensor  # int64 [num_nodes]; [0]: they are not read
 
     @property
     def num_seeds(self) -> int:
@@ -100,7 +101,14 @@ class MiniBatch:
             return self
         blocks = tuple(block.to(device) for block in self.blocks)
         labels, edge_attr = copied(self.labels, device), copied(self.edge_attr, device)
-        return replace(self, blocks=blocks, edge_attr=edge_attr, labels=labels, inputs=self.inputs.to(device))
+        return replace(
+            self,
+            blocks=blocks,
+            edge_attr=edge_attr,
+            labels=labels,
+            inputs=self.inputs.to(device),
+            node_types=copied(self.node_types, device),
+        )
 
 
 @dataclass(frozen=True, slots=True)

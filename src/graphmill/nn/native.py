@@ -308,48 +308,55 @@ differentiate(sparse_linear, _save_sparse, _sparse_linear_gradients)
 # ---- grouped_linear: rows in groups that lie together, each group times a matrix of its own -------------------------
 
 
-def _grouped_linear(x: Tensor, weight: Tensor, indptr: Tensor) -> Tensor:
+def _grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None, indptr: Tensor) -> Tensor:
     out, threads = x.new_empty(x.shape[0], weight.shape[1]), torch.get_num_threads()
-    for rows, matrix in _groups(indptr, weight.detach()):
-        _native.linear(x.detach()[rows], matrix, None, out[rows], False, None, 0.0, threads)
+    for number, rows in _groups(indptr):
+        line = None if bias is None else bias.detach()[number]
+        _native.linear(x.detach()[rows], weight.detach()[number], line, out[rows], False, None, 0.0, threads)
     return out
 
 
 def _grouped_linear_backward(grad: Tensor, x: Tensor, weight: Tensor, indptr: Tensor) -> list[Tensor]:
-    grad_x, grad_weight, threads = torch.empty_like(x), torch.zeros_like(weight), torch.get_num_threads()
-    for rows, matrix in _groups(indptr, weight.detach().transpose(1, 2).contiguous()):
-        _native.linear(grad.detach()[rows], matrix, None, grad_x[rows], False, None, 0.0, threads)
-    unread = weight.new_empty(weight.shape[1])  # of a bias
-    for rows, matrix in _groups(indptr, grad_weight):
-        _native.linear_backward(grad.detach()[rows], None, 0.0, x.detach()[rows], matrix, unread, threads)
-    return [grad_x, grad_weight]
+    grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.zeros_like(weight), weight.new_zeros(weight.shape[:2])
+    turned, threads = weight.detach().transpose(1, 2).contiguous(), torch.get_num_threads()
+    for number, rows in _groups(indptr):
+        given, read = grad.detach()[rows], x.detach()[rows]
+        _native.linear(given, turned[number], None, grad_x[rows], False, None, 0.0, threads)
+        _native.linear_backward(given, None, 0.0, read, grad_weight[number], grad_bias[number], threads)
+    return [grad_x, grad_weight, grad_bias]
 
 
-def _groups(indptr: Tensor, matrices: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """The rows and the matrix of each group that has rows."""
+def _groups(indptr: Tensor) -> Iterator[tuple[int, slice]]:
+    """The number and the rows of each group that has rows."""
     for number, (begin, end) in enumerate(pairwise(indptr.tolist())):
         if begin < end:
-            yield slice(begin, end), matrices[number]
+            yield number, slice(begin, end)
 
 
 grouped_linear = define(
-    "grouped_linear(Tensor x, Tensor weight, Tensor indptr) -> Tensor",
+    "grouped_linear(Tensor x, Tensor weight, Tensor? bias, Tensor indptr) -> Tensor",
     _grouped_linear,
-    lambda x, weight, indptr: x.new_empty(x.shape[0], weight.shape[1]),
+    lambda x, weight, bias, indptr: x.new_empty(x.shape[0], weight.shape[1]),
 )
 grouped_linear_backward = define(
     "grouped_linear_backward(Tensor grad, Tensor x, Tensor weight, Tensor indptr) -> Tensor[]",
     _grouped_linear_backward,
-    lambda grad, x, weight, indptr: [torch.empty_like(x), torch.empty_like(weight)],
+    lambda grad, x, weight, indptr: [
+        torch.empty_like(x),
+        torch.empty_like(weight),
+        weight.new_empty(weight.shape[:2]),
+    ],
 )
 
 
-def _save_grouped(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ANN401
-    ctx.save_for_backward(*inputs)
+def _save_grouped(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
+    x, weight, _bias, indptr = inputs
+    ctx.save_for_backward(x, weight, indptr)
 
 
 def _grouped_linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-    return *grouped_linear_backward(grad.contiguous(), *ctx.saved_tensors), None
+    grad_x, grad_weight, grad_bias = grouped_linear_backward(grad.contiguous(), *ctx.saved_tensors)
+    return grad_x, grad_weight, grad_bias if ctx.needs_input_grad[2] else None, None
 
 
 differentiate(grouped_linear, _save_grouped, _grouped_linear_gradients)

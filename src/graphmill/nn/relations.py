@@ -106,7 +106,7 @@ def pair_sum(h: Tensor, pairs: RelationPairs, weight: Tensor, *, of_sums: bool =
         of_pairs = sparse_linear(SparseRows(pairs.indptr, pairs.sources, torch.ones(len(pairs.sources)), len(h)), h)
     else:
         of_pairs = native.segment_mean(h, pairs.indptr, pairs.sources)
-    return sparse_linear(pairs.of_row, native.grouped_linear(of_pairs, weight, pairs.of_relation))
+    return sparse_linear(pairs.of_row, native.grouped_linear(of_pairs, weight, None, pairs.of_relation))
 
 
 def _by_bases(h: Tensor, edges: RelationEdges, weight: Tensor, comp: Tensor | None, dtype: torch.dtype) -> Tensor:

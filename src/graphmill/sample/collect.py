@@ -153,6 +153,7 @@ class Collector:
     prefetch: int
     pinned: bool = False
     edge_columns: int = 0  # features of an edge that the model reads
+    node_types: NDArray[np.integer[Any]] | None = None  # of all nodes, by id; None: the model reads none
     _ring: BufferRing[Tensor] = field(init=False, repr=False)
     _edge_ring: BufferRing[Tensor] = field(init=False, repr=False)
 
@@ -172,12 +173,18 @@ class Collector:
             num_edges_per_hop=sampled.num_edges_per_hop,
             inputs=collect_inputs(fetched, sampled, form=self.form, take=self._ring.take, num_threads=self.num_threads),
             labels=torch.from_numpy(self.labels[sampled.seeds.ids]),
+            node_types=self._node_types(sampled),
         )
 
     def release(self) -> None:
         """Between epochs: free the memory of batches that are done with."""
         self._ring.release()
         self._edge_ring.release()
+
+    def _node_types(self, sampled: Sampled) -> Tensor:
+        if self.node_types is None:
+            return torch.empty(0, dtype=torch.int64)
+        return torch.from_numpy(self.node_types[sampled.node_ids].astype(np.int64))
 
     def _edge_attr(self, fetched: Fetched) -> Tensor:
         if not self.edge_columns:

@@ -9,7 +9,7 @@ from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.attention import AttentionSpec
 from graphmill.spec.experiment import CustomModelSpec, Fraction
-from graphmill.spec.relational import RelationalSpec
+from graphmill.spec.relational import HgtSpec, RelationalSpec
 from graphmill.spec.synonyms import HIDDEN_WIDTH
 
 EdgeArgument = Literal["edge_weight", "edge_attr"]
@@ -73,8 +73,13 @@ class NodeCustomModelSpec(CustomModelSpec):
 
 
 NodeModelSpec = Annotated[
-    GraphSageSpec | NodeAttentionSpec | RelationalSpec | NodeCustomModelSpec, Field(discriminator="kind")
+    GraphSageSpec | NodeAttentionSpec | RelationalSpec | HgtSpec | NodeCustomModelSpec, Field(discriminator="kind")
 ]
+
+
+def draws_anew(model: object) -> bool:
+    """Whether a node draws its neighbours anew at each hop: models whose layers each compute their own rows."""
+    return isinstance(model, GraphSageSpec | RelationalSpec | HgtSpec)
 
 
 def check_fanouts(fanouts: Sequence[int]) -> None:

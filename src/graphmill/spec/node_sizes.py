@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from graphmill.spec.attention import kept_bytes
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec, NodeModelSpec
-from graphmill.spec.relational import RelationalSpec
+from graphmill.spec.relational import TYPED_MODELS, HgtSizes, HgtSpec, RelationalSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,7 @@ class SampledModel:
     num_features: int
     has_sparse_features: bool
     num_relations: int  # types of edges
+    num_node_types: int
     num_edge_columns: int  # features of an edge that it reads
     out_channels: int
 
@@ -37,7 +38,17 @@ def parameters(of: SampledModel) -> int | None:
     if isinstance(of.model, RelationalSpec):
         widths = _relational_widths(of.model, of)
         projection = of.num_features * widths[0] if of.has_sparse_features else 0
-        return projection + of.model.parameters(widths, of.num_relations)
+        return projection + of.model.parameters(widths, of.num_relations, of.num_node_types)
+    if isinstance(of.model, HgtSpec):
+        return of.model.parameters(
+            HgtSizes(
+                num_features=of.num_features,
+                is_sparse=of.has_sparse_features,
+                num_node_types=of.num_node_types,
+                num_relations=of.num_relations,
+                out_channels=of.out_channels,
+            )
+        )
     hidden = [of.model.hidden_channels] * (of.model.num_layers - 1)
     widths = [of.num_features, *hidden, of.out_channels]
     return sum(2 * inner * outer + outer for inner, outer in itertools.pairwise(widths))
@@ -73,11 +84,12 @@ def sampled_bytes(of: SampledModel, hops: Sequence[int]) -> tuple[int, int]:
         kept = 4 * sum(hops) * of.model.num_layers * of.model.width  # what the layers read, and the last one gives
         activations = kept_bytes(layers, kept, checkpointed=of.model.checkpoint_activations)
         return drawn + sum(hops) * of.num_features * 4, activations
+    x = 0 if of.has_sparse_features else sum(hops) * of.num_features * 4
     if isinstance(of.model, RelationalSpec):
         widths, types = _relational_widths(of.model, of), of.num_relations
-        x = 0 if of.has_sparse_features else sum(hops) * of.num_features * 4
-        activations = of.model.activation_bytes(widths, hops, of.num_neighbors, types)
-        return drawn + x, activations
+        return drawn + x, of.model.activation_bytes(widths, hops, of.num_neighbors, types)
+    if isinstance(of.model, HgtSpec):
+        return drawn + x, of.model.activation_bytes(hops, of.num_neighbors, of.num_relations)
     hidden = of.model.hidden_channels if isinstance(of.model, GraphSageSpec) else 0
     activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))
     return drawn + inputs, activations
@@ -86,7 +98,7 @@ def sampled_bytes(of: SampledModel, hops: Sequence[int]) -> tuple[int, int]:
 def num_drawn(of: SampledModel, hops: Sequence[int]) -> int:
     """Edges of a mini-batch, as far as fan-outs say."""
     of_hops = hops[:-1]
-    draw = itertools.accumulate(of_hops) if isinstance(of.model, RelationalSpec) else of_hops  # known ones, again
+    draw = itertools.accumulate(of_hops) if isinstance(of.model, TYPED_MODELS) else of_hops  # known ones, again
     return sum(nodes * fanout for nodes, fanout in zip(draw, of.num_neighbors, strict=True) if fanout > 0)
 
 

@@ -1,10 +1,11 @@
-"""R-GCN: a model that has a matrix for each type of the edges."""
+"""Models that read types: R-GCN, R-SAGE and HGT have matrices for types of edges, the last two for types of nodes."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
@@ -14,15 +15,15 @@ from graphmill.spec.typed_graph import TypedInfo, no_union_of_types
 
 
 class RelationalSpec(Spec):
-    """R-GCN (Schlichtkrull et al. 2018, arXiv 1703.06103) on a graph whose edges have types.
+    """rgcn: R-GCN (Schlichtkrull et al. 2018, arXiv 1703.06103); rsage: GraphSAGE by types, as PyG's to_hetero.
 
-    A matrix for the node itself and one for the mean over the sampled neighbours by each type of edge. Sparse features
-    are projected to hidden_channels before the first layer.
+    A matrix for the node itself (rsage: one for each type of nodes) and one for the mean over the sampled neighbours by
+    each type of edge. Sparse features are projected to hidden_channels before the first layer.
     """
 
     also_called: ClassVar[Mapping[str, str]] = dict.fromkeys(HIDDEN_WIDTH, "model.hidden_channels")
 
-    kind: Literal["rgcn"] = "rgcn"
+    kind: Literal["rgcn", "rsage"] = "rgcn"
     hidden_channels: PositiveInt = Field(64, description="width of every layer but the last")
     num_layers: PositiveInt = Field(2, description="layers; each reads one hop, so as many as there are fan-outs")
     num_bases: PositiveInt | None = Field(
@@ -38,10 +39,11 @@ class RelationalSpec(Spec):
         first = self.hidden_channels if has_sparse_features else num_features
         return [first, *[self.hidden_channels] * (self.num_layers - 1), num_classes]
 
-    def parameters(self, widths: Sequence[int], num_relations: int) -> int:
+    def parameters(self, widths: Sequence[int], num_relations: int, num_node_types: int) -> int:
         """Of the layers: their matrices, shares of bases and biases."""
-        matrices, shares = 1 + (self.num_bases or num_relations), num_relations * (self.num_bases or 0)
-        return sum(matrices * inner * outer + shares + outer for inner, outer in itertools.pairwise(widths))
+        own = num_node_types if self.kind == "rsage" else 1
+        matrices, shares = own + (self.num_bases or num_relations), num_relations * (self.num_bases or 0)
+        return sum(matrices * inner * outer + shares + own * outer for inner, outer in itertools.pairwise(widths))
 
     def activation_bytes(
         self, widths: Sequence[int], hops: Sequence[int], fanouts: Sequence[int], relations: int
@@ -58,6 +60,69 @@ class RelationalSpec(Spec):
         return 2 * kept + 2 * 4 * sum(hops) * widths[0]
 
 
+class HgtSpec(Spec):
+    """Heterogeneous graph transformer (Hu et al. 2020, arXiv 2003.01332): attention by types of nodes and of edges.
+
+    Features are projected to hidden_channels, by the type of the node, before the first layer.
+    """
+
+    also_called: ClassVar[Mapping[str, str]] = dict.fromkeys(HIDDEN_WIDTH, "model.hidden_channels")
+
+    kind: Literal["hgt"] = "hgt"
+    hidden_channels: PositiveInt = Field(64, description="width of every layer, of all heads together")
+    heads: PositiveInt = Field(4, description="of every layer, one beside the other")
+    num_layers: PositiveInt = Field(2, description="layers; each reads one hop, so as many as there are fan-outs")
+    dropout: Fraction = Field(0.2, description="probability of dropping a channel of what a layer adds")
+    input_dropout: Fraction = Field(0.0, description="probability of dropping an input feature")
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.hidden_channels % self.heads:
+            raise ValueError(f"hidden_channels {self.hidden_channels} must be a multiple of heads {self.heads}")
+        return self
+
+    def parameters(self, of: "HgtSizes") -> int:
+        """Matrices and biases of types of nodes, matrices of types of edges, priors, skips, projection and result."""
+        width, kinds = self.hidden_channels, of.num_node_types
+        projection = (1 if of.is_sparse else kinds) * of.num_features * width + kinds * width
+        of_kinds = kinds * (4 * (width * width + width) + 1)
+        of_relations = of.num_relations * (2 * width * width // self.heads + self.heads)
+        return projection + self.num_layers * (of_kinds + of_relations) + (width + 1) * of.out_channels
+
+    def activation_bytes(self, hops: Sequence[int], fanouts: Sequence[int], relations: int) -> int:
+        """What the backward pass keeps, at most, and the gradients beside it.
+
+        Of a pair of a source and a type of edge: what is read, keys and messages. Of a row: queries, what was mixed, its
+        activation, what is added and the sum. Of an edge: scores, and numbers of the attention.
+        """
+        kept, width = 0, self.hidden_channels
+        for rows, edges in _layers(hops, fanouts):
+            most = sum(hops) * relations
+            pairs, drawn = (most, most) if edges is None else (min(edges, most), edges)
+            kept += 4 * (3 * pairs * width + 6 * rows * width + 4 * drawn * self.heads)
+        return 2 * kept + 2 * 4 * sum(hops) * width
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HgtSizes:
+    """What the parameters of an HGT depend on."""
+
+    num_features: int
+    is_sparse: bool
+    num_node_types: int
+    num_relations: int
+    out_channels: int
+
+
+TYPED_MODELS: Final = (RelationalSpec, HgtSpec)
+"""Those that read types of edges."""
+
+
+def reads_node_types(model: object) -> bool:
+    """Whether a model reads the types of nodes as well."""
+    return isinstance(model, HgtSpec) or (isinstance(model, RelationalSpec) and model.kind == "rsage")
+
+
 def _layers(hops: Sequence[int], fanouts: Sequence[int]) -> Iterator[tuple[int, int | None]]:
     """Rows and sampled edges of each layer, the first layer first; None: all neighbours, however many."""
     for hop in reversed(range(len(fanouts))):
@@ -65,19 +130,27 @@ def _layers(hops: Sequence[int], fanouts: Sequence[int]) -> Iterator[tuple[int, 
         yield rows, None if fanouts[hop] == -1 else rows * fanouts[hop]
 
 
-def refuse_untyped(model: object, dataset: TypedInfo, *, undirected: bool) -> None:
-    """Raise a `UserError` if an R-GCN is asked of edges that have no types, or fewer than it has bases."""
-    if not isinstance(model, RelationalSpec):
+def refuse_untyped(model: object, dataset: TypedInfo, *, undirected: bool, precision: str) -> None:
+    """Raise a `UserError` if a model that reads types is asked of edges that have none, or fewer than it has bases."""
+    if not isinstance(model, TYPED_MODELS):
         return
     count = len(dataset.edge_types)
     if not count:
         raise UserError(
-            f"model.kind is rgcn, which has matrices for types of edges, and the edges of {dataset.name} have no types",
+            f"model.kind is {model.kind}, which has matrices for types of edges, and the edges of {dataset.name} have no"
+            " types",
             fix="name a graph that has types (graphmill inspect NAME shows them; prepare reads them from a .npz file"
             " with edge_type and edge_type_names), or set model.kind=graphsage, gat or gatv2",
         )
     if undirected:
         raise no_union_of_types(dataset.name)
+    if isinstance(model, HgtSpec):
+        if precision != "fp32":
+            raise UserError(
+                f"model.kind is hgt, which computes in fp32, and train.precision is {precision}",
+                fix="set train.precision=fp32",
+            )
+        return
     if model.num_bases is not None and model.num_bases > count:
         raise UserError(
             f"model.num_bases is {model.num_bases}, but the edges of {dataset.name} have {count} types: more bases than"

@@ -28,6 +28,13 @@ class TypedInfo(DatasetInfo):
         return known
 
 
+def source_types(dataset: TypedInfo) -> tuple[int | None, ...]:
+    """Of each edge type the number of the node type that its edges begin at; None: at several."""
+    names = dataset.node_types
+    found = ([n for n, name in enumerate(names) if each.startswith(f"{name}:")] for each in dataset.edge_types)
+    return tuple(numbers[0] if len(numbers) == 1 else None for numbers in found)
+
+
 def plain_features(edge_features: Sequence[str], edge_types: Sequence[str]) -> tuple[str, ...]:
     """The columns of edge features that are numbers, and no type."""
     return tuple(edge_features[:-1] if edge_types else edge_features)

@@ -1,4 +1,4 @@
-"""Models that give a row to each seed node of a mini-batch: GraphSAGE, GAT, GATv2, R-GCN, or one by dotted path."""
+"""Models that give a row to each seed node of a mini-batch: GraphSAGE, GAT, GATv2, R-GCN, HGT, one by dotted path."""
 
 from dataclasses import dataclass
 from typing import assert_never
@@ -10,13 +10,15 @@ from graphmill.base.errors import UserError
 from graphmill.graph.batch import DenseRows, InputForm, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.hgt import Hgt
 from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.node_models import EdgeArgument, GraphSageSpec, NodeAttentionSpec, NodeModelSpec
 from graphmill.spec.plan import Plan
-from graphmill.spec.relational import RelationalSpec
+from graphmill.spec.relational import HgtSpec, RelationalSpec, reads_node_types
+from graphmill.spec.typed_graph import TypedInfo, source_types
 from graphmill.tasks.custom_model import construct, try_out
 
 DTYPE_OF = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -29,7 +31,7 @@ class NodeModelInputs:
     in_channels: int  # features of a node
     out_channels: int  # of the result: classes, or the width of an embedding
     is_sparse: bool  # features
-    num_relations: int  # types of edges; 0: edges have none
+    types: TypedInfo  # of nodes and edges; those of a graph without any are empty
     edge_columns: int  # features of an edge
     edge_argument: EdgeArgument | None  # how a model by dotted path is called with them
 
@@ -77,7 +79,7 @@ class EdgeIndexModel(nn.Module):
 
 def build_model(
     plan: Plan, spec: NodeModelSpec, reads: NodeModelInputs, *, rank: int, standardise: Standardise | None = None
-) -> GraphSage | RelationalGcn | EdgeIndexModel:
+) -> GraphSage | RelationalGcn | Hgt | EdgeIndexModel:
     """The plan's model with its initial weights, the same on every rank. `standardise`: its inputs, if not None."""
     match spec:
         case GraphSageSpec():
@@ -98,13 +100,29 @@ def build_model(
                 hidden_channels=spec.hidden_channels,
                 out_channels=reads.out_channels,
                 num_layers=spec.num_layers,
-                num_relations=reads.num_relations,
+                num_relations=len(reads.types.edge_types),
                 num_bases=spec.num_bases,
+                num_node_types=len(reads.types.node_types) if reads_node_types(spec) else None,
                 projects_inputs=reads.is_sparse,
                 dropout=spec.dropout,
                 input_dropout=spec.input_dropout,
                 seed=plan.seed,
                 training_dtype=DTYPE_OF[plan.precision],
+                standardise=standardise,
+            )
+        case HgtSpec():
+            return Hgt(
+                in_channels=reads.in_channels,
+                hidden_channels=spec.hidden_channels,
+                out_channels=reads.out_channels,
+                num_layers=spec.num_layers,
+                heads=spec.heads,
+                source_types=source_types(reads.types),
+                num_node_types=len(reads.types.node_types),
+                is_sparse=reads.is_sparse,
+                dropout=spec.dropout,
+                input_dropout=spec.input_dropout,
+                seed=plan.seed,
                 standardise=standardise,
             )
         case NodeAttentionSpec():

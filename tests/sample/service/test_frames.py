@@ -51,6 +51,7 @@ def batches(draw) -> MiniBatch:
         num_edges_per_hop=tuple(draw(COUNTS) for _ in range(hops)),
         inputs=inputs(draw, num_nodes),
         labels=ints(draw, num_seeds),
+        node_types=ints(draw, num_nodes),
     )
 
 
@@ -92,7 +93,7 @@ def test_what_blocks_share_is_there_once(batch):
     read = batch_of(frame)
     if len(batch.blocks[0].indices):
         assert len({block.indices.data_ptr() for block in read.blocks}) == 1
-    assert len(frame.tensors) <= 7 + len(batch.blocks) + 1 + (0 if len(batch.blocks[0].indices) else len(batch.blocks))
+    assert len(frame.tensors) <= 8 + len(batch.blocks) + 1 + (0 if len(batch.blocks[0].indices) else len(batch.blocks))
 
 
 def test_reading_copies_nothing():

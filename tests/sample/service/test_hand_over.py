@@ -69,9 +69,8 @@ def batch(number: int, size: int = 10) -> MiniBatch:
     ids = torch.arange(number, number + size)
     block = Block(torch.tensor([0, 1]), torch.tensor([number], dtype=torch.int32))
     x = torch.full((size, 3), float(number))
-    return MiniBatch(
-        Seeds(0, number, SeedIds(ids.numpy())), ids, (block,), torch.empty(0, 0), (size, 0), (1,), DenseRows(x), ids
-    )
+    seeds, none = Seeds(0, number, SeedIds(ids.numpy())), torch.empty(0, 0)
+    return MiniBatch(seeds, ids, (block,), none, (size, 0), (1,), DenseRows(x), ids, torch.empty(0, dtype=torch.int64))
 
 
 def serve(link: Link, made: Callable[[int], MiniBatch], count: int) -> int:

@@ -108,7 +108,7 @@ def frame_of(batch: MiniBatch) -> Frame:
     for hops in (batch.num_nodes_per_hop, batch.num_edges_per_hop):
         numbers += [len(hops), *hops]
     ids = torch.from_numpy(seeds.ids if seeds.ids.flags.writeable else seeds.ids.copy())
-    numbers += [place(tensor) for tensor in (ids, batch.node_ids, batch.edge_attr, batch.labels, *x)]
+    numbers += [place(tensor) for tensor in (ids, batch.node_ids, batch.edge_attr, batch.labels, batch.node_types, *x)]
     for block in batch.blocks:
         numbers += [place(block.indptr), place(block.indices)]
     return Frame(tuple(numbers), tuple(tensors))
@@ -127,7 +127,7 @@ def batch_of(frame: Frame) -> MiniBatch:
     epoch, step, form, width = (next(words) for _ in range(4))
     nodes_per_hop, edges_per_hop = hops(), hops()
     ids = SeedIds(tensor().numpy())
-    node_ids, edge_attr, labels = tensor(), tensor(), tensor()
+    node_ids, edge_attr, labels, node_types = (tensor() for _ in range(4))
     inputs = _inputs(form, width, [tensor() for _ in range(3 if _FORMS[form] is SparseRows else 1)])
     places = list(words)
     blocks = tuple(
@@ -135,7 +135,7 @@ def batch_of(frame: Frame) -> MiniBatch:
         for indptr, indices in zip(places[::2], places[1::2], strict=True)
     )
     seeds: AnySeeds = EvaluationSeeds(ids) if epoch < 0 else Seeds(epoch, step, ids)
-    return MiniBatch(seeds, node_ids, blocks, edge_attr, nodes_per_hop, edges_per_hop, inputs, labels)
+    return MiniBatch(seeds, node_ids, blocks, edge_attr, nodes_per_hop, edges_per_hop, inputs, labels, node_types)
 
 
 def _inputs(form: int, width: int, x: Sequence[Tensor]) -> Inputs:

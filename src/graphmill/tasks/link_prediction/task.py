@@ -23,6 +23,7 @@ from graphmill.nn.weights import Weights
 from graphmill.sample.schedule import SeedSchedule, contiguous_shares
 from graphmill.spec.columns import Cell
 from graphmill.spec.plan import Plan
+from graphmill.spec.relational import reads_node_types
 from graphmill.spec.transform import refuse_other_form
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause, never_pause
@@ -217,6 +218,7 @@ def access_spec(plan: Plan, own: LinkPredictionPlan) -> AccessSpec:
         undirected=own.undirected,
         features=own.features,
         edge_columns=own.edge_columns,
+        node_types=reads_node_types(own.model),
         partition=None,
         presampled=None,
     )

@@ -6,6 +6,7 @@ from graphmill.access.presampled import epoch_source
 from graphmill.access.spec import AccessSpec
 from graphmill.sample.presampled.schedule import EpochSource
 from graphmill.spec.plan import Plan
+from graphmill.spec.relational import reads_node_types
 from graphmill.tasks.node_classification.page import NodeClassificationPlan
 from graphmill.tasks.node_classification.parts import open_graph
 
@@ -21,6 +22,7 @@ def access_spec(plan: Plan, own: NodeClassificationPlan) -> AccessSpec:
         undirected=own.undirected,
         features=own.features,
         edge_columns=own.edge_columns,
+        node_types=reads_node_types(own.model),
         partition=own.partition,
         presampled=None if own.presampled is None else Path(own.presampled),
     )

@@ -73,6 +73,11 @@ class PartedLabelledGraph:
         return self._graph().nodes_in(split)
 
     @property
+    def node_type(self) -> NDArray[Any]:
+        """Of a typed graph: the type of each node [num_nodes]."""
+        return self._graph().node_type
+
+    @property
     def labels(self) -> LabelsOfSplits:
         """Classes of the nodes that are in a split."""
         return self._graph().labels

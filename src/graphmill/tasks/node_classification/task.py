@@ -22,6 +22,7 @@ from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.graph.splits import SPLITS, Split
 from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.hgt import Hgt
 from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
@@ -33,6 +34,7 @@ from graphmill.sample.service.served import Served
 from graphmill.spec.columns import Cell
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
+from graphmill.spec.relational import reads_node_types
 from graphmill.spec.roles import Seat
 from graphmill.spec.transform import refuse_other_form
 from graphmill.sync.group import Group
@@ -64,7 +66,7 @@ class NodeClassification:
     own: NodeClassificationPlan
     group: Group
     served: InitVar[Served | None] = None  # by a process that samples, which holds the graph; None: this one does
-    model: GraphSage | RelationalGcn | EdgeIndexModel = field(init=False)
+    model: GraphSage | RelationalGcn | Hgt | EdgeIndexModel = field(init=False)
     access: GraphAccess = field(init=False)
     labels: Labels = field(init=False)  # by node id, of the nodes of splits at least
     loss: ClassifierLoss = field(init=False)
@@ -186,7 +188,7 @@ class NodeClassification:
                 fix="give data that were prepared with the same edge features",
             )
         if own.reads_types:
-            _refuse_other_types(found, known)
+            _refuse_other_types(found, known, of_nodes=reads_node_types(own.model))
         partition = None if found.num_parts is None else own.partition or PartitionSpec()
         return own.model_copy(update={"dataset": found, "partition": partition})
 
@@ -203,7 +205,7 @@ class NodeClassification:
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
         if isinstance(model, EdgeIndexModel):
             return model.inner if model.standardise is None else OnStandardised(model.standardise, model.inner)
-        if isinstance(model, RelationalGcn):
+        if isinstance(model, RelationalGcn | Hgt):
             return RelationalClassifier(model, own.features)
         return NodeClassifier(model, own.features)
 
@@ -261,19 +263,25 @@ def model_inputs(own: NodeClassificationPlan) -> NodeModelInputs:
         in_channels=own.dataset.num_features,
         out_channels=own.dataset.num_classes,
         is_sparse=own.dataset.has_sparse_features,
-        num_relations=len(own.dataset.edge_types),
+        types=own.dataset,
         edge_columns=len(own.edge_columns),
         edge_argument=own.edge_features,
     )
 
 
-def _refuse_other_types(found: GraphInfo, known: GraphInfo) -> None:
+def _refuse_other_types(found: GraphInfo, known: GraphInfo, *, of_nodes: bool) -> None:
     """Raise a `UserError` if a model of typed edges that was trained on `known` does not fit another graph."""
     if found.edge_types != known.edge_types:
         raise UserError(
             f"{found.name} has the edge types {', '.join(found.edge_types) or 'none'}, and the model was trained on"
             f" {known.name} with {', '.join(known.edge_types)}",
             fix="give data that were prepared with the same types of edges, in the same order",
+        )
+    if of_nodes and found.node_types != known.node_types:
+        raise UserError(
+            f"{found.name} has the node types {', '.join(found.node_types)}, and the model was trained on {known.name}"
+            f" with {', '.join(known.node_types)}",
+            fix="give data that were prepared with the same types of nodes, in the same order",
         )
     if found.has_sparse_features != known.has_sparse_features:
         forms = ["sparse" if each.has_sparse_features else "dense" for each in (found, known)]

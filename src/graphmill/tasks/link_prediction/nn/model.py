@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from graphmill.graph.batch import InputForm
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.hgt import Hgt
 from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.spec.plan import Plan
@@ -15,7 +16,7 @@ from graphmill.tasks.link_prediction.page import LinkPredictionPlan
 from graphmill.tasks.link_prediction.page.models import EmbeddingSpec
 from graphmill.tasks.node_encoders import EdgeIndexModel, NodeModelInputs, build_model
 
-Encoder = GraphSage | RelationalGcn | EdgeIndexModel
+Encoder = GraphSage | RelationalGcn | Hgt | EdgeIndexModel
 _OF_HEAD = 1  # coordinate of the keys of weights and dropout; the encoder's have none
 _OF_TABLE = 2
 
@@ -89,7 +90,7 @@ def model_inputs(own: LinkPredictionPlan) -> NodeModelInputs:
         in_channels=own.dataset.num_features,
         out_channels=own.embedding_channels,
         is_sparse=own.dataset.has_sparse_features,
-        num_relations=len(own.dataset.edge_types),
+        types=own.dataset,
         edge_columns=len(own.edge_columns),
         edge_argument=None,
     )

@@ -10,8 +10,8 @@ from graphmill.spec.attention import refuse_fused
 from graphmill.spec.columns import Measure
 from graphmill.spec.experiment import BatchSize, DatasetSpec, Experiment, TaskSpec, TrainSpec
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, TaskPlan
-from graphmill.spec.node_models import GraphSageSpec, check_fanouts, refuse_other_depth
-from graphmill.spec.relational import RelationalSpec, refuse_untyped
+from graphmill.spec.node_models import GraphSageSpec, check_fanouts, draws_anew, refuse_other_depth
+from graphmill.spec.relational import TYPED_MODELS, refuse_untyped
 from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import TypedInfo
@@ -139,12 +139,12 @@ class LinkPredictionPlan(TaskPlan):
     @property
     def edge_columns(self) -> tuple[int, ...]:
         """Which columns of the edge features the model is called with: the types of a typed graph's edges, or none."""
-        return (len(self.dataset.edge_features) - 1,) if isinstance(self.model, RelationalSpec) else ()
+        return (len(self.dataset.edge_features) - 1,) if isinstance(self.model, TYPED_MODELS) else ()
 
     @property
     def resamples(self) -> bool:
         """Whether a node draws its neighbours anew at each hop: models whose layers each compute their own rows."""
-        return isinstance(self.model, GraphSageSpec | RelationalSpec)
+        return draws_anew(self.model)
 
     @property
     def unused(self) -> str:
@@ -167,7 +167,8 @@ def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPred
         _refuse_featureless(dataset, model.kind)
         refuse_other_depth(model, fanouts)
         refuse_fused(model, experiment.train)
-        refuse_untyped(model, dataset, undirected=experiment.dataset.undirected)
+        precision = experiment.train.precision
+        refuse_untyped(model, dataset, undirected=experiment.dataset.undirected, precision=precision)
     _refuse_odd(head, experiment.embedding_channels)
     asked = experiment.negatives
     return LinkPredictionPlan(

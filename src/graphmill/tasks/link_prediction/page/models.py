@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from graphmill.config.frozen import Spec
 from graphmill.spec.experiment import Fraction
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec, NodeCustomModelSpec
-from graphmill.spec.relational import RelationalSpec
+from graphmill.spec.relational import HgtSpec, RelationalSpec
 
 
 class EmbeddingSpec(Spec):
@@ -18,7 +18,7 @@ class EmbeddingSpec(Spec):
 
 
 LinkModelSpec = Annotated[
-    GraphSageSpec | NodeAttentionSpec | RelationalSpec | NodeCustomModelSpec | EmbeddingSpec,
+    GraphSageSpec | NodeAttentionSpec | RelationalSpec | HgtSpec | NodeCustomModelSpec | EmbeddingSpec,
     Field(discriminator="kind"),
 ]
 

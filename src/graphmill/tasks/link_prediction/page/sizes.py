@@ -35,6 +35,7 @@ def sizes(plan: "LinkPredictionPlan", step: StepShape) -> Sizes:
         num_features=known.num_features,
         has_sparse_features=known.has_sparse_features,
         num_relations=len(known.edge_types),
+        num_node_types=len(known.node_types),
         num_edge_columns=len(plan.edge_columns),
         out_channels=channels,
     )

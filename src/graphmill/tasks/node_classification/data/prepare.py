@@ -153,8 +153,8 @@ def _remarks_on_edges(known: StoreMetadata) -> Iterator[str]:
         yield (
             f"typed graph: {len(known.edge_types)} edge types ({names}{more}), node types"
             f" {', '.join(known.node_type_names)}; edges between the same two nodes are merged only if"
-            f" they are of one type ({merged:,} were). model.kind=rgcn reads the types, other models the edges alone."
-            " Without types: -o typed=false"
+            f" they are of one type ({merged:,} were). model.kind=rgcn, rsage and hgt read the"
+            " types, other models the edges alone. Without types: -o typed=false"
         )
     if features:
         of_first = f"; of {merged:,} edges that were given again, those of the first are kept" if merged else ""

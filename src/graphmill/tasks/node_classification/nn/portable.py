@@ -10,6 +10,7 @@ from graphmill.graph.batch import Block, DenseRows, Inputs, SparseRows
 from graphmill.graph.features import SparseFeatures
 from graphmill.graph.raw import refuse_wrong_edges
 from graphmill.nn.graphsage import GraphSage, MeanLayer
+from graphmill.nn.hgt import Hgt
 from graphmill.nn.operators import RELU, self_and_mean
 from graphmill.nn.relations import RelationEdges
 from graphmill.nn.rgcn import RelationalGcn
@@ -70,16 +71,16 @@ class NodeClassifier(nn.Module):
 
 
 class RelationalClassifier(nn.Module):
-    """A trained R-GCN: every node over all its in-neighbours, without sampling and without dropout.
+    """A trained R-GCN, R-SAGE or HGT: every node over all its in-neighbours, without sampling and without dropout.
 
     On the CPU its logits are those of `graphmill evaluate`, bit for bit, if features and edges are the prepared ones.
     """
 
-    def __init__(self, model: RelationalGcn, features: FeatureTransform) -> None:
+    def __init__(self, model: RelationalGcn | Hgt, features: FeatureTransform) -> None:
         super().__init__()
         self.model, self.features = model, features
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor, node_type: Tensor | None = None) -> Tensor:
         """Logits [num_nodes, num_classes].
 
         Args:
@@ -87,23 +88,31 @@ class RelationalClassifier(nn.Module):
                 sparse CSR.
             edge_index: int64 [2, num_edges], sources in row 0, targets in row 1.
             edge_type: whole numbers [num_edges], the type of each edge as the prepared graph numbers them.
+            node_type: whole numbers [num_nodes], likewise; R-GCN reads none.
 
         Raises:
-            InvalidInputError: a shape does not fit, an edge names a node that is not there, or has a type unknown.
+            InvalidInputError: a shape does not fit, an edge names a node that is not there, or a type is unknown.
         """
         model = self.model
         _refuse_strange_features(x, model.in_channels)
-        _refuse_strange_types(edge_type, edge_index.shape[-1], model.num_relations)
-        block, order = _by_target(edge_index, x.shape[0])
-        edges = RelationEdges(block.indptr, block.indices, edge_type.long()[order], model.num_relations)
+        _refuse_strange_types("edge", edge_type, edge_index.shape[-1], model.num_relations)
+        kinds = torch.zeros(len(x), dtype=torch.int64) if node_type is None else node_type.long()
+        if model.num_node_types is not None:
+            _refuse_strange_types("node", node_type, len(x), model.num_node_types)
+        by_type = torch.argsort(edge_type, stable=True)  # of edges between the same nodes, as prepared graphs have them
+        block, order = _by_target(edge_index[:, by_type], x.shape[0])
+        edges = RelationEdges(block.indptr, block.indices, edge_type.long()[by_type][order], model.num_relations)
+        layers = range(len(model.layers))
+        if isinstance(model, Hgt):
+            return model.computed(self._inputs(x), kinds, [edges for _ in layers], [None, *(None for _ in layers)])
         h = model.read(self._inputs(x))
-        for number, layer in enumerate(model.layers):
-            h = layer(h, edges, RELU if number < len(model.layers) - 1 else None)
+        for number in layers:
+            h = model.layers[number](h, kinds, edges, RELU if number < len(model.layers) - 1 else None)
         return h
 
     def _inputs(self, x: Tensor) -> Inputs:
         standardise = self.model.standardise
-        rows = rows_of(x, self.features, keeps_sparse=self.model.projection is not None)
+        rows = rows_of(x, self.features, keeps_sparse=self.model.is_sparse)
         if isinstance(rows, SparseRows):
             return rows
         return DenseRows(rows if standardise is None else standardise(rows))
@@ -187,12 +196,15 @@ def _refuse_strange_features(x: Tensor, width: int) -> None:
         raise InvalidInputError(f"x is {x.layout}", fix="give x.to_dense(), or x.to_sparse_csr()")
 
 
-def _refuse_strange_types(edge_type: Tensor, num_edges: int, num_types: int) -> None:
-    fix = "give the type of each edge as the prepared graph numbers them: graphmill inspect"
-    if edge_type.shape != (num_edges,) or edge_type.is_complex():
+def _refuse_strange_types(what: str, types: Tensor | None, count: int, num_types: int) -> None:
+    """`what`: node or edge, of which there are `count`."""
+    fix = f"give the type of each {what} as the prepared graph numbers them: graphmill inspect"
+    if types is None:
+        raise InvalidInputError(f"the model reads types of {what}s, and {what}_type is None", fix=fix)
+    if types.shape != (count,) or types.is_complex():
         raise InvalidInputError(
-            f"edge_type is {edge_type.dtype} {list(edge_type.shape)}, and there are {num_edges} edges", fix=fix
+            f"{what}_type is {types.dtype} {list(types.shape)}, and there are {count} {what}s", fix=fix
         )
-    if num_edges and not 0 <= int(edge_type.min()) <= int(edge_type.max()) < num_types:
-        has = f"{int(edge_type.min())} to {int(edge_type.max())}"
-        raise InvalidInputError(f"edge_type has types {has}, and the model knows {num_types}", fix=fix)
+    if count and not 0 <= int(types.min()) <= int(types.max()) < num_types:
+        has = f"{int(types.min())} to {int(types.max())}"
+        raise InvalidInputError(f"{what}_type has types {has}, and the model knows {num_types}", fix=fix)

@@ -24,6 +24,7 @@ from graphmill.spec.node_models import (
     NodeAttentionSpec,
     NodeModelSpec,
     check_fanouts,
+    draws_anew,
     refuse_other_depth,
 )
 from graphmill.spec.partition import (
@@ -34,7 +35,7 @@ from graphmill.spec.partition import (
     parts_named,
     refuse_partition,
 )
-from graphmill.spec.relational import RelationalSpec, refuse_untyped
+from graphmill.spec.relational import TYPED_MODELS, refuse_untyped
 from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, plain_features
@@ -182,12 +183,12 @@ class NodeClassificationPlan(TaskPlan):
     @property
     def reads_types(self) -> bool:
         """Whether the model reads the types of edges; no feature of them then."""
-        return isinstance(self.model, RelationalSpec)
+        return isinstance(self.model, TYPED_MODELS)
 
     @property
     def resamples(self) -> bool:
         """Whether a node draws its neighbours anew at each hop: models whose layers each compute their own rows."""
-        return isinstance(self.model, GraphSageSpec | RelationalSpec)
+        return draws_anew(self.model)
 
     @property
     def presampled_in(self) -> str | None:
@@ -205,7 +206,7 @@ class NodeClassificationPlan(TaskPlan):
             return ""
         return (
             f"train.presampled holds batches of the ranks of the plan, and those of model.kind={self.model.kind} cannot"
-            " be cut for others (graphsage's and rgcn's can)"
+            " be cut for others (those of graphsage, rgcn, rsage and hgt can)"
         )
 
     @property
@@ -216,7 +217,7 @@ class NodeClassificationPlan(TaskPlan):
         if rest:
             found.append(f"edge features {', '.join(rest)} of {known.name} (dataset.edge_features)")
         if known.edge_types and not self.reads_types:
-            found.append(f"types of edges and nodes of {known.name} (model.kind=rgcn)")
+            found.append(f"types of edges and nodes of {known.name} (model.kind=rgcn, rsage and hgt)")
         return "; ".join(found)
 
 
@@ -234,7 +235,8 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
     refuse_other_depth(model, fanouts)
     refuse_fused(model, experiment.train)
     _refuse_edge_features(experiment, dataset)
-    refuse_untyped(model, dataset, undirected=experiment.dataset.undirected)
+    precision = experiment.train.precision
+    refuse_untyped(model, dataset, undirected=experiment.dataset.undirected, precision=precision)
     refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
     refuse_partition(experiment.partition, dataset.num_parts, dataset.name)
     return NodeClassificationPlan(
@@ -260,9 +262,10 @@ def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: Gra
             f"{key}, but model.kind {experiment.model.kind} reads no edge features",
             fix="leave dataset.edge_features out, or set model.kind=gat or gatv2, or custom for a model by dotted path",
         )
-    if isinstance(experiment.model, RelationalSpec):
+    if isinstance(experiment.model, TYPED_MODELS):
         raise UserError(
-            f"{key}, but model.kind rgcn reads the types of edges by itself, and nothing else of them",
+            f"{key}, but model.kind {experiment.model.kind} reads the types of edges by itself, and nothing else of"
+            " them",
             fix="leave dataset.edge_features out",
         )
     if asked == "edge_weight" and isinstance(experiment.model, NodeAttentionSpec):

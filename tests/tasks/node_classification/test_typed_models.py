@@ -1,4 +1,4 @@
-"""R-GCN as a model of node classification: its plan, what it learns, exact inference, and what is refused."""
+"""R-GCN, R-SAGE and HGT for nodes: their plan, what they learn, exact inference, and what is refused."""
 
 import dataclasses
 
@@ -21,6 +21,10 @@ from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
 
 ALONE = Group(0, 1, torch.device("cpu"))
+KINDS = pytest.mark.parametrize("kind", ["rgcn", "rsage", "hgt"])
+MODELS = pytest.mark.parametrize(
+    "model", [{}, {"num_bases": 2}, {"kind": "rsage"}, {"kind": "rsage", "num_bases": 2}, {"kind": "hgt", "heads": 2}]
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +48,9 @@ def planned(root):
 
 
 @pytest.mark.parametrize("name", ["sparse", "dense"])
-@pytest.mark.parametrize("num_bases", [None, 2])
-def test_the_plan_counts_its_parameters(planned, name, num_bases):
-    plan = planned(name, {"num_bases": num_bases})
+@MODELS
+def test_the_plan_counts_its_parameters(planned, name, model):
+    plan = planned(name, model)
     task = build_task(plan, ALONE)
     counted = sum(parameter.numel() for parameter in task.model.parameters())
     assert KIND.sizes(plan.task, StepShape(32, "cpu", "fp32")).num_parameters == counted
@@ -55,10 +59,10 @@ def test_the_plan_counts_its_parameters(planned, name, num_bases):
 
 
 @pytest.mark.parametrize("name", ["sparse", "dense"])
-@pytest.mark.parametrize("num_bases", [None, 2])
-def test_a_step_keeps_no_more_than_the_plan_says(planned, name, num_bases):
+@MODELS
+def test_a_step_keeps_no_more_than_the_plan_says(planned, name, model):
     """Of what backward reads, without the parameters and what the batch is."""
-    plan = planned(name, {"num_bases": num_bases})
+    plan = planned(name, model)
     task = build_task(plan, ALONE)
     kept: dict[int, int] = {}
 
@@ -89,9 +93,10 @@ def learnt(task) -> float:
     return task.evaluate("test").values["micro_f1"]
 
 
-def test_it_learns_what_only_types_of_edges_tell(planned):
+@KINDS
+def test_it_learns_what_only_types_of_edges_tell(planned, kind):
     """Features are noise, and every node has as many neighbours: GraphSAGE is left with the most frequent class."""
-    typed = build_task(planned(model={"dropout": 0.0}, epochs=30), ALONE)
+    typed = build_task(planned(model={"kind": kind, "dropout": 0.0}, epochs=30), ALONE)
     assert learnt(typed) > 0.95
     untyped = build_task(planned(model={"kind": "graphsage", "dropout": 0.0}, epochs=30), ALONE)
     assert learnt(untyped) < 0.9
@@ -108,28 +113,34 @@ def whole_rows(features: Features) -> Tensor:
     return torch.sparse_csr_tensor(*parts, (len(features.indptr) - 1, features.num_features), check_invariants=True)
 
 
+@KINDS
 @pytest.mark.parametrize(("name", "features"), [("sparse", "row_normalised"), ("dense", "standardised")])
-def test_exact_inference_is_the_model_on_the_whole_graph(planned, name, features):
+def test_exact_inference_is_the_model_on_the_whole_graph(planned, name, features, kind):
     """To the bit, called as `graphmill.load` gives it, with the edges in any order."""
-    task = build_task(planned(name, {"num_bases": 2}, dataset={"features": features}), ALONE)
+    model = {"kind": kind} if kind == "hgt" else {"kind": kind, "num_bases": 2}
+    task = build_task(planned(name, model, dataset={"features": features}), ALONE)
     store = task.access.store
     topology, types = store.topology(undirected=False), store.edge_features(undirected=False)
     targets = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
     edge_index = torch.from_numpy(np.stack([topology.indices.astype(np.int64), targets]))
     edge_type = torch.from_numpy(types.values[:, -1].copy())
-    x = whole_rows(store.features)
+    x, kinds = whole_rows(store.features), torch.from_numpy(store.node_type.astype(np.int64))
     task.model.eval()
     model = RelationalClassifier(task.model, features)
     with torch.no_grad():
-        at_once = model(x, edge_index, edge_type)
+        at_once = model(x, edge_index, edge_type, kinds)
         mixed = torch.randperm(edge_index.shape[1], generator=torch.Generator().manual_seed(0))
-        assert model(x, edge_index[:, mixed], edge_type[mixed]).equal(at_once)
+        assert model(x, edge_index[:, mixed], edge_type[mixed], kinds).equal(at_once)
     nodes = np.arange(0, topology.num_nodes, 2)
     _, logits = task.exact_logits(nodes, lambda: None)
     assert logits.equal(at_once[torch.from_numpy(nodes)])
     for strange, said in ((edge_type + 1, "the model knows 3"), (edge_type[1:], "there are")):
         with pytest.raises(ValueError, match=said):
-            model(x, edge_index, strange)
+            model(x, edge_index, strange, kinds)
+    for strange, said in ((kinds + 1, "the model knows 2"), (kinds[1:], "there are"), (None, "node_type is None")):
+        if kind != "rgcn":
+            with pytest.raises(ValueError, match=said):
+                model(x, edge_index, edge_type, strange)
 
 
 def test_other_data_must_have_the_same_types(planned, root):
@@ -157,3 +168,7 @@ def test_what_does_not_fit_is_refused(planned, root):
         planned(model={"num_bases": 4})
     with pytest.raises(UserError, match="reads the types of edges by itself"):
         planned(dataset={"edge_features": "edge_attr"})
+    with pytest.raises(UserError, match=r"model\.kind is hgt, which computes in fp32"):
+        planned(model={"kind": "hgt"}, precision="bf16")
+    with pytest.raises(ValueError, match="must be a multiple of heads 3"):
+        planned(model={"kind": "hgt", "heads": 3})
