@@ -1,4 +1,4 @@
-"""R-GCN and HGT on a typed graph: whole, in parts, served, presampled, killed, and with other ranks: the same weights."""
+"""R-GCN and HGT on a typed graph: whole, in parts, served, presampled, killed, with other ranks: the same weights."""
 
 import random
 from pathlib import Path

@@ -10,7 +10,7 @@ from graphmill.access.seeds import training_nodes
 from graphmill.access.served import ServedAccess
 from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import NodeStore, WholeStore
-from graphmill.access.whole import WholeGraph
+from graphmill.access.whole import WholeGraph, by_relation
 from graphmill.sample.collect import NeighbourSource
 from graphmill.sample.service.served import Served
 from graphmill.sync.group import Group
@@ -46,4 +46,6 @@ def sampler_of(spec: AccessSpec, store: NodeStore, source: GraphSource, group: G
     """Who draws the neighbourhoods of training batches."""
     if spec.presampled is not None:
         return presampled(spec, store, spec.presampled, group.rank, group.world_size)
+    if spec.relation_fanouts:
+        return by_relation(spec, cast("WholeStore", store))
     return source.sampler(spec.fanouts, resample=spec.resample)

@@ -19,6 +19,7 @@ class AccessSpec:
     num_train: int  # seeds of an epoch: all training nodes, or fewer
     num_features: int  # columns of the nodes' features
     fanouts: tuple[int, ...]  # first hop first; -1: all in-neighbours
+    relation_fanouts: tuple[tuple[int, ...], ...]  # of each relation in turn; (): fan-outs are for all together
     resample: bool  # whether a node draws its neighbours anew at each hop (blocks), or once (PyG's subgraphs)
     undirected: bool  # whether messages pass along both directions of every edge
     features: FeatureTransform

@@ -17,6 +17,7 @@ from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import DenseFeatures, Features
 from graphmill.graph.statistics import statistics
 from graphmill.graph.topology import Topology
+from graphmill.sample.by_relation import RelationSampler
 from graphmill.sample.collect import NeighbourSource, WholeTables
 from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.schedule import SeedSchedule
@@ -90,3 +91,16 @@ class WholeGraph:
 
     def received_bytes(self) -> None:
         """It asks no other rank."""
+
+
+def by_relation(spec: AccessSpec, store: WholeStore) -> NeighbourSource:
+    """A sampler of a whole typed graph with a fan-out for each relation."""
+    types = store.edge_features(undirected=False).with_columns((len(store.metadata.edge_features) - 1,))
+    return RelationSampler(
+        store.topology(undirected=False),
+        types.values[:, 0].astype(np.int32),
+        spec.relation_fanouts,
+        spec.plan.seed,
+        resample=spec.resample,
+        with_edge_ids=bool(spec.edge_columns),
+    )

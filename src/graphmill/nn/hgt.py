@@ -100,8 +100,8 @@ class HgtLayer(nn.Module):
         message = (V[type of s] hₛ) · M[r]
         h'ₜ = β O[type of t] gelu(Σ attention · message) + (1 − β) hₜ,          β = sigmoid(skip[type of t])
 
-    as PyG's `HGTConv` has it. A[r] and M[r] are multiplied into K and V first, so that a row of keys and one of messages
-    is made for each source and relation, and nothing of edges × channels.
+    as PyG's `HGTConv` has it. A[r] and M[r] are multiplied into K and V first, so that a row of keys and one of
+    messages is made for each source and relation, and nothing of edges × channels.
     """
 
     def __init__(self, channels: int, heads: int, *, num_relations: int, num_node_types: int) -> None:
@@ -153,7 +153,7 @@ class HgtLayer(nn.Module):
         return self.key_relation * (self.prior / math.sqrt(depth))[:, :, None, None]
 
     def _of_groups(self, weight: Tensor, bias: Tensor, relation: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
-        """Matrices [num_groups, channels, channels] and biases: of a type of nodes, then of a relation, head by head."""
+        """Matrices [num_groups, channels, channels] and biases: of a node type, then of a relation, head by head."""
         kinds, of_relation = groups.source_types, relation[groups.relations]
         of_heads = weight[kinds].unflatten(1, (self.heads, -1))
         matrices = torch.einsum("ghio,ghij->ghoj", of_relation, of_heads).flatten(1, 2)

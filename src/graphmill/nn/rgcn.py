@@ -17,9 +17,9 @@ from graphmill.nn.typed_rows import TypedRows
 class RelationalLayer(nn.Module):
     """h'ᵥ = W₀ hᵥ + Σᵣ Wᵣ · mean of h over the sampled in-neighbours of v by relation r, + b (equation 2).
 
-    `root` [out_channels, in_channels] is W₀, and b is `bias` [out_channels]. With `num_node_types` each type of nodes has
-    W₀ and b of its own, [num_node_types, …]: as PyG's `to_hetero` of SAGEConv with aggr="sum", whose own matrices of
-    the relations that lead to a type add up to one. With bases Wᵣ = Σ_b comp[r, b] weight[b] (equation 3): `weight`
+    `root` [out_channels, in_channels] is W₀, and b is `bias` [out_channels]. With `num_node_types` each type of nodes
+    has W₀ and b of its own, [num_node_types, …]: as PyG's `to_hetero` of SAGEConv with aggr="sum", whose own matrices
+    of the relations that lead to a type add up to one. With bases Wᵣ = Σ_b comp[r, b] weight[b] (equation 3): `weight`
     [num_bases, out_channels, in_channels], `comp` [num_relations, num_bases]; without, `weight` [num_relations, …]
     holds each Wᵣ.
     """

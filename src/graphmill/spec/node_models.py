@@ -82,12 +82,6 @@ def draws_anew(model: object) -> bool:
     return isinstance(model, GraphSageSpec | RelationalSpec | HgtSpec)
 
 
-def check_fanouts(fanouts: Sequence[int]) -> None:
-    """Raise ValueError unless they are counts of neighbours, or -1."""
-    if not fanouts or any(k == 0 or k < -1 for k in fanouts):
-        raise ValueError(f"num_neighbors {list(fanouts)} must hold positive fan-outs, or -1 for all neighbours")
-
-
 def refuse_other_depth(model: NodeModelSpec, fanouts: Sequence[int]) -> None:
     """Raise a `UserError` if a built-in model has not as many layers as there are fan-outs."""
     if not isinstance(model, CustomModelSpec) and len(fanouts) != model.num_layers:

@@ -92,8 +92,8 @@ class HgtSpec(Spec):
     def activation_bytes(self, hops: Sequence[int], fanouts: Sequence[int], relations: int) -> int:
         """What the backward pass keeps, at most, and the gradients beside it.
 
-        Of a pair of a source and a type of edge: what is read, keys and messages. Of a row: queries, what was mixed, its
-        activation, what is added and the sum. Of an edge: scores, and numbers of the attention.
+        Of a pair of a source and a type of edge: what is read, keys and messages. Of a row: queries, what was mixed,
+        its activation, what is added and the sum. Of an edge: scores, and numbers of the attention.
         """
         kept, width = 0, self.hidden_channels
         for rows, edges in _layers(hops, fanouts):
@@ -137,8 +137,8 @@ def refuse_untyped(model: object, dataset: TypedInfo, *, undirected: bool, preci
     count = len(dataset.edge_types)
     if not count:
         raise UserError(
-            f"model.kind is {model.kind}, which has matrices for types of edges, and the edges of {dataset.name} have no"
-            " types",
+            f"model.kind is {model.kind}, which has matrices for types of edges, and the edges of {dataset.name} have"
+            " no types",
             fix="name a graph that has types (graphmill inspect NAME shows them; prepare reads them from a .npz file"
             " with edge_type and edge_type_names), or set model.kind=graphsage, gat or gatv2",
         )

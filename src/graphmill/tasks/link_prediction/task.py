@@ -214,6 +214,7 @@ def access_spec(plan: Plan, own: LinkPredictionPlan) -> AccessSpec:
         num_train=own.dataset.num_nodes,
         num_features=own.dataset.num_features,
         fanouts=own.num_neighbors,
+        relation_fanouts=own.relation_fanouts or (),
         resample=own.resamples,
         undirected=own.undirected,
         features=own.features,

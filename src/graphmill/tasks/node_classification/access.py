@@ -18,6 +18,7 @@ def access_spec(plan: Plan, own: NodeClassificationPlan) -> AccessSpec:
         num_train=own.dataset.num_train,
         num_features=own.dataset.num_features,
         fanouts=own.num_neighbors,
+        relation_fanouts=own.relation_fanouts or (),
         resample=own.resamples,
         undirected=own.undirected,
         features=own.features,

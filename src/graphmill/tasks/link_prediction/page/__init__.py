@@ -9,8 +9,9 @@ from graphmill.base.errors import UserError
 from graphmill.spec.attention import refuse_fused
 from graphmill.spec.columns import Measure
 from graphmill.spec.experiment import BatchSize, DatasetSpec, Experiment, TaskSpec, TrainSpec
+from graphmill.spec.fanouts import FanOuts, check_fanouts, resolve_fanouts
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, TaskPlan
-from graphmill.spec.node_models import GraphSageSpec, check_fanouts, draws_anew, refuse_other_depth
+from graphmill.spec.node_models import GraphSageSpec, draws_anew, refuse_other_depth
 from graphmill.spec.relational import TYPED_MODELS, refuse_untyped
 from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.transform import FeatureTransform, transform_of
@@ -81,8 +82,10 @@ class LinkTrainSpec(TrainSpec):
 
     batch_size: BatchSize = Field(1024, description="links per rank and step; auto: see train.batch")
     loss: LinkLossSpec = BinaryLossSpec()
-    num_neighbors: tuple[int, ...] = Field(
-        (15, 10), description="fan-outs, first hop first; -1: all neighbours; model.kind=embedding reads none"
+    num_neighbors: FanOuts = Field(
+        (15, 10),
+        description="fan-outs, first hop first; -1: all neighbours; of a typed graph also a list for each relation, "
+        "{source:name:target: [5, 5], …}; model.kind=embedding reads none",
     )
 
     @model_validator(mode="after")
@@ -132,6 +135,9 @@ class LinkPredictionPlan(TaskPlan):
     head: HeadSpec
     negatives: NegativesSpec
     num_neighbors: tuple[int, ...] = Field(description="(): no neighbours are read")
+    relation_fanouts: tuple[tuple[int, ...], ...] | None = Field(
+        None, description="of each relation in turn; absent: num_neighbors are for all together"
+    )
     loss: LinkLossSpec
     ranked: Side
     val_limit: int | None
@@ -160,17 +166,19 @@ class LinkPredictionPlan(TaskPlan):
 def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPredictionPlan:
     """Its part of a plan."""
     model, head, is_embedding = experiment.model, experiment.head, isinstance(experiment.model, EmbeddingSpec)
-    fanouts = () if is_embedding else experiment.train.num_neighbors
+    asked = () if is_embedding else experiment.train.num_neighbors
+    undirected = experiment.dataset.undirected
+    drawn = resolve_fanouts(asked, dataset, undirected=undirected, num_parts=None, presampled=None)
     features = transform_of(experiment.dataset.features, dataset)
     both = "both" if dataset.num_relations or not dataset.links_have_direction else "target"
     if not isinstance(model, EmbeddingSpec):
         _refuse_featureless(dataset, model.kind)
-        refuse_other_depth(model, fanouts)
+        refuse_other_depth(model, drawn.of_hops)
         refuse_fused(model, experiment.train)
         precision = experiment.train.precision
         refuse_untyped(model, dataset, undirected=experiment.dataset.undirected, precision=precision)
     _refuse_odd(head, experiment.embedding_channels)
-    asked = experiment.negatives
+    negatives = experiment.negatives
     return LinkPredictionPlan(
         dataset=dataset,
         undirected=experiment.dataset.undirected,
@@ -178,8 +186,9 @@ def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPred
         model=model,
         embedding_channels=experiment.embedding_channels,
         head=head,
-        negatives=asked.model_copy(update={"side": both}) if asked.side == "auto" else asked,
-        num_neighbors=fanouts,
+        negatives=negatives.model_copy(update={"side": both}) if negatives.side == "auto" else negatives,
+        num_neighbors=drawn.of_hops,
+        relation_fanouts=drawn.by_relation or None,
         loss=experiment.train.loss,
         ranked=both if experiment.task.ranked == "auto" else experiment.task.ranked,
         val_limit=experiment.task.val_limit,

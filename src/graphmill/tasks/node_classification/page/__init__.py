@@ -15,6 +15,7 @@ from graphmill.spec.experiment import (
     TaskSpec,
     TrainSpec,
 )
+from graphmill.spec.fanouts import FanOuts, check_fanouts, resolve_fanouts
 from graphmill.spec.fetching import FETCHING
 from graphmill.spec.kinds.extras import Sampling
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, PredictsClasses, TaskPlan
@@ -23,7 +24,6 @@ from graphmill.spec.node_models import (
     GraphSageSpec,
     NodeAttentionSpec,
     NodeModelSpec,
-    check_fanouts,
     draws_anew,
     refuse_other_depth,
 )
@@ -80,7 +80,11 @@ class SampledTrainSpec(TrainSpec):
     }
 
     loss: ClassifierLossSpec = CrossEntropySpec()
-    num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
+    num_neighbors: FanOuts = Field(
+        (25, 10),
+        description="fan-outs, first hop first; -1: all neighbours; of a typed graph also a list for each relation, "
+        "{source:name:target: [5, 5], …}",
+    )
     presampled: str | None = Field(
         None,
         description="folder of epochs that `graphmill presample` has sampled with these options, to be read instead: "
@@ -155,6 +159,9 @@ class NodeClassificationPlan(TaskPlan):
     edge_features: EdgeArgument | None = None
     model: NodeModelSpec
     num_neighbors: tuple[int, ...]
+    relation_fanouts: tuple[tuple[int, ...], ...] | None = Field(
+        None, description="of each relation in turn; absent: num_neighbors are for all together"
+    )
     presampled: str | None = Field(None, description="folder of sampled epochs; null: they are sampled in training")
     loss: ClassifierLossSpec = CrossEntropySpec()
     partition: PartitionSpec | None = Field(None, description="absent: the graph is stored whole")
@@ -230,9 +237,16 @@ def weight_column(names: Sequence[str]) -> int:
 
 def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> NodeClassificationPlan:
     """Its part of a plan."""
-    model, fanouts = experiment.model, experiment.train.num_neighbors
+    model, undirected = experiment.model, experiment.dataset.undirected
+    drawn = resolve_fanouts(
+        experiment.train.num_neighbors,
+        dataset,
+        undirected=undirected,
+        num_parts=dataset.num_parts,
+        presampled=experiment.train.presampled,
+    )
     features = transform_of(experiment.dataset.features, dataset)
-    refuse_other_depth(model, fanouts)
+    refuse_other_depth(model, drawn.of_hops)
     refuse_fused(model, experiment.train)
     _refuse_edge_features(experiment, dataset)
     precision = experiment.train.precision
@@ -245,7 +259,8 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         features=features,
         edge_features=experiment.dataset.edge_features,
         model=model,
-        num_neighbors=fanouts,
+        num_neighbors=drawn.of_hops,
+        relation_fanouts=drawn.by_relation or None,
         presampled=experiment.train.presampled,
         loss=experiment.train.loss,
         partition=None if dataset.num_parts is None else experiment.partition,
