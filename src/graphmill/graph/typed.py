@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from graphmill.base.errors import UserError
 from graphmill.graph.edge_features import EdgeRows
@@ -48,6 +55,17 @@ class NodeType(BaseModel):
 
     name: str
     num_nodes: NonNegativeInt
+    columns: tuple[NonNegativeInt, NonNegativeInt] | None = Field(
+        None, description="which columns of the features are its own, from the first to before the last; absent: all"
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_absent_columns(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what came later: checksums of earlier stores were computed without it."""
+        known: dict[str, Any] = handler(self)
+        if self.columns is None:
+            known.pop("columns", None)
+        return known
 
 
 class EdgeType(BaseModel):
@@ -82,6 +100,12 @@ class NamedTypes:
         return tuple(each.name for each in self.node_types)
 
     @property
+    def type_columns(self: _HasTypes) -> tuple[tuple[int, int], ...]:
+        """Which columns of the features are each node type's own; () if types share them."""
+        found = [each.columns for each in self.node_types]
+        return tuple(each for each in found if each is not None)
+
+    @property
     def relation_names(self: _HasTypes) -> tuple[str, ...]:
         """Types of edges as "source:name:target", in the order of their numbers; none of a graph without types."""
         return tuple(str(each.relation) for each in self.edge_types)
@@ -95,6 +119,7 @@ class RawTypes:
     node_names: tuple[str, ...]
     edge_type: NDArray[np.integer[Any]]  # [num_edges]: places in relations
     relations: tuple[Relation, ...]
+    columns: tuple[tuple[int, int], ...] = ()  # of each node type: its own features; (): all types share all
 
 
 def type_dtype(num_types: int) -> np.dtype[Any]:

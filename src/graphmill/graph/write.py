@@ -140,7 +140,8 @@ def _types_of(raw: RawGraph, edge_ids: EdgeIds | None) -> dict[str, Any]:
     edges = np.bincount(types.edge_type[edge_ids], minlength=len(types.relations)).tolist()
     return {
         "node_types": tuple(
-            NodeType(name=name, num_nodes=count) for name, count in zip(types.node_names, nodes, strict=True)
+            NodeType(name=name, num_nodes=count, columns=columns)
+            for name, count, columns in zip(types.node_names, nodes, types.columns or [None] * len(nodes), strict=True)
         ),
         "edge_types": tuple(
             EdgeType(source=each.source, name=each.name, target=each.target, num_edges=count)

@@ -9,8 +9,9 @@ from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.attention import AttentionSpec
 from graphmill.spec.experiment import CustomModelSpec, Fraction
-from graphmill.spec.relational import HgtSpec, RelationalSpec
+from graphmill.spec.relational import TYPED_MODELS, HgtSpec, RelationalSpec
 from graphmill.spec.synonyms import HIDDEN_WIDTH
+from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, triplets
 
 EdgeArgument = Literal["edge_weight", "edge_attr"]
 """What a model by dotted path is called with besides x and edge_index, as PyG's are."""
@@ -59,6 +60,12 @@ def _of_layers(name: str) -> dict[str, Any]:
 class NodeCustomModelSpec(CustomModelSpec):
     """Any PyTorch or PyG model by dotted path; how it is called, and what it gives, is the task's to say."""
 
+    heterogeneous: bool = Field(
+        False,
+        description="of a typed graph: made with metadata (node types, edge types) as well, called as PyG's to_hetero "
+        "models are, model(x_dict, edge_index_dict), and gives a dict of rows by node type",
+    )
+
     called_elsewhere: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         **dict.fromkeys(("gcn", "gcnconv", "graphconv"), _of_layers("GCN")),
         **dict.fromkeys(("gin", "ginconv"), _of_layers("GIN")),
@@ -77,6 +84,11 @@ NodeModelSpec = Annotated[
 ]
 
 
+def reads_types(model: object) -> bool:
+    """Whether a model reads the types of edges; no feature of them then."""
+    return isinstance(model, TYPED_MODELS) or (isinstance(model, NodeCustomModelSpec) and model.heterogeneous)
+
+
 def draws_anew(model: object) -> bool:
     """Whether a node draws its neighbours anew at each hop: models whose layers each compute their own rows."""
     return isinstance(model, GraphSageSpec | RelationalSpec | HgtSpec)
@@ -89,4 +101,43 @@ def refuse_other_depth(model: NodeModelSpec, fanouts: Sequence[int]) -> None:
             f"train.num_neighbors has {len(fanouts)} fan-outs, but model.num_layers is {model.num_layers},"
             " and each layer reads one hop",
             fix=f"give {model.num_layers} fan-outs, or set model.num_layers={len(fanouts)}",
+        )
+
+
+def reads_node_types(model: object) -> bool:
+    """Whether a model reads the types of nodes as well."""
+    return reads_types(model) and not (isinstance(model, RelationalSpec) and model.kind == "rgcn")
+
+
+def refuse_untyped(model: Spec, dataset: TypedInfo, *, undirected: bool, precision: str) -> None:
+    """Raise a `UserError` if a model that reads types is asked of edges that have none, or fewer than it has bases."""
+    if not reads_types(model):
+        return
+    count = len(dataset.edge_types)
+    if not count:
+        asked = "model.heterogeneous" if isinstance(model, NodeCustomModelSpec) else f"model.kind={model.kind}"
+        raise UserError(
+            f"{asked} reads types of edges, and the edges of {dataset.name} have no types",
+            fix="name a graph that has types (graphmill inspect NAME shows them; prepare reads them from a .npz file"
+            " with edge_type and edge_type_names), or set model.kind=graphsage, gat or gatv2",
+        )
+    if undirected:
+        raise no_union_of_types(dataset.name)
+    if isinstance(model, HgtSpec) and precision != "fp32":
+        raise UserError(
+            f"model.kind is hgt, which computes in fp32, and train.precision is {precision}",
+            fix="set train.precision=fp32",
+        )
+    mixed = [each for each, ends in zip(dataset.edge_types, triplets(dataset), strict=True) if None in ends]
+    if isinstance(model, NodeCustomModelSpec) and mixed:
+        raise UserError(
+            f"model.heterogeneous is true, and {mixed[0]} of {dataset.name} joins nodes of several types, which PyG's"
+            " dicts of edges cannot name",
+            fix="prepare the graph with relations between two types of nodes, or set model.kind=rgcn, rsage or hgt",
+        )
+    if isinstance(model, RelationalSpec) and model.num_bases is not None and model.num_bases > count:
+        raise UserError(
+            f"model.num_bases is {model.num_bases}, but the edges of {dataset.name} have {count} types: more bases than"
+            " types are no decomposition",
+            fix=f"set model.num_bases to {count} or less, or leave it out: a matrix for each type",
         )

@@ -7,11 +7,9 @@ from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.experiment import Fraction
 from graphmill.spec.synonyms import HIDDEN_WIDTH
-from graphmill.spec.typed_graph import TypedInfo, no_union_of_types
 
 
 class RelationalSpec(Spec):
@@ -118,42 +116,8 @@ TYPED_MODELS: Final = (RelationalSpec, HgtSpec)
 """Those that read types of edges."""
 
 
-def reads_node_types(model: object) -> bool:
-    """Whether a model reads the types of nodes as well."""
-    return isinstance(model, HgtSpec) or (isinstance(model, RelationalSpec) and model.kind == "rsage")
-
-
 def _layers(hops: Sequence[int], fanouts: Sequence[int]) -> Iterator[tuple[int, int | None]]:
     """Rows and sampled edges of each layer, the first layer first; None: all neighbours, however many."""
     for hop in reversed(range(len(fanouts))):
         rows = sum(hops[: hop + 1])
         yield rows, None if fanouts[hop] == -1 else rows * fanouts[hop]
-
-
-def refuse_untyped(model: object, dataset: TypedInfo, *, undirected: bool, precision: str) -> None:
-    """Raise a `UserError` if a model that reads types is asked of edges that have none, or fewer than it has bases."""
-    if not isinstance(model, TYPED_MODELS):
-        return
-    count = len(dataset.edge_types)
-    if not count:
-        raise UserError(
-            f"model.kind is {model.kind}, which has matrices for types of edges, and the edges of {dataset.name} have"
-            " no types",
-            fix="name a graph that has types (graphmill inspect NAME shows them; prepare reads them from a .npz file"
-            " with edge_type and edge_type_names), or set model.kind=graphsage, gat or gatv2",
-        )
-    if undirected:
-        raise no_union_of_types(dataset.name)
-    if isinstance(model, HgtSpec):
-        if precision != "fp32":
-            raise UserError(
-                f"model.kind is hgt, which computes in fp32, and train.precision is {precision}",
-                fix="set train.precision=fp32",
-            )
-        return
-    if model.num_bases is not None and model.num_bases > count:
-        raise UserError(
-            f"model.num_bases is {model.num_bases}, but the edges of {dataset.name} have {count} types: more bases than"
-            " types are no decomposition",
-            fix=f"set model.num_bases to {count} or less, or leave it out: a matrix for each type",
-        )

@@ -17,6 +17,9 @@ class TypedInfo(DatasetInfo):
 
     edge_types: tuple[str, ...] = Field((), description='as "source:name:target", where * is nodes of several types')
     node_types: tuple[str, ...] = ()
+    type_columns: tuple[tuple[int, int], ...] = Field(
+        (), description="of each node type: which features are its own; absent: types share them"
+    )
 
     @model_serializer(mode="wrap")
     def _without_absent_types(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -25,14 +28,26 @@ class TypedInfo(DatasetInfo):
         if not self.edge_types:
             known.pop("edge_types", None)
             known.pop("node_types", None)
+        if not self.type_columns:
+            known.pop("type_columns", None)
         return known
+
+
+def triplets(dataset: TypedInfo) -> tuple[tuple[str | None, str, str | None], ...]:
+    """Of each edge type (source, name, target), as PyG writes it; None in place of an end of several types."""
+    return tuple(_triplet(each, dataset.node_types) for each in dataset.edge_types)
+
+
+def _triplet(text: str, node_types: Sequence[str]) -> tuple[str | None, str, str | None]:
+    source = next((each for each in node_types if text.startswith(f"{each}:")), None)
+    rest = text.removeprefix(f"{source or '*'}:")
+    target = next((each for each in node_types if rest.endswith(f":{each}")), None)
+    return source, rest.removesuffix(f":{target or '*'}"), target
 
 
 def source_types(dataset: TypedInfo) -> tuple[int | None, ...]:
     """Of each edge type the number of the node type that its edges begin at; None: at several."""
-    names = dataset.node_types
-    found = ([n for n, name in enumerate(names) if each.startswith(f"{name}:")] for each in dataset.edge_types)
-    return tuple(numbers[0] if len(numbers) == 1 else None for numbers in found)
+    return tuple(None if each is None else dataset.node_types.index(each) for each, _, _ in triplets(dataset))
 
 
 def plain_features(edge_features: Sequence[str], edge_types: Sequence[str]) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def try_out(
     those `named` by name, and makes one finite tensor of floating-point numbers, of one of the `wanted` shapes, that
     depends on its parameters.
     """
-    _refuse_untrainable(target, model)
+    refuse_untrainable(target, model)
     given = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in {**arguments, **named}.items())
     form = " or ".join(str(list(shape)) for shape in wanted)
     try:
@@ -91,7 +91,8 @@ def _problem_of(out: object, wanted: Sequence[tuple[int, ...]]) -> str | None:
     return None if out.requires_grad else "values that depend on no parameter"
 
 
-def _refuse_untrainable(target: str, model: nn.Module) -> None:
+def refuse_untrainable(target: str, model: nn.Module) -> None:
+    """Raise a `UserError` unless a model has float32 parameters to train, whose shapes are known."""
     parameters = dict(model.named_parameters())
     lazy = [name for name, parameter in parameters.items() if isinstance(parameter, UninitializedParameter)]
     if lazy:

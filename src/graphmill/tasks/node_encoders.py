@@ -15,11 +15,19 @@ from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.spec.experiment import CustomModelSpec
-from graphmill.spec.node_models import EdgeArgument, GraphSageSpec, NodeAttentionSpec, NodeModelSpec
+from graphmill.spec.node_models import (
+    EdgeArgument,
+    GraphSageSpec,
+    NodeAttentionSpec,
+    NodeCustomModelSpec,
+    NodeModelSpec,
+    reads_node_types,
+)
 from graphmill.spec.plan import Plan
-from graphmill.spec.relational import HgtSpec, RelationalSpec, reads_node_types
+from graphmill.spec.relational import HgtSpec, RelationalSpec
 from graphmill.spec.typed_graph import TypedInfo, source_types
 from graphmill.tasks.custom_model import construct, try_out
+from graphmill.tasks.hetero_model import HeteroModel, Types, check_hetero, construct_hetero
 
 DTYPE_OF = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -77,9 +85,12 @@ class EdgeIndexModel(nn.Module):
         return out[: len(batch.seeds.ids)]
 
 
+NodeEncoder = GraphSage | RelationalGcn | Hgt | EdgeIndexModel | HeteroModel
+
+
 def build_model(
     plan: Plan, spec: NodeModelSpec, reads: NodeModelInputs, *, rank: int, standardise: Standardise | None = None
-) -> GraphSage | RelationalGcn | Hgt | EdgeIndexModel:
+) -> NodeEncoder:
     """The plan's model with its initial weights, the same on every rank. `standardise`: its inputs, if not None."""
     match spec:
         case GraphSageSpec():
@@ -142,6 +153,10 @@ def build_model(
             )
             edges = reads.edge_argument
             return EdgeIndexModel(attention, seed=plan.seed, rank=rank, standardise=standardise, edges=edges)
+        case NodeCustomModelSpec(heterogeneous=True):
+            types = Types.of(reads.types, reads.in_channels)
+            inner, dtype = construct_hetero(spec, types, reads.out_channels, plan.seed), DTYPE_OF[plan.precision]
+            return HeteroModel(inner, types, seed=plan.seed, rank=rank, dtype=dtype, standardise=standardise)
         case CustomModelSpec():
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
             channels = {"in_channels": reads.in_channels, "out_channels": reads.out_channels}
@@ -158,6 +173,10 @@ def check_model(plan: Plan, spec: NodeModelSpec, reads: NodeModelInputs, fanouts
     Raises `UserError` where it does not fit, or reads further than neighbourhoods are sampled.
     """
     if not isinstance(spec, CustomModelSpec):
+        return
+    if isinstance(spec, NodeCustomModelSpec) and spec.heterogeneous:
+        types = Types.of(reads.types, reads.in_channels)
+        check_hetero(spec, construct_hetero(spec, types, reads.out_channels, plan.seed), types, reads.out_channels)
         return
     model, hops = build_model(plan, spec, reads, rank=0).to(plan.device).inner, len(fanouts)
     assert isinstance(model, nn.Module)

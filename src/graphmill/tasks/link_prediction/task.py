@@ -22,8 +22,8 @@ from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.schedule import SeedSchedule, contiguous_shares
 from graphmill.spec.columns import Cell
+from graphmill.spec.node_models import reads_node_types
 from graphmill.spec.plan import Plan
-from graphmill.spec.relational import reads_node_types
 from graphmill.spec.transform import refuse_other_form
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause, never_pause

@@ -5,8 +5,8 @@ from pathlib import Path
 from graphmill.access.presampled import epoch_source
 from graphmill.access.spec import AccessSpec
 from graphmill.sample.presampled.schedule import EpochSource
+from graphmill.spec.node_models import reads_node_types
 from graphmill.spec.plan import Plan
-from graphmill.spec.relational import reads_node_types
 from graphmill.tasks.node_classification.page import NodeClassificationPlan
 from graphmill.tasks.node_classification.parts import open_graph
 

@@ -32,9 +32,9 @@ from graphmill.sample.collect import Labels
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.service.served import Served
 from graphmill.spec.columns import Cell
+from graphmill.spec.node_models import reads_node_types
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
-from graphmill.spec.relational import reads_node_types
 from graphmill.spec.roles import Seat
 from graphmill.spec.transform import refuse_other_form
 from graphmill.sync.group import Group
@@ -42,6 +42,7 @@ from graphmill.sync.pause import Pause, never_pause
 from graphmill.tasks.attended import Attention, heads_of
 from graphmill.tasks.classification import ClassifierLoss, check_judgement, measures, tally
 from graphmill.tasks.custom_measures import CustomMeasures
+from graphmill.tasks.hetero_model import HeteroModel, OnStandardisedTypes
 from graphmill.tasks.node_classification.access import access_spec
 from graphmill.tasks.node_classification.attended import LayerwiseAttention
 from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
@@ -53,7 +54,14 @@ from graphmill.tasks.node_classification.page import (
     NodeClassificationPlan,
 )
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
-from graphmill.tasks.node_encoders import DTYPE_OF, EdgeIndexModel, NodeModelInputs, build_model, check_model
+from graphmill.tasks.node_encoders import (
+    DTYPE_OF,
+    EdgeIndexModel,
+    NodeEncoder,
+    NodeModelInputs,
+    build_model,
+    check_model,
+)
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import Measures, Predictions
 
@@ -66,7 +74,7 @@ class NodeClassification:
     own: NodeClassificationPlan
     group: Group
     served: InitVar[Served | None] = None  # by a process that samples, which holds the graph; None: this one does
-    model: GraphSage | RelationalGcn | Hgt | EdgeIndexModel = field(init=False)
+    model: NodeEncoder = field(init=False)
     access: GraphAccess = field(init=False)
     labels: Labels = field(init=False)  # by node id, of the nodes of splits at least
     loss: ClassifierLoss = field(init=False)
@@ -203,6 +211,8 @@ class NodeClassification:
         scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None
         model = build_model(plan, own.model, model_inputs(own), rank=0, standardise=scale)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
+        if isinstance(model, HeteroModel):
+            return model.inner if model.standardise is None else OnStandardisedTypes(model)
         if isinstance(model, EdgeIndexModel):
             return model.inner if model.standardise is None else OnStandardised(model.standardise, model.inner)
         if isinstance(model, RelationalGcn | Hgt):

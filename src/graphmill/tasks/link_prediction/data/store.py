@@ -175,6 +175,7 @@ class LinkStore(GraphStore):
             edge_features=known.edge_features,
             edge_types=known.relation_names,
             node_types=known.node_type_names,
+            type_columns=known.type_columns,
         )
 
     def described(self) -> Sequence[tuple[str, Any]]:

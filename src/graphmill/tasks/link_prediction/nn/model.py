@@ -5,18 +5,14 @@ from torch import Tensor, nn
 
 from graphmill.graph.batch import InputForm
 from graphmill.graph.keys import Purpose, key_of
-from graphmill.nn.graphsage import GraphSage
-from graphmill.nn.hgt import Hgt
-from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.spec.plan import Plan
 from graphmill.tasks.link_prediction.data.batches import LinkBatch
 from graphmill.tasks.link_prediction.nn.heads import build_head
 from graphmill.tasks.link_prediction.page import LinkPredictionPlan
 from graphmill.tasks.link_prediction.page.models import EmbeddingSpec
-from graphmill.tasks.node_encoders import EdgeIndexModel, NodeModelInputs, build_model
+from graphmill.tasks.node_encoders import NodeEncoder, NodeModelInputs, build_model
 
-Encoder = GraphSage | RelationalGcn | Hgt | EdgeIndexModel
 _OF_HEAD = 1  # coordinate of the keys of weights and dropout; the encoder's have none
 _OF_TABLE = 2
 
@@ -48,7 +44,7 @@ class LinkModel(nn.Module):
         super().__init__()
         channels = own.embedding_channels
         self.seed, self.rank = plan.seed, rank
-        self.encoder: Encoder | NodeTable
+        self.encoder: NodeEncoder | NodeTable
         if isinstance(own.model, EmbeddingSpec):
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS, _OF_TABLE) >> 1)
             self.encoder = NodeTable(own.dataset.num_nodes, channels, dropout=own.model.dropout)

@@ -11,8 +11,7 @@ from graphmill.spec.columns import Measure
 from graphmill.spec.experiment import BatchSize, DatasetSpec, Experiment, TaskSpec, TrainSpec
 from graphmill.spec.fanouts import FanOuts, check_fanouts, resolve_fanouts
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, TaskPlan
-from graphmill.spec.node_models import GraphSageSpec, draws_anew, refuse_other_depth
-from graphmill.spec.relational import TYPED_MODELS, refuse_untyped
+from graphmill.spec.node_models import GraphSageSpec, draws_anew, reads_types, refuse_other_depth, refuse_untyped
 from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import TypedInfo
@@ -145,7 +144,7 @@ class LinkPredictionPlan(TaskPlan):
     @property
     def edge_columns(self) -> tuple[int, ...]:
         """Which columns of the edge features the model is called with: the types of a typed graph's edges, or none."""
-        return (len(self.dataset.edge_features) - 1,) if isinstance(self.model, TYPED_MODELS) else ()
+        return (len(self.dataset.edge_features) - 1,) if reads_types(self.model) else ()
 
     @property
     def resamples(self) -> bool:

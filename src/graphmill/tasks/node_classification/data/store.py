@@ -176,6 +176,7 @@ def graph_info(
         edge_features=known.edge_features,
         edge_types=known.relation_names,
         node_types=known.node_type_names,
+        type_columns=known.type_columns,
         num_parts=num_parts,
     )
 

@@ -25,7 +25,9 @@ from graphmill.spec.node_models import (
     NodeAttentionSpec,
     NodeModelSpec,
     draws_anew,
+    reads_types,
     refuse_other_depth,
+    refuse_untyped,
 )
 from graphmill.spec.partition import (
     DEFAULT_METHOD,
@@ -35,7 +37,6 @@ from graphmill.spec.partition import (
     parts_named,
     refuse_partition,
 )
-from graphmill.spec.relational import TYPED_MODELS, refuse_untyped
 from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, plain_features
@@ -190,7 +191,7 @@ class NodeClassificationPlan(TaskPlan):
     @property
     def reads_types(self) -> bool:
         """Whether the model reads the types of edges; no feature of them then."""
-        return isinstance(self.model, TYPED_MODELS)
+        return reads_types(self.model)
 
     @property
     def resamples(self) -> bool:
@@ -277,7 +278,7 @@ def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: Gra
             f"{key}, but model.kind {experiment.model.kind} reads no edge features",
             fix="leave dataset.edge_features out, or set model.kind=gat or gatv2, or custom for a model by dotted path",
         )
-    if isinstance(experiment.model, TYPED_MODELS):
+    if reads_types(experiment.model):
         raise UserError(
             f"{key}, but model.kind {experiment.model.kind} reads the types of edges by itself, and nothing else of"
             " them",

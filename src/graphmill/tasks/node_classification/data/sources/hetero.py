@@ -53,10 +53,11 @@ def from_hetero(
     else:
         split, note = random_split(labels, split_seed)
     edges = [_edges_of(data, each, dict(zip(data.node_types, starts, strict=False))) for each in data.edge_types]
+    features, columns = _features(data, counts)
     of_edges, names = _edge_features(data, [each.shape[1] for each in edges])
     return LabelledGraph(
         edge_index=np.concatenate(edges, axis=1),
-        features=_features(data, counts),
+        features=features,
         edge_features=of_edges,
         edge_feature_names=names,
         types=RawTypes(
@@ -64,6 +65,7 @@ def from_hetero(
             node_names=tuple(data.node_types),
             edge_type=np.repeat(np.arange(len(edges)), [each.shape[1] for each in edges]),
             relations=tuple(Relation(*each) for each in data.edge_types),
+            columns=columns,
         ),
         labels=labels,
         split=split,
@@ -114,10 +116,10 @@ def _edges_of(data: Any, relation: tuple[str, str, str], starts: dict[str, int])
     return shifted
 
 
-def _features(data: Any, counts: Sequence[int]) -> SparseFeatures:  # noqa: ANN401
-    """Each type in columns of its own."""
+def _features(data: Any, counts: Sequence[int]) -> tuple[SparseFeatures, tuple[tuple[int, int], ...]]:  # noqa: ANN401
+    """Each type in columns of its own, and which these are."""
     indptr, indices, values, first = [np.zeros(1, np.int64)], [], [], 0
-    bare = []
+    bare, of_types = [], []
     for kind, count in zip(data.node_types, counts, strict=True):
         if "x" in data[kind]:
             block = _as_sparse(features_of(data[kind].x))
@@ -131,10 +133,11 @@ def _features(data: Any, counts: Sequence[int]) -> SparseFeatures:  # noqa: ANN4
         indptr.append(block.indptr[1:] + indptr[-1][-1])
         indices.append(block.indices + np.int32(first))
         values.append(block.values)
+        of_types.append((first, first + block.num_features))
         first += block.num_features
     if bare:
         _log.info(f"nodes of type {', '.join(bare)} have no features: each has one, which is 1")
-    return sparse(np.concatenate(indptr), np.concatenate(indices), np.concatenate(values), first)
+    return sparse(np.concatenate(indptr), np.concatenate(indices), np.concatenate(values), first), tuple(of_types)
 
 
 def _as_sparse(features: Features) -> SparseFeatures:
