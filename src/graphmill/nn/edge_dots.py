@@ -25,12 +25,13 @@ def edge_dots(q: Tensor, k: Tensor, heads: int, groups: EdgeGroups) -> Tensor:
     if is_native(q):
         return _edge_dots(q.contiguous(), k.contiguous(), *groups.tensors, heads)
     sources, targets = groups.edge_index
-    return (q[targets] * k[sources]).unflatten(1, (heads, -1)).sum(-1)
+    return (q[targets] * k[sources]).view(len(sources), heads, -1).sum(-1)
 
 
 def _groups(tensors: tuple[Tensor, ...], num_sources: int) -> _native.EdgeGroups:
-    by_source = tensors[3:] if len(tensors[3]) else (None, None, None)
-    return _native.EdgeGroups(*tensors[:3], *by_source, num_sources, 0)
+    indptr, sources, edge_ids, *by_source = tensors
+    out_indptr, targets, slots = by_source if len(by_source[0]) else (None, None, None)
+    return _native.EdgeGroups(indptr, sources, edge_ids, out_indptr, targets, slots, num_sources, 0)
 
 
 def _forward(q: Tensor, k: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401

@@ -71,11 +71,11 @@ class GroupedSources:
         pairs = np.flatnonzero(occurs)
         places = np.empty(num_groups * n, np.int64)
         places[pairs] = np.arange(len(pairs))
-        indptr = np.searchsorted(pairs, np.arange(num_groups + 1) * n)
+        begins = np.searchsorted(pairs, np.arange(num_groups + 1) * n)
         of_edges = torch.from_numpy(places[keys.numpy()])
         return cls(
             torch.from_numpy((pairs % max(n, 1)).astype(np.int32)),
-            torch.from_numpy(indptr),
+            torch.from_numpy(begins),
             _grouped(of_edges, targets, len(pairs), edges.num_rows),
         )
 
@@ -155,9 +155,10 @@ class HgtLayer(nn.Module):
     def _of_groups(self, weight: Tensor, bias: Tensor, relation: Tensor, groups: Groups) -> tuple[Tensor, Tensor]:
         """Matrices [num_groups, channels, channels] and biases: of a node type, then of a relation, head by head."""
         kinds, of_relation = groups.source_types, relation[groups.relations]
-        of_heads = weight[kinds].unflatten(1, (self.heads, -1))
+        count, _, width = weight[kinds].shape
+        of_heads = weight[kinds].view(count, self.heads, -1, width)
         matrices = torch.einsum("ghio,ghij->ghoj", of_relation, of_heads).flatten(1, 2)
-        lines = torch.einsum("ghio,ghi->gho", of_relation, bias[kinds].unflatten(1, (self.heads, -1)))
+        lines = torch.einsum("ghio,ghi->gho", of_relation, bias[kinds].view(count, self.heads, -1))
         return matrices.contiguous(), lines.flatten(1).contiguous()
 
     def _mixed(self, queries: Tensor, keys: Tensor, values: Tensor, edges: EdgeGroups) -> Tensor:

@@ -115,7 +115,8 @@ def refuse_untyped(model: Spec, dataset: TypedInfo, *, undirected: bool, precisi
         return
     count = len(dataset.edge_types)
     if not count:
-        asked = "model.heterogeneous" if isinstance(model, NodeCustomModelSpec) else f"model.kind={model.kind}"
+        kind = getattr(model, "kind", None)
+        asked = "model.heterogeneous" if isinstance(model, NodeCustomModelSpec) else f"model.kind={kind}"
         raise UserError(
             f"{asked} reads types of edges, and the edges of {dataset.name} have no types",
             fix="name a graph that has types (graphmill inspect NAME shows them; prepare reads them from a .npz file"
