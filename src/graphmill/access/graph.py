@@ -65,8 +65,8 @@ class GraphAccess(Protocol):
         """What a model gives `nodes` without sampling. All ranks must call it.
 
         Args:
-            model: called with mini-batches; a `LayerwiseModel` is computed layer by layer, another one on whole
-                neighbourhoods of `hops` hops.
+            model: called with mini-batches; a `LayerwiseModel` is computed layer by layer, another one on the whole
+                graph or on whole neighbourhoods of `hops` hops, as the spec says.
             nodes: [n], ascending; the same on all ranks.
             pause: called by all ranks equally often.
             hops: how far a model of unknown layers may read.

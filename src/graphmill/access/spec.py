@@ -24,4 +24,5 @@ class AccessSpec:
     features: FeatureTransform
     edge_columns: tuple[int, ...]  # of the edges' features that a batch carries; (): none
     partition: PartitionSpec | None  # None: the graph is stored whole
+    evaluates_whole: bool  # a model of unknown layers: by one call on the whole graph; False: on neighbourhoods
     presampled: Path | None  # folder of sampled epochs; None: neighbourhoods are drawn when they are needed

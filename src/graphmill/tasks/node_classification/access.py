@@ -22,6 +22,7 @@ def access_spec(plan: Plan, own: NodeClassificationPlan) -> AccessSpec:
         features=own.features,
         edge_columns=own.edge_columns,
         partition=own.partition,
+        evaluates_whole=own.evaluate_on == "whole_graph",
         presampled=None if own.presampled is None else Path(own.presampled),
     )
 

@@ -1,5 +1,6 @@
 """Node classification as the loop sees it: batches, a loss, measures."""
 
+import logging
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from graphmill.sample.collect import Labels
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.service.served import Served
 from graphmill.spec.columns import Cell
+from graphmill.spec.exact_pass import evaluated_on_other
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
@@ -50,10 +52,13 @@ from graphmill.tasks.node_classification.page import (
     GraphInfo,
     NodeClassificationPlan,
 )
+from graphmill.tasks.node_classification.page.sizes import whole_pass
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
 from graphmill.tasks.node_encoders import DTYPE_OF, EdgeIndexModel, NodeModelInputs, build_model, check_model
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import Measures, Predictions
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -188,7 +193,13 @@ class NodeClassification:
         if own.reads_types:
             _refuse_other_types(found, known)
         partition = None if found.num_parts is None else own.partition or PartitionSpec()
-        return own.model_copy(update={"dataset": found, "partition": partition})
+        other = own.model_copy(update={"dataset": found, "partition": partition})
+        in_parts = partition is not None
+        way = evaluated_on_other(own.evaluate_on, whole_pass(own), whole_pass(other), in_parts=in_parts)
+        other = other.model_copy(update={"evaluate_on": way})
+        if way != own.evaluate_on:
+            _log.info(f"{found.name}: evaluated {other.evaluation}")
+        return other
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:

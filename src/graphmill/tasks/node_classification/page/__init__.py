@@ -9,12 +9,8 @@ from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.spec.attention import refuse_fused
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import COMM_MB, Baseline, Layout, Measure
-from graphmill.spec.experiment import (
-    DatasetSpec,
-    Experiment,
-    TaskSpec,
-    TrainSpec,
-)
+from graphmill.spec.exact_pass import ABOUT_EVALUATE_ON, AskedEvaluation, EvaluateOn, evaluated_on, in_words
+from graphmill.spec.experiment import DatasetSpec, Experiment, TaskSpec, TrainSpec
 from graphmill.spec.fetching import FETCHING
 from graphmill.spec.kinds.extras import Sampling
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, PredictsClasses, TaskPlan
@@ -39,7 +35,7 @@ from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, plain_features
 from graphmill.tasks.node_classification.page.data import COUNTS, DATASETS, DENSE, GraphPrepareOptions
-from graphmill.tasks.node_classification.page.sizes import sizes
+from graphmill.tasks.node_classification.page.sizes import sizes, whole_pass
 
 WEIGHT_NAMES: Final = ("edge_weight", "weight")  # of a column of edge features that is a weight
 
@@ -80,6 +76,7 @@ class SampledTrainSpec(TrainSpec):
 
     loss: ClassifierLossSpec = CrossEntropySpec()
     num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
+    evaluate_on: AskedEvaluation = Field("auto", description=ABOUT_EVALUATE_ON)
     presampled: str | None = Field(
         None,
         description="folder of epochs that `graphmill presample` has sampled with these options, to be read instead: "
@@ -156,6 +153,7 @@ class NodeClassificationPlan(TaskPlan):
     num_neighbors: tuple[int, ...]
     presampled: str | None = Field(None, description="folder of sampled epochs; null: they are sampled in training")
     loss: ClassifierLossSpec = CrossEntropySpec()
+    evaluate_on: EvaluateOn | None = Field(None, description="absent: layer by layer")
     partition: PartitionSpec | None = Field(None, description="absent: the graph is stored whole")
 
     @property
@@ -197,6 +195,18 @@ class NodeClassificationPlan(TaskPlan):
     def reading_presampled(self, folder: str) -> Self:
         """The same, reading them from there."""
         return self.model_copy(update={"presampled": folder})
+
+    @property
+    def evaluation(self) -> str:
+        """How a model of unknown layers is evaluated, in words; "": layer by layer."""
+        return in_words(self.evaluate_on, whole_pass(self))
+
+    def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
+        """The same, evaluated in a way that fits the memory of a process."""
+        assert isinstance(experiment.train, SampledTrainSpec)
+        asked, in_parts = experiment.train.evaluate_on, self.partition is not None
+        way = evaluated_on(asked, self.model, whole_pass(self), memory_bytes, in_parts=in_parts)
+        return self.model_copy(update={"evaluate_on": way})
 
     @property
     def tied_to_ranks(self) -> str:
