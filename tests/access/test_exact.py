@@ -12,6 +12,7 @@ from graphmill.spec.kinds import find_kind
 from graphmill.spec.modelled import modelled
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec, NodeCustomModelSpec
 from graphmill.spec.plan import MachineInfo
+from graphmill.spec.relational import RelationalSpec
 from graphmill.sync.group import Group
 from graphmill.sync.pause import never_pause
 from graphmill.tasks.build import build_task
@@ -214,5 +215,21 @@ def test_on_other_data_as_trained_only_if_they_are_no_larger(entries, in_parts, 
     ],
 )
 def test_widths_are_read_from_options(options, expected):
-    assert widest(NodeCustomModelSpec(kind="custom", target="a.B", options=options), 8) == expected
-    assert widest(NodeCustomModelSpec(kind="custom", target="a.B", options=options), 500) == max(500, expected)
+    model = NodeCustomModelSpec(kind="custom", target="a.B", options=options)
+    for width in (8, 500):  # of what is read: messages of a stranger's model may be those
+        found = widest(model, num_features=width, has_sparse_features=False, out_channels=2)
+        assert found == max(width, expected)
+
+
+@pytest.mark.parametrize(
+    ("model", "is_sparse", "expected"),
+    [
+        (NodeAttentionSpec(kind="gat", hidden_channels=32, heads=2), False, 64),
+        (RelationalSpec(hidden_channels=48), True, 48),
+        (RelationalSpec(hidden_channels=48), False, 5000),
+        (NodeCustomModelSpec.model_validate(MODELS["gcn"][0]), True, 16),
+        (NodeCustomModelSpec.model_validate(MODELS["gin"][0]), True, 5000),
+    ],
+)
+def test_messages_of_models_that_project_first_are_not_the_inputs(model, is_sparse, expected):
+    assert widest(model, num_features=5000, has_sparse_features=is_sparse, out_channels=4) == expected

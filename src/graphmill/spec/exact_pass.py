@@ -7,7 +7,9 @@ from typing import Final, Literal
 from pydantic import BaseModel
 
 from graphmill.base.errors import UserError
-from graphmill.spec.node_models import GraphSageSpec
+from graphmill.spec.experiment import CustomModelSpec
+from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec
+from graphmill.spec.relational import RelationalSpec
 
 EvaluateOn = Literal["whole_graph", "neighbourhoods"]
 AskedEvaluation = Literal["auto", "whole_graph", "neighbourhoods"]
@@ -25,6 +27,7 @@ _ROWS: Final = 4  # of a node: what a layer reads, projects, gives, and the acti
 _IDS: Final = 64  # bytes of an edge: edge_index with and without loops, the sampler's copies
 _NO_WIDTH: Final = 16  # numbers below it count layers or heads
 _UNSEEN_WIDTH: Final = 256  # where options name no width
+_PROJECTING: Final = ("GCN", "GAT", "GCNConv", "GATConv", "GATv2Conv")  # PyG's whose messages are never inputs
 _UNKNOWN_MEMORY: Final = 4 << 30  # a GPU's, or of a job that has no hosts yet
 _MIB: Final = 1 << 20
 
@@ -37,7 +40,7 @@ class WholePass:
     num_entries: int  # edges in the directions that messages pass along, at most
     num_features: int
     num_edge_columns: int
-    width: int  # of the widest layer
+    width: int  # of the widest messages
 
     @property
     def num_bytes(self) -> int:
@@ -47,16 +50,24 @@ class WholePass:
         return messages + rows + self.num_entries * (_IDS + 4 * self.num_edge_columns)
 
 
-def widest(model: BaseModel, *of_the_data: int) -> int:
-    """Channels of the widest layer, from the numbers of a model's section: how it is built is not known here.
+def widest(model: BaseModel, *, num_features: int, has_sparse_features: bool, out_channels: int) -> int:
+    """Channels of the widest messages, from the numbers of a model's section: how it is built is not known here.
 
-    The largest number times that of heads, if there are some. A layer may be as wide as what it reads or gives
-    (`of_the_data`).
+    The largest number times that of heads, if there are some, or what the model gives. Messages may also be the inputs,
+    as GIN's are, unless the model is known to project them first.
     """
     numbers = dict(_numbers(model.model_dump()))
     heads = max((number for name, number in numbers.items() if "head" in name.rsplit(".", 1)[-1]), default=1)
     largest = max((number for name, number in numbers.items() if "head" not in name), default=0)
-    return max(heads * (largest if largest >= _NO_WIDTH else _UNSEEN_WIDTH), *of_the_data)
+    inputs = 0 if _projects_inputs(model, has_sparse_features=has_sparse_features) else num_features
+    return max(heads * (largest if largest >= _NO_WIDTH else _UNSEEN_WIDTH), heads * out_channels, inputs)
+
+
+def _projects_inputs(model: BaseModel, *, has_sparse_features: bool) -> bool:
+    if isinstance(model, CustomModelSpec):
+        package, _, name = model.target.rpartition(".")
+        return package in ("torch_geometric.nn", "torch_geometric.nn.models") and name in _PROJECTING
+    return isinstance(model, NodeAttentionSpec) or (isinstance(model, RelationalSpec) and has_sparse_features)
 
 
 def _numbers(section: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, int]]:

@@ -31,7 +31,7 @@ class NodeModelInputs:
     is_sparse: bool  # features
     num_relations: int  # types of edges; 0: edges have none
     edge_columns: int  # features of an edge
-    edge_argument: EdgeArgument | None  # how a model by dotted path is called with them
+    edge_argument: EdgeArgument | None  # how a model by dotted path is called with them; GraphSAGE reads edge_weight
 
 
 class EdgeIndexModel(nn.Module):
@@ -91,6 +91,7 @@ def build_model(
                 seed=plan.seed,
                 training_dtype=DTYPE_OF[plan.precision],
                 standardise=standardise,
+                is_weighted=reads.edge_argument == "edge_weight",
             )
         case RelationalSpec():
             return RelationalGcn(

@@ -229,6 +229,7 @@ def access_spec(plan: Plan, own: LinkPredictionPlan) -> AccessSpec:
         undirected=own.undirected,
         features=own.features,
         edge_columns=own.edge_columns,
+        has_weighted_means=False,
         partition=None,
         evaluates_whole=own.evaluate_on == "whole_graph",
         presampled=None,

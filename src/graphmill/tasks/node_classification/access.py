@@ -21,6 +21,7 @@ def access_spec(plan: Plan, own: NodeClassificationPlan) -> AccessSpec:
         undirected=own.undirected,
         features=own.features,
         edge_columns=own.edge_columns,
+        has_weighted_means=own.has_weighted_means,
         partition=own.partition,
         evaluates_whole=own.evaluate_on == "whole_graph",
         presampled=None if own.presampled is None else Path(own.presampled),

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from graphmill.access.exact import in_order_of_nodes
 from graphmill.access.graph import GraphAccess
-from graphmill.access.layerwise import LayerwiseInference
 from graphmill.access.local import LocalAccess
 from graphmill.access.opening import open_access
 from graphmill.access.serving import BatchServer
@@ -255,7 +254,7 @@ class NodeClassification:
                 "only the built-in graphsage with two layers or more has embeddings that are known to be such",
                 fix="leave --embeddings out; of another model take them in Python: graphmill.load(RUN)",
             )
-        return LayerwiseInference(self.model, whole.topology, whole.features, self.group).embeddings(nodes).numpy()
+        return whole.layerwise(self.model, never_pause).embeddings(nodes).numpy()
 
     def exact_logits(self, nodes: np.ndarray, pause: Pause) -> tuple[np.ndarray, Tensor]:
         """This rank's share of `nodes` and their logits, without sampling. All ranks must call it."""

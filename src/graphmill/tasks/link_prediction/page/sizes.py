@@ -63,7 +63,12 @@ def whole_pass(plan: "LinkPredictionPlan") -> WholePass:
         num_entries=known.num_edges * (2 if plan.undirected else 1),
         num_features=known.num_features,
         num_edge_columns=len(plan.edge_columns),
-        width=widest(plan.model, known.num_features, plan.embedding_channels),
+        width=widest(
+            plan.model,
+            num_features=known.num_features,
+            has_sparse_features=known.has_sparse_features,
+            out_channels=plan.embedding_channels,
+        ),
     )
 
 

@@ -66,7 +66,12 @@ def whole_pass(plan: "NodeClassificationPlan") -> WholePass:
         num_entries=known.num_edges * (2 if plan.undirected else 1),
         num_features=known.num_features,
         num_edge_columns=len(plan.edge_columns),
-        width=widest(plan.model, known.num_features, known.num_classes),
+        width=widest(
+            plan.model,
+            num_features=known.num_features,
+            has_sparse_features=known.has_sparse_features,
+            out_channels=known.num_classes,
+        ),
     )
 
 
