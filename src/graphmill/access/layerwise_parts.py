@@ -120,10 +120,11 @@ class PartedInference:
         (found,) = self.fetcher.fetch([NodeIds(ids)]) if h is None else (self._hidden_of(h, ids),)
         if not len(nodes):
             return torch.empty(0, layer.out_channels)
-        shifted = (local + len(nodes)).astype(np.int32)
         if self.weight_column is not None:
-            weighted = weighted_block(indptr, shifted, self._weights_of(nodes), layer.weight.device)
-            return self._weighted_block(layer, h, found, weighted, activation)
+            weights, device = self._weights_of(nodes), layer.weight.device
+            block = weighted_block(indptr, local + len(nodes), weights, device)
+            return self._weighted_block(layer, h, found, block, activation)
+        shifted = (local + len(nodes)).astype(np.int32)
         if isinstance(found.tables, SparseFeatures):
             return _sparse_block(layer, found.tables, indptr, shifted, activation)
         assert isinstance(found.tables, StackedFeatures)
