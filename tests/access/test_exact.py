@@ -182,7 +182,9 @@ SIZES = {"num_nodes": 1000, "num_entries": 10_000, "num_features": 8, "num_edge_
 def test_one_pass_holds_what_pyg_writes():
     """Messages of the widest layer, six times over, for edges and loops; rows of nodes; ids."""
     of_edges = 6 * 4 * 32 * 11_000 + 64 * 10_000
-    assert WholePass(**SIZES, width=32).num_bytes == of_edges + 4 * 4 * 32 * 1000 + 2 * 4 * 8 * 1000
+    of_nodes = 4 * 4 * 32 * 1000 + 2 * 4 * 8 * 1000
+    assert WholePass(**SIZES, width=32).num_bytes == of_edges + of_nodes
+    assert WholePass(**SIZES, width=32, writes_messages=False).num_bytes == 64 * 10_000 + of_nodes
 
 
 def test_a_graph_in_parts_is_never_passed_over_as_a_whole():

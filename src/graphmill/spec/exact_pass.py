@@ -41,11 +41,13 @@ class WholePass:
     num_features: int
     num_edge_columns: int
     width: int  # of the widest messages
+    writes_messages: bool = True  # one for each edge, as PyG's layers do; False: fused attention
 
     @property
     def num_bytes(self) -> int:
         """What it takes, at most: a layer's messages as PyG writes them, rows of nodes, and the inputs."""
-        messages = _COPIES * 4 * self.width * (self.num_entries + self.num_nodes)  # a loop for each node
+        copies = _COPIES if self.writes_messages else 0
+        messages = copies * 4 * self.width * (self.num_entries + self.num_nodes)  # a loop for each node
         rows = _ROWS * 4 * self.width * self.num_nodes + 2 * 4 * self.num_features * self.num_nodes
         return messages + rows + self.num_entries * (_IDS + 4 * self.num_edge_columns)
 

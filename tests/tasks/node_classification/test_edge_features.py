@@ -353,7 +353,10 @@ def prepared_tensors(store):
     weight = torch.from_numpy(np.array(store.edge_features(undirected=False).values[:, 0]))
     if not store.metadata.has_sparse_features:
         return torch.from_numpy(np.array(features.x)), edge_index, weight
-    arrays = [torch.from_numpy(np.array(each)) for each in (features.indptr, features.indices, features.values)]
+    arrays = [
+        torch.from_numpy(np.array(each))
+        for each in (features.indptr, features.indices.astype(np.int64), features.values)
+    ]
     return torch.sparse_csr_tensor(*arrays, (topology.num_nodes, 6), check_invariants=True), edge_index, weight
 
 

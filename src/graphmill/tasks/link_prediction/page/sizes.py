@@ -3,6 +3,7 @@
 import itertools
 from typing import TYPE_CHECKING, Final
 
+from graphmill.spec.attention import is_fused
 from graphmill.spec.exact_pass import WholePass, widest
 from graphmill.spec.kinds.kind import Sizes, StepShape
 from graphmill.spec.node_sizes import SampledModel, nodes_per_hop, parameters, sampled_bytes
@@ -69,6 +70,7 @@ def whole_pass(plan: "LinkPredictionPlan") -> WholePass:
             has_sparse_features=known.has_sparse_features,
             out_channels=plan.embedding_channels,
         ),
+        writes_messages=not is_fused(plan.model),
     )
 
 

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
+from graphmill.spec.attention import is_fused
 from graphmill.spec.exact_pass import WholePass, widest
 from graphmill.spec.kinds.kind import Sizes, StepShape
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec
@@ -72,6 +73,7 @@ def whole_pass(plan: "NodeClassificationPlan") -> WholePass:
             has_sparse_features=known.has_sparse_features,
             out_channels=known.num_classes,
         ),
+        writes_messages=not is_fused(plan.model),
     )
 
 
