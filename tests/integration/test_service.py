@@ -165,6 +165,9 @@ def forms(data_root: Path) -> None:
         edge_feature_names=("a", "b", "c"),
     )
     write_store(edgy, data_root / "edgy")
+    weights = rng.uniform(0, 2, (2500, 1)).astype(np.float32)
+    weighted = replace(edgy, name="weighted", edge_features=weights, edge_feature_names=("weight",))
+    write_store(weighted, data_root / "weighted")
 
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -174,6 +177,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "model": {"kind": "gatv2", "hidden_channels": 4, "heads": 2},
         "of_dataset": {"edge_features": "edge_attr"},
     },
+    "means by weight": {"dataset": "weighted", "of_dataset": {"edge_features": "edge_weight"}},
     "a dotted path": {"model": {"kind": "custom", "target": "strange_models.Normalised"}},
     "standardised features": {"dataset": "edgy", "of_dataset": {"features": "standardised"}},
 }
@@ -182,6 +186,7 @@ SPEAKING = [
     ("whole", "nothing made ahead"),
     ("whole", "a dotted path"),
     ("partitioned", "attention to edges"),
+    ("partitioned", "means by weight"),
     ("whole", "sparse features"),
 ]
 

@@ -1,6 +1,7 @@
 """GraphSAGE on mini-batches: exact with all neighbours, and what it draws depends on the node alone."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,13 +10,15 @@ from rounding import Bounded, assert_within, cat
 from torch import Tensor
 
 from graphmill.access.layerwise import LayerwiseInference
-from graphmill.graph.batch import MiniBatch
+from graphmill.graph.batch import Block, MiniBatch
+from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.graph.topology import Topology
 from graphmill.nn.draws import kept, row_keys
 from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.layer_edges import WeightedBlock, mean_of
 from graphmill.sample.collect import Collector, WholeTables
 from graphmill.sample.neighbor import WholeSampler
 from graphmill.sync.group import Group
@@ -50,10 +53,35 @@ def features(request, x) -> Features:
     return SparseFeatures(indptr, columns.int().numpy(), x[rows, columns].numpy(), NUM_FEATURES)
 
 
-def model_of(num_layers: int = 2, dropout: float = 0.5, input_dropout: float = 0.0, seed: int = 3) -> GraphSage:
+@pytest.fixture(params=["edges alike", "edges weighted"])
+def weights(request, topology) -> EdgeFeatures | None:
+    """Of the edges, in another order than theirs; some are 0, and all of every seventh row are."""
+    if request.param == "edges alike":
+        return None
+    rng, num_edges = np.random.default_rng(6), len(topology.indices)
+    values = rng.uniform(0, 3, num_edges).astype(np.float32)
+    values[rng.random(num_edges) < 0.1] = 0
+    values[np.repeat(np.arange(NUM_NODES), np.diff(topology.indptr)) % 7 == 0] = 0
+    order = rng.permutation(num_edges)
+    stored = np.empty((num_edges, 1), dtype=np.float32)
+    stored[order, 0] = values
+    return EdgeFeatures(stored, order)
+
+
+def weights_of(weights: EdgeFeatures, entries: np.ndarray) -> Tensor:
+    return torch.from_numpy(weights.values[weights.rows_of(entries), 0])
+
+
+def model_of(
+    num_layers: int = 2,
+    dropout: float = 0.5,
+    input_dropout: float = 0.0,
+    seed: int = 3,
+    weights: EdgeFeatures | None = None,
+) -> GraphSage:
     model = GraphSage(
         in_channels=NUM_FEATURES, hidden_channels=16, out_channels=NUM_CLASSES, num_layers=num_layers, dropout=dropout,
-        input_dropout=input_dropout, seed=seed,
+        input_dropout=input_dropout, seed=seed, is_weighted=weights is not None,
     )  # fmt: skip
     generator = torch.Generator().manual_seed(7)
     for parameter in model.parameters():  # biases begin at zero, which would hide them
@@ -63,31 +91,41 @@ def model_of(num_layers: int = 2, dropout: float = 0.5, input_dropout: float = 0
 
 def batch_of(
     features: Features, topology: Topology, model: GraphSage, ids: np.ndarray, fanouts: tuple[int, ...], *,
-    resample: bool = True, step: int = 0,
+    resample: bool = True, step: int = 0, weights: EdgeFeatures | None = None,
 ) -> MiniBatch:  # fmt: skip
-    sampler = WholeSampler(topology, fanouts, seed=5, num_threads=1, resample=resample)
-    collector = Collector(np.zeros(NUM_NODES, np.int64), model.input_form, torch.float32, 1, 0)
+    columns = 0 if weights is None else 1
+    sampler = WholeSampler(topology, fanouts, seed=5, num_threads=1, resample=resample, with_edge_ids=bool(columns))
+    collector = Collector(np.zeros(NUM_NODES, np.int64), model.input_form, torch.float32, 1, 0, edge_columns=columns)
     sampled = sampler.sample(Seeds(0, step, SeedIds(ids)))
-    return collector.collect(sampled, *WholeTables(features, None).fetch([sampled]))
+    return collector.collect(sampled, *WholeTables(features, weights).fetch([sampled]))
 
 
-def mean_matrix(topology: Topology) -> Bounded:
-    """Averaging over in-neighbours as a dense matrix; 1 / degree is rounded."""
-    matrix = torch.zeros(NUM_NODES, NUM_NODES, dtype=torch.float64)
+def shares_of(weights: Tensor) -> Tensor:
+    """Of the edges of a row: w / Σ w, or 0."""
+    weights = weights.double()
+    return weights / weights.sum() if weights.any() else weights
+
+
+def mean_matrix(topology: Topology, weights: EdgeFeatures | None = None) -> Bounded:
+    """Averaging over in-neighbours as a dense matrix; 1 / degree is rounded, w / Σ w as often as a row has edges."""
+    matrix, counts = torch.zeros(NUM_NODES, NUM_NODES, dtype=torch.float64), np.diff(topology.indptr)
     for node in range(NUM_NODES):
-        row = topology.indices[topology.indptr[node] : topology.indptr[node + 1]]
-        matrix[node, torch.from_numpy(row).long()] = 1 / max(1, len(row))
-    return Bounded.of(matrix).rounded()
+        entries = np.arange(topology.indptr[node], topology.indptr[node + 1])
+        alike = torch.ones(len(entries)) if weights is None else weights_of(weights, entries)
+        matrix[node, torch.from_numpy(topology.indices[entries]).long()] = shares_of(alike)
+    return Bounded.of(matrix).rounded(1 if weights is None else int(counts.max()) + 1)
 
 
-def dense_reference(model: GraphSage, x: Tensor, topology: Topology) -> Bounded:
+def dense_reference(model: GraphSage, x: Tensor, topology: Topology, weights: EdgeFeatures | None = None) -> Bounded:
     """The whole graph at once, as the paper writes it."""
-    return layers_of(model, x, topology)[-1][1]
+    return layers_of(model, x, topology, weights)[-1][1]
 
 
-def layers_of(model: GraphSage, x: Tensor, topology: Topology) -> list[tuple[Bounded, Bounded]]:
+def layers_of(
+    model: GraphSage, x: Tensor, topology: Topology, weights: EdgeFeatures | None = None
+) -> list[tuple[Bounded, Bounded]]:
     """Of each layer what goes into its product, and what comes out of it."""
-    h, mean, found = Bounded.of(x), mean_matrix(topology), []
+    h, mean, found = Bounded.of(x), mean_matrix(topology, weights), []
     for layer in model.layers:
         h = h.relu() if found else h
         inputs = cat([h, mean @ h], 1)
@@ -98,30 +136,32 @@ def layers_of(model: GraphSage, x: Tensor, topology: Topology) -> list[tuple[Bou
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
 @pytest.mark.parametrize("resample", [True, False])
-def test_all_neighbours_give_the_exact_output(features, topology, x, num_layers, resample):
-    model = model_of(num_layers).eval()
-    expected = dense_reference(model, x, topology)
+def test_all_neighbours_give_the_exact_output(features, topology, x, weights, num_layers, resample):
+    model = model_of(num_layers, weights=weights).eval()
+    expected = dense_reference(model, x, topology, weights)
     ids = np.random.default_rng(2).choice(NUM_NODES, 150, replace=False)
     with torch.no_grad():
-        out = model(batch_of(features, topology, model, ids, (-1,) * num_layers, resample=resample))
+        batch = batch_of(features, topology, model, ids, (-1,) * num_layers, resample=resample, weights=weights)
+        out = model(batch)
     assert_within(out, expected[ids])
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
-def test_layerwise_inference_gives_the_exact_output(features, topology, x, num_layers):
-    model = model_of(num_layers).eval()
-    expected = dense_reference(model, x, topology)
+def test_layerwise_inference_gives_the_exact_output(features, topology, x, weights, num_layers):
+    model = model_of(num_layers, weights=weights).eval()
+    expected = dense_reference(model, x, topology, weights)
     for nodes in (np.arange(NUM_NODES), np.array([399, 3, 17]), np.array([], dtype=np.int64)):
-        mine, logits = LayerwiseInference(model, topology, features, ALONE).logits(nodes)
+        mine, logits = LayerwiseInference(model, topology, features, ALONE, edge_weights=weights).logits(nodes)
         assert np.array_equal(mine, nodes)
         assert_within(logits, expected[nodes])
 
 
-def test_inference_in_small_blocks(features, topology, x, monkeypatch):
-    model = model_of(3).eval()
+def test_inference_in_small_blocks(features, topology, x, weights, monkeypatch):
+    model = model_of(3, weights=weights).eval()
     monkeypatch.setattr("graphmill.access.layerwise._ROWS_AT_A_TIME", 37)
-    blocks = LayerwiseInference(model, topology, features, ALONE).logits(np.arange(NUM_NODES))[1]
-    assert_within(blocks, dense_reference(model, x, topology))
+    inference = LayerwiseInference(model, topology, features, ALONE, edge_weights=weights)
+    blocks = inference.logits(np.arange(NUM_NODES))[1]
+    assert_within(blocks, dense_reference(model, x, topology, weights))
 
 
 def test_ranks_with_unequal_shares_ask_equally_often_whether_to_stop(features, topology, monkeypatch):
@@ -169,25 +209,27 @@ def in_training(model: GraphSage, batch: MiniBatch, x: Tensor) -> Bounded:
     for number, (layer, block) in enumerate(zip(model.layers, batch.blocks, strict=True)):
         mean = torch.zeros(block.num_rows, len(h.value), dtype=torch.float64)
         lengths = block.indptr.diff()
-        rows = torch.repeat_interleave(torch.arange(block.num_rows), lengths)
-        mean[rows, block.indices[block.indptr[0] : block.indptr[-1]].long()] = 1 / lengths[rows].double()
-        inputs = cat([h[: block.num_rows], Bounded.of(mean).rounded() @ h], 1)
+        for row, (begin, end) in enumerate(pairwise(block.indptr.tolist())):
+            alike = batch.edge_attr[begin:end, 0] if model.is_weighted else torch.ones(end - begin)
+            mean[row, block.indices[begin:end].long()] = shares_of(alike)
+        times = int(lengths.max()) + 1 if model.is_weighted else 1
+        inputs = cat([h[: block.num_rows], Bounded.of(mean).rounded(times) @ h], 1)
         h = inputs @ Bounded.of(layer.weight).t() + layer.bias
         h = dropped(h.relu(), number + 1, model.dropout.of_hidden) if number + 1 < len(model.layers) else h
     return h
 
 
 @pytest.mark.parametrize("input_dropout", [0.0, 0.4])
-def test_what_is_computed_for_a_node_does_not_depend_on_its_batch(features, topology, x, input_dropout):
+def test_what_is_computed_for_a_node_does_not_depend_on_its_batch(features, topology, x, weights, input_dropout):
     """Dropout and draws are keyed by node: the parts of a batch give what the whole gives, whichever rank has them."""
-    model = model_of(2, dropout=0.5, input_dropout=input_dropout).train()
+    model = model_of(2, dropout=0.5, input_dropout=input_dropout, weights=weights).train()
     ids = np.random.default_rng(4).choice(NUM_NODES, 90, replace=False)
-    batch = batch_of(features, topology, model, ids, (4, 3))
+    batch = batch_of(features, topology, model, ids, (4, 3), weights=weights)
     exact = in_training(model, batch, x)
     assert_within(model(batch), exact)
     for part in (slice(0, 31), slice(31, 90)):
-        assert_within(model(batch_of(features, topology, model, ids[part], (4, 3))), exact[part])
-    reverse = model(batch_of(features, topology, model, ids[::-1].copy(), (4, 3)))
+        assert_within(model(batch_of(features, topology, model, ids[part], (4, 3), weights=weights)), exact[part])
+    reverse = model(batch_of(features, topology, model, ids[::-1].copy(), (4, 3), weights=weights))
     assert_within(reverse.flip(0), exact)
 
 
@@ -218,19 +260,19 @@ def test_dropout_has_the_right_mean(topology, x):
     assert float(error.max()) < 5
 
 
-def test_gradients_match_the_dense_reference(features, topology, x):
-    model = model_of(2, dropout=0.0)
+def test_gradients_match_the_dense_reference(features, topology, x, weights):
+    model = model_of(2, dropout=0.0, weights=weights)
     ids = np.arange(0, NUM_NODES, 3)
-    out = model(batch_of(features, topology, model, ids, (-1, -1)))
-    weights = torch.cos(torch.arange(out.numel())).view_as(out)
-    found = torch.autograd.grad(out, list(model.parameters()), weights)
+    out = model(batch_of(features, topology, model, ids, (-1, -1), weights=weights))
+    of_logits = torch.cos(torch.arange(out.numel())).view_as(out)
+    found = torch.autograd.grad(out, list(model.parameters()), of_logits)
 
-    (first_inputs, first), (second_inputs, _) = layers_of(model, x, topology)
+    (first_inputs, first), (second_inputs, _) = layers_of(model, x, topology, weights)
     grad = torch.zeros(NUM_NODES, NUM_CLASSES, dtype=torch.float64)
-    grad[ids] = weights.double()
+    grad[ids] = of_logits.double()
     grad = Bounded.of(grad)
     of_self, of_mean = (grad @ Bounded.of(model.layers[1].weight)).split(16, 1)
-    before = (of_self + mean_matrix(topology).t() @ of_mean) * first.is_positive()
+    before = (of_self + mean_matrix(topology, weights).t() @ of_mean) * first.is_positive()
     exact = [before.t() @ first_inputs, before.sum(0), grad.t() @ second_inputs, grad.sum(0)]
     assert [name for name, _ in model.named_parameters()] == [
         f"layers.{i}.{x}" for i in (0, 1) for x in ("weight", "bias")
@@ -239,9 +281,39 @@ def test_gradients_match_the_dense_reference(features, topology, x):
         assert_within(gradient, bounded)
 
 
-def test_a_batch_without_seeds_has_a_loss_and_no_gradient(features, topology):
-    model = model_of(2, dropout=0.5, input_dropout=0.0).train()
-    batch = batch_of(features, topology, model, np.array([], dtype=np.int64), (4, 3))
+@pytest.mark.parametrize("weights", ["edges weighted"], indirect=True)
+def test_pygs_weighted_sums_give_the_same_means(topology, x, weights):
+    """Σ w x / Σ w by `SimpleConv`, which sums messages by weight, in float64; a row of zeros has the mean 0."""
+    pyg = pytest.importorskip("torch_geometric.nn")
+    conv = pyg.SimpleConv(aggr="sum")
+    targets = np.repeat(np.arange(NUM_NODES), np.diff(topology.indptr))
+    edge_index = torch.from_numpy(np.stack([topology.indices.astype(np.int64), targets]))
+    alone = weights_of(weights, np.arange(len(targets)))
+    sums = conv(torch.ones(NUM_NODES, 1, dtype=torch.float64), edge_index, alone.double())
+    assert (sums == 0).any()
+    expected = conv(x.double(), edge_index, alone.double()) / torch.where(sums == 0, 1.0, sums)
+    block = WeightedBlock.of(Block(torch.from_numpy(topology.indptr), torch.from_numpy(topology.indices)), alone)
+    assert_within(mean_of(x, block), mean_matrix(topology, weights) @ x)
+    assert torch.allclose(mean_matrix(topology, weights).value @ x.double(), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("weights", ["edges weighted"], indirect=True)
+def test_no_bit_of_weighted_means_depends_on_the_number_of_threads(features, topology, weights):
+    model, before, found = model_of(2, weights=weights).train(), torch.get_num_threads(), []
+    batch = batch_of(features, topology, model, np.arange(0, NUM_NODES, 2), (4, 3), weights=weights)
+    try:
+        for number in (1, 2, 3):
+            torch.set_num_threads(number)
+            out = model(batch)
+            found.append([out, *torch.autograd.grad(out.square().sum(), list(model.parameters()))])
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, other) for others in found[1:] for one, other in zip(found[0], others, strict=True))
+
+
+def test_a_batch_without_seeds_has_a_loss_and_no_gradient(features, topology, weights):
+    model = model_of(2, dropout=0.5, input_dropout=0.0, weights=weights).train()
+    batch = batch_of(features, topology, model, np.array([], dtype=np.int64), (4, 3), weights=weights)
     out = model(batch)
     assert out.shape == (0, NUM_CLASSES)
     loss = torch.nn.functional.cross_entropy(out, batch.labels, reduction="sum")

@@ -1,4 +1,4 @@
-"""Inference without sampling for models of which no layer is known: whole neighbourhoods, some seeds at a time."""
+"""Inference without sampling for models of which no layer is known: on the whole graph, or on whole neighbourhoods."""
 
 from collections.abc import Callable
 from typing import Final
@@ -42,6 +42,31 @@ def on_neighbourhoods(
             batch = collector.collect(sampled, fetched)
             rows.append(model(batch.to(group.device)).float().cpu())
     return mine, torch.cat(rows)
+
+
+@torch.no_grad()
+def on_whole_graph(
+    model: Callable[[MiniBatch], Tensor],
+    source: GraphSource,
+    collector: Collector,
+    nodes: Ids,
+    pause: Pause,
+    group: Group,
+    *,
+    hops: int,
+    num_nodes: int,
+) -> tuple[Ids, Tensor]:
+    """The same by one call on all `num_nodes` nodes and their edges, of which each rank keeps its share.
+
+    Every rank makes the whole call: sharing it out would take an exchange after each layer, and no layer is known.
+    """
+    pause()
+    mine = np.array_split(nodes, group.world_size)[group.rank]
+    everyone = EvaluationSeeds(SeedIds(np.arange(num_nodes)))
+    sampled = source.sampler((-1,) * hops, resample=False).sample(everyone)  # the first hop has all edges
+    (fetched,) = source.tables.fetch([sampled])
+    rows = model(collector.collect(sampled, fetched).to(group.device))
+    return mine, rows[torch.from_numpy(mine).to(rows.device)].float().cpu()
 
 
 def in_order_of_nodes(group: Group, nodes: Ids, rows: Tensor) -> Tensor:

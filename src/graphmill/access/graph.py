@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from graphmill.graph.batch import Block, InputForm, MiniBatch, SparseRows
 from graphmill.graph.sampled import Sampled, Seeds
 from graphmill.graph.splits import Split
+from graphmill.nn.layer_edges import WeightedBlock
 from graphmill.nn.operators import Activation
 from graphmill.nn.standardise import Standardise
 from graphmill.partition.owners import Owners
@@ -65,8 +66,8 @@ class GraphAccess(Protocol):
         """What a model gives `nodes` without sampling. All ranks must call it.
 
         Args:
-            model: called with mini-batches; a `LayerwiseModel` is computed layer by layer, another one on whole
-                neighbourhoods of `hops` hops.
+            model: called with mini-batches; a `LayerwiseModel` is computed layer by layer, another one on the whole
+                graph or on whole neighbourhoods of `hops` hops, as the spec says.
             nodes: [n], ascending; the same on all ranks.
             pause: called by all ranks equally often.
             hops: how far a model of unknown layers may read.
@@ -145,7 +146,10 @@ class MeanAggregation(Protocol):
     def on_self_and_mean(self, x: Tensor, activation: Activation | None) -> Tensor:
         """On rows [n, 2 * in_channels]."""
 
-    def on_sparse(self, x: SparseRows, block: Block, activation: Activation | None) -> Tensor:
+    def on_rows(self, h: Tensor, block: Block | WeightedBlock, activation: Activation | None) -> Tensor:
+        """On rows [n, in_channels], of which the first are the block's own."""
+
+    def on_sparse(self, x: SparseRows, block: Block | WeightedBlock, activation: Activation | None) -> Tensor:
         """On sparse rows [n, in_channels], of which the first are the block's own."""
 
 

@@ -15,9 +15,11 @@ from torch import Tensor
 from graphmill import _native
 from graphmill.access.graph import LayerwiseModel, MeanAggregation
 from graphmill.graph.batch import Block, SparseRows
+from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.sampled import NodeIds, stored_whole
 from graphmill.graph.topology import Topology
+from graphmill.nn.layer_edges import WeightedBlock
 from graphmill.nn.operators import RELU, Activation
 from graphmill.sample.collect import gather_sparse
 from graphmill.sync.group import Group
@@ -35,6 +37,7 @@ class LayerwiseInference:
     features: Features
     group: Group
     pause: Pause = never_pause  # called by all ranks before every block of rows
+    edge_weights: EdgeFeatures | None = None  # one column, by which means are taken; None: edges count alike
 
     @torch.no_grad()
     def logits(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], Tensor]:
@@ -86,6 +89,8 @@ class LayerwiseInference:
     def _block(
         self, layer: MeanAggregation, h: Tensor | None, ids: NDArray[np.int64], activation: Activation | None
     ) -> Tensor:
+        if self.edge_weights is not None:
+            return self._weighted_block(layer, h, ids, activation, self.edge_weights)
         indptr, indices = in_edges(self.topology, ids)
         if h is None and isinstance(self.features, SparseFeatures):
             return self._sparse_block(layer, self.features, ids, indptr, indices, activation)
@@ -96,6 +101,31 @@ class LayerwiseInference:
             device = layer.weight.device
             x = self.model.standardise.of_self_and_mean(x.to(device), torch.from_numpy(indptr).to(device))
         return layer.on_self_and_mean(x.to(layer.weight.device), activation).cpu()
+
+    def _weighted_block(
+        self,
+        layer: MeanAggregation,
+        h: Tensor | None,
+        ids: NDArray[np.int64],
+        activation: Activation | None,
+        edge_weights: EdgeFeatures,
+    ) -> Tensor:
+        """The same with a weight of each edge: neighbours' rows are written out, once each."""
+        indptr, entries = in_entries(self.topology, ids)
+        neighbours, local = np.unique(self.topology.indices[entries], return_inverse=True)
+        nodes, device = np.concatenate([ids, neighbours.astype(np.int64)]), layer.weight.device
+        weights = np.ascontiguousarray(edge_weights.values[edge_weights.rows_of(entries), 0])
+        block = weighted_block(indptr, local + len(ids), weights, device)
+        if h is None and isinstance(self.features, SparseFeatures):
+            rows = gather_sparse(self.features, stored_whole(NodeIds(nodes)), torch.get_num_threads())
+            return layer.on_sparse(rows_on(rows, device), block, activation).cpu()
+        table = self.features.x if h is None and isinstance(self.features, DenseFeatures) else h
+        x = torch.empty(len(nodes), layer.in_channels)
+        _native.gather_rows(table, nodes, x, torch.get_num_threads())
+        x = x.to(device)
+        if h is None and self.model.standardise is not None:
+            x = self.model.standardise(x)
+        return layer.on_rows(x, block, activation).cpu()
 
     def _sparse_block(
         self,
@@ -112,8 +142,20 @@ class LayerwiseInference:
         device = layer.weight.device
         shifted = torch.from_numpy((local + len(ids)).astype(np.int32))
         block = Block(torch.from_numpy(indptr).to(device), shifted.to(device))
-        on_device = SparseRows(x.indptr.to(device), x.indices.to(device), x.values.to(device), x.num_features)
-        return layer.on_sparse(on_device, block, activation).cpu()
+        return layer.on_sparse(rows_on(x, device), block, activation).cpu()
+
+
+def rows_on(x: SparseRows, device: torch.device) -> SparseRows:
+    """The same on `device`."""
+    return SparseRows(x.indptr.to(device), x.indices.to(device), x.values.to(device), x.num_features)
+
+
+def weighted_block(
+    indptr: NDArray[np.int64], indices: NDArray[np.int64], weights: NDArray[np.float32], device: torch.device
+) -> WeightedBlock:
+    """Of local ids `indices` [num_edges] and the weights of these edges [num_edges], on `device`."""
+    block = Block(torch.from_numpy(indptr).to(device), torch.from_numpy(indices.astype(np.int32)).to(device))
+    return WeightedBlock.of(block, torch.from_numpy(weights).to(device))
 
 
 def wanted_rows(topology: Topology, nodes: NDArray[np.int64], num_layers: int) -> list[NDArray[np.int64]]:

@@ -5,10 +5,10 @@ owners for those of its rows' in-neighbours, a block at a time. Rows are compute
 same kernels in the same order.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -18,13 +18,15 @@ from torch import Tensor
 from graphmill import _native
 from graphmill.access.graph import LayerwiseModel, MeanAggregation
 from graphmill.access.hidden_rows import HiddenRows
-from graphmill.access.layerwise import in_edges
+from graphmill.access.layerwise import in_entries, weighted_block
 from graphmill.graph.batch import Block, SparseRows
 from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.graph.pages import forget
 from graphmill.graph.sampled import NodeIds, StorageIds
 from graphmill.graph.stacked import StackedFeatures
+from graphmill.nn.layer_edges import WeightedBlock
 from graphmill.nn.operators import RELU, Activation
+from graphmill.partition.parts import Part
 from graphmill.runtime.machine import return_free_memory
 from graphmill.sample.distributed.features import FeatureFetcher, RowsOfBatch
 from graphmill.sample.distributed.rows import row_bytes_of
@@ -47,6 +49,7 @@ class PartedInference:
     wire: Wire
     fetcher: FeatureFetcher
     undirected: bool
+    weight_column: int | None  # of the edges' features: means are by it; None: edges count alike
     pause: Pause  # called by all ranks before every block of rows
 
     @torch.no_grad()
@@ -117,6 +120,10 @@ class PartedInference:
         (found,) = self.fetcher.fetch([NodeIds(ids)]) if h is None else (self._hidden_of(h, ids),)
         if not len(nodes):
             return torch.empty(0, layer.out_channels)
+        if self.weight_column is not None:
+            weights, device = self._weights_of(nodes), layer.weight.device
+            block = weighted_block(indptr, local + len(nodes), weights, device)
+            return self._weighted_block(layer, h, found, block, activation)
         shifted = (local + len(nodes)).astype(np.int32)
         if isinstance(found.tables, SparseFeatures):
             return _sparse_block(layer, found.tables, indptr, shifted, activation)
@@ -128,6 +135,25 @@ class PartedInference:
             device = layer.weight.device
             x = self.model.standardise.of_self_and_mean(x.to(device), torch.from_numpy(indptr).to(device))
         return layer.on_self_and_mean(x.to(layer.weight.device), activation).cpu()
+
+    def _weighted_block(
+        self,
+        layer: MeanAggregation,
+        h: HiddenRows | None,
+        found: RowsOfBatch,
+        block: WeightedBlock,
+        activation: Activation | None,
+    ) -> Tensor:
+        """Rows of a layer's result, of the rows that it reads; `h` None: these are features."""
+        if isinstance(found.tables, SparseFeatures):
+            return layer.on_sparse(_sparse_rows(found.tables, layer.weight.device), block, activation).cpu()
+        assert isinstance(found.tables, StackedFeatures)
+        x = torch.empty(len(found.rows), layer.in_channels)
+        _native.gather_rows(found.tables.x, found.rows, x, torch.get_num_threads())
+        x = x.to(layer.weight.device)
+        if h is None and self.model.standardise is not None:
+            x = self.model.standardise(x)
+        return layer.on_rows(x, block, activation).cpu()
 
     def _hidden_of(self, h: HiddenRows, nodes: Ids) -> RowsOfBatch:
         """Rows of a hidden layer, of any nodes: ids go to their owners, rows come back; own ones stay in place."""
@@ -165,20 +191,38 @@ class PartedInference:
 
     def _in_edges(self, nodes: Ids) -> tuple[Ids, Ids]:
         """The in-edges of owned nodes, ascending in each row: indptr [n + 1], sources [num_edges]."""
+        return self._of_in_edges(nodes, self._sources, np.dtype(np.int64))
+
+    def _sources(self, part: Part, entries: Ids) -> NDArray[Any]:
+        return part.topology(undirected=self.undirected).indices[entries]
+
+    def _weights_of(self, nodes: Ids) -> NDArray[np.float32]:
+        """The weights of the in-edges of owned nodes, in the same order [num_edges]."""
+
+        def weights(part: Part, entries: Ids) -> NDArray[Any]:
+            return part.edge_attr(undirected=self.undirected)[entries, self.weight_column]
+
+        found: NDArray[np.float32] = self._of_in_edges(nodes, weights, np.dtype(np.float32))[1]
+        return found
+
+    def _of_in_edges(
+        self, nodes: Ids, read: Callable[[Part, Ids], NDArray[Any]], dtype: np.dtype[Any]
+    ) -> tuple[Ids, NDArray[Any]]:
+        """The in-edges of owned nodes, row after row: indptr [n + 1], and what `read` says of entries [num_edges]."""
         found = self.shares.locate(NodeIds(nodes))
         lengths, pieces = np.zeros(len(nodes), dtype=np.int64), []
         for part in self.shares.parts:
             here = np.flatnonzero(found.parts == part.number)
-            indptr, sources = in_edges(part.topology(undirected=self.undirected), found.rows[here])
+            indptr, entries = in_entries(part.topology(undirected=self.undirected), found.rows[here])
             lengths[here] = np.diff(indptr)
-            pieces.append((here, indptr, sources))
+            pieces.append((here, indptr, read(part, entries)))
         offsets = np.zeros(len(nodes) + 1, dtype=np.int64)
         np.cumsum(lengths, out=offsets[1:])
-        all_sources = np.empty(offsets[-1], dtype=np.int64)
-        for here, indptr, sources in pieces:
+        values = np.empty(offsets[-1], dtype=dtype)
+        for here, indptr, its in pieces:
             shift = np.repeat(offsets[here] - indptr[:-1], np.diff(indptr))
-            all_sources[np.arange(len(sources)) + shift] = sources
-        return offsets, all_sources
+            values[np.arange(len(its)) + shift] = its
+        return offsets, values
 
 
 def _sparse_block(
@@ -190,10 +234,14 @@ def _sparse_block(
 ) -> Tensor:
     device = layer.weight.device
     block = Block(torch.from_numpy(indptr).to(device), torch.from_numpy(indices).to(device))
+    return layer.on_sparse(_sparse_rows(table, device), block, activation).cpu()
+
+
+def _sparse_rows(table: SparseFeatures, device: torch.device) -> SparseRows:
     rows = SparseRows(
         torch.from_numpy(table.indptr),
         torch.from_numpy(table.indices),
         torch.from_numpy(table.values),
         table.num_features,
     )
-    return layer.on_sparse(rows.to(device) if device.type != "cpu" else rows, block, activation).cpu()
+    return rows.to(device) if device.type != "cpu" else rows

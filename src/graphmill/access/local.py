@@ -8,7 +8,7 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 
-from graphmill.access.exact import on_neighbourhoods
+from graphmill.access.exact import on_neighbourhoods, on_whole_graph
 from graphmill.access.graph import GraphSource, Ids, LayerwiseModel, SeedNodes
 from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import NodeStore
@@ -93,11 +93,17 @@ class LocalAccess:
             del one, its, batch
 
     def exact(self, model: nn.Module, nodes: Ids, pause: Pause, *, hops: int, num_columns: int) -> tuple[Ids, Tensor]:
-        """Layer by layer, or on whole neighbourhoods."""
+        """Layer by layer; of a model of unknown layers on the whole graph, or on whole neighbourhoods."""
         if isinstance(model, LayerwiseModel):
             self.collector.release()
             return self.source.sweep(model, nodes, pause)
         collector = replace(self.collector, prefetch=0, dtype=torch.float32)
+        if self.spec.evaluates_whole:
+            self.collector.release()
+            num_nodes = int(self.store.metadata.num_nodes)
+            return on_whole_graph(
+                model, self.source, collector, nodes, pause, self.group, hops=hops, num_nodes=num_nodes
+            )
         return on_neighbourhoods(
             model, self.source, collector, nodes, pause, self.group, hops=hops, num_columns=num_columns
         )

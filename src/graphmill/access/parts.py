@@ -15,6 +15,7 @@ from graphmill.access.graph import Ids, LayerwiseModel
 from graphmill.access.layerwise_parts import PartedInference
 from graphmill.access.spec import AccessSpec
 from graphmill.access.transform import transformed
+from graphmill.graph.edge_features import refuse_negative_weights
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.sampled import NodeIds, Sampled
 from graphmill.graph.statistics import statistics_of
@@ -71,6 +72,13 @@ def _nodes_of(window: Sequence[Sampled]) -> list[NodeIds]:
     return [sampled.node_ids for sampled in window]
 
 
+def _refuse_negative_weights(shares: Shares, spec: AccessSpec) -> None:
+    """Of the edges to nodes of the parts that are read here; other ranks look at the others'."""
+    for part in shares.parts:
+        weights = part.edge_attr(undirected=spec.undirected)[:, spec.edge_columns[0]]
+        refuse_negative_weights(weights, shares.graph.metadata.name)
+
+
 @dataclass(frozen=True, slots=True)
 class GraphInParts:
     """A partitioned graph, of which this rank reads the parts of its host, or its own only."""
@@ -97,6 +105,8 @@ class GraphInParts:
         of_batches = wire.of_batches(placement)
         features = tuple(transformed(part.features, spec.features) for part in shares.parts)
         edges = EdgeFetcher(shares, of_batches, spec.edge_columns, spec.undirected) if spec.edge_columns else None
+        if spec.has_weighted_means:
+            _refuse_negative_weights(shares, spec)
         fetcher = FeatureFetcher(shares, of_batches, features, spec.plan.threads)
         cache, lookahead, window, windows_ahead = partition.cache, None, 1, int(not placement.is_local)
         if isinstance(cache, LookaheadSpec):
@@ -153,7 +163,10 @@ class GraphInParts:
 
     def sweep(self, model: LayerwiseModel, nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
         """Of those of `nodes` that this rank owns."""
-        inference = PartedInference(model, self.shares, self.wire, self.tables.fetcher, self.spec.undirected, pause)
+        column = self.spec.edge_columns[0] if self.spec.has_weighted_means else None
+        inference = PartedInference(
+            model, self.shares, self.wire, self.tables.fetcher, self.spec.undirected, column, pause
+        )
         return inference.logits(nodes)
 
     def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:

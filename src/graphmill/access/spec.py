@@ -25,5 +25,7 @@ class AccessSpec:
     features: FeatureTransform
     edge_columns: tuple[int, ...]  # of the edges' features that a batch carries; (): none
     node_types: bool  # whether a batch carries the types of its nodes
+    has_weighted_means: bool  # whether that is one column, and means of neighbours divide by it
     partition: PartitionSpec | None  # None: the graph is stored whole
+    evaluates_whole: bool  # a model of unknown layers: by one call on the whole graph; False: on neighbourhoods
     presampled: Path | None  # folder of sampled epochs; None: neighbourhoods are drawn when they are needed

@@ -13,7 +13,7 @@ from graphmill.access.layerwise import LayerwiseInference
 from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import WholeStore
 from graphmill.access.transform import transformed
-from graphmill.graph.edge_features import EdgeFeatures
+from graphmill.graph.edge_features import EdgeFeatures, refuse_negative_weights
 from graphmill.graph.features import DenseFeatures, Features
 from graphmill.graph.statistics import statistics
 from graphmill.graph.topology import Topology
@@ -49,6 +49,8 @@ class WholeGraph:
         edges = None
         if spec.edge_columns:
             edges = store.edge_features(undirected=spec.undirected).with_columns(spec.edge_columns)
+        if edges is not None and spec.has_weighted_means:
+            refuse_negative_weights(edges.values[:, 0], str(store.metadata.name))
         features = transformed(store.features, spec.features)
         return cls(spec, store, group, features, edges, WholeTables(features, edges))
 
@@ -77,7 +79,12 @@ class WholeGraph:
 
     def sweep(self, model: LayerwiseModel, nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
         """In contiguous shares of `nodes`."""
-        return LayerwiseInference(model, self.topology, self.features, self.group, pause).logits(nodes)
+        return self.layerwise(model, pause).logits(nodes)
+
+    def layerwise(self, model: LayerwiseModel, pause: Pause) -> LayerwiseInference:
+        """Exact inference with this graph."""
+        weights = self.edge_features if self.spec.has_weighted_means else None
+        return LayerwiseInference(model, self.topology, self.features, self.group, pause, weights)
 
     def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:
         """Nothing: all rows are here."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.base.errors import UserError
 from graphmill.graph.topology import EdgeIds, Topology, topology_with_edge_ids
 
 EdgeRows = NDArray[np.float32]  # [num_edges, num_edge_features], or [num_edges, 1] of weights
@@ -43,6 +44,16 @@ def edge_features_problem(values: NDArray[Any], num_edges: int) -> str | None:
     if len(broken):
         return f"edge {broken[0]} has {values[broken[0]].tolist()}, which is not finite"
     return None
+
+
+def refuse_negative_weights(weights: NDArray[np.float32], name: str) -> None:
+    """Raise a `UserError` for a weight [num_edges] that no mean can divide by; `name`: of the graph."""
+    if len(weights) and weights.min() < 0:
+        raise UserError(
+            f"dataset.edge_features is edge_weight, but {name} has the weight {weights.min():g}, and a mean by weights"
+            " divides by their sum",
+            fix="prepare the data with weights that are not negative, or set model.kind=custom",
+        )
 
 
 def in_both_directions(given: Topology) -> tuple[Topology, EdgeIds]:

@@ -8,22 +8,15 @@ from torch import Tensor, nn
 from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.keyed_dropout import KeyedDropout
-from graphmill.nn.operators import (
-    RELU,
-    Activation,
-    activate,
-    is_native,
-    linear,
-    segment_mean,
-    self_and_mean,
-    sparse_linear,
-)
+from graphmill.nn.layer_edges import WeightedBlock, mean_of, self_and_mean_of
+from graphmill.nn.operators import RELU, Activation, activate, is_native, linear, sparse_linear
 from graphmill.nn.standardise import Standardise
 
 
 class MeanLayer(nn.Module):
     """h'ᵥ = W [hᵥ ; mean of h over the sampled in-neighbours of v] + b.
 
+    Over the edges of a `WeightedBlock` the mean is by their weights, Σ w h / Σ w.
     `weight` is [out_channels, 2 * in_channels]; for sparse inputs it is applied before the mean, which is the same and
     cheaper.
     """
@@ -45,11 +38,11 @@ class MeanLayer(nn.Module):
         x = x.to(self.training_dtype if self.training else torch.float32)
         return linear(x, self.weight, self.bias, activation)
 
-    def on_rows(self, h: Tensor, block: Block, activation: Activation | None) -> Tensor:
+    def on_rows(self, h: Tensor, block: Block | WeightedBlock, activation: Activation | None) -> Tensor:
         """The layer on rows h [n, in_channels] of which the first num_rows are the result's own."""
-        return self.on_self_and_mean(self_and_mean(h, block.indptr, block.indices), activation)
+        return self.on_self_and_mean(self_and_mean_of(h, block), activation)
 
-    def on_sparse(self, x: SparseRows, block: Block, activation: Activation | None) -> Tensor:
+    def on_sparse(self, x: SparseRows, block: Block | WeightedBlock, activation: Activation | None) -> Tensor:
         """The layer on sparse rows [n, in_channels]: W is applied first, so the mean runs over short dense rows."""
         of_self, of_neighbours = (part.t().contiguous() for part in self.weight.chunk(2, dim=1))
         if is_native(self.weight):
@@ -60,7 +53,7 @@ class MeanLayer(nn.Module):
         else:  # only the device knows how many values the own rows have: both parts of all rows at once, no waiting
             both = sparse_linear(x, torch.cat([of_self, of_neighbours], dim=1))
             own, neighbours = both[: block.num_rows, : self.out_channels], both[:, self.out_channels :].contiguous()
-        h = own + segment_mean(neighbours, block.indptr, block.indices) + self.bias
+        h = own + mean_of(neighbours, block) + self.bias
         return h if activation is None else activate(h, activation)
 
 
@@ -83,13 +76,15 @@ class GraphSage(nn.Module):
         seed: int,
         training_dtype: torch.dtype = torch.float32,
         standardise: Standardise | None = None,
+        is_weighted: bool = False,
     ) -> None:
         """`training_dtype`: of the inputs and weights of dense products in training; all else is float32.
 
-        `standardise`: of dense inputs; None: they are taken as they are.
+        `standardise`: of dense inputs; None: they are taken as they are. `is_weighted`: means are by the weights of
+        edges, the only column of `edge_attr`.
         """
         super().__init__()
-        self.standardise = standardise
+        self.standardise, self.is_weighted = standardise, is_weighted
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         self.layers = nn.ModuleList(MeanLayer(a, b, training_dtype=training_dtype) for a, b in pairwise(widths))
         self.dropout = KeyedDropout(seed, of_inputs=input_dropout, of_hidden=dropout)
@@ -100,8 +95,8 @@ class GraphSage(nn.Module):
 
     @property
     def input_form(self) -> InputForm:
-        """How dense features are wanted: already averaged, unless single inputs are to be dropped."""
-        return "rows" if self.dropout.of_inputs > 0 else "self_and_mean"
+        """How dense features are wanted: averaged, unless single inputs are to be dropped or edges have weights."""
+        return "rows" if self.dropout.of_inputs > 0 or self.is_weighted else "self_and_mean"
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Logits of the seeds [num_seeds, out_channels]."""
@@ -110,7 +105,7 @@ class GraphSage(nn.Module):
             inputs = self.dropout.inputs(inputs, batch)
         h = self._first_layer(inputs, batch)
         for number in range(1, len(self.layers)):
-            h = self._layer(number).on_rows(h, batch.blocks[number], self._activation(batch, number))
+            h = self._layer(number).on_rows(h, self._block(batch, number), self._activation(batch, number))
         return h
 
     def _standardised(self, batch: MiniBatch) -> Inputs:
@@ -128,14 +123,18 @@ class GraphSage(nn.Module):
             case SelfAndMean(x):
                 return layer.on_self_and_mean(x, activation)
             case DenseRows(x):
-                return layer.on_rows(x.float(), batch.blocks[0], activation)
+                return layer.on_rows(x.float(), self._block(batch, 0), activation)
             case SparseRows():
-                return layer.on_sparse(inputs, batch.blocks[0], activation)
+                return layer.on_sparse(inputs, self._block(batch, 0), activation)
 
     @property
     def mean_layers(self) -> list[MeanLayer]:
         """All of them, in order."""
         return [layer for layer in self.layers if isinstance(layer, MeanLayer)]
+
+    def _block(self, batch: MiniBatch, number: int) -> Block | WeightedBlock:
+        """The edges that layer `number` reads, counted from 0."""
+        return WeightedBlock.of_layer(batch, number) if self.is_weighted else batch.blocks[number]
 
     def _layer(self, number: int) -> MeanLayer:
         layer = self.layers[number]

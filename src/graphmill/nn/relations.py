@@ -15,6 +15,7 @@ from torch import Tensor
 
 from graphmill.graph.batch import MiniBatch, SparseRows
 from graphmill.nn import native
+from graphmill.nn.layer_edges import edges_of
 from graphmill.nn.operators import is_native, linear, sparse_linear
 
 
@@ -35,14 +36,8 @@ class RelationEdges:
     @classmethod
     def of_layer(cls, batch: MiniBatch, number: int, num_relations: int) -> "RelationEdges":
         """Those of layer `number`, counted from 0; the relation of an edge is the last column of `edge_attr`."""
-        block = batch.blocks[number]
-        end = sum(batch.num_edges_per_hop[: len(batch.blocks) - number])
-        if block.indptr.device.type == "cpu":  # all blocks share one array
-            begin = int(block.indptr[0])
-            indptr, sources = block.indptr - begin, block.indices[begin:end]
-        else:  # a block has its edges alone, and asking where they began would wait for the device
-            begin, indptr, sources = end - len(block.indices), block.indptr, block.indices
-        return cls(indptr, sources, batch.edge_attr[begin:end, -1].long(), num_relations)
+        block, edge_attr = edges_of(batch, number)
+        return cls(block.indptr, block.indices, edge_attr[:, -1].long(), num_relations)
 
 
 def relation_sum(h: Tensor, edges: RelationEdges, weight: Tensor, comp: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -90,6 +90,8 @@ def sampled_bytes(of: SampledModel, hops: Sequence[int]) -> tuple[int, int]:
         return drawn + x, of.model.activation_bytes(widths, hops, of.num_neighbors, types)
     if isinstance(of.model, HgtSpec):
         return drawn + x, of.model.activation_bytes(hops, of.num_neighbors, of.num_relations)
+    if isinstance(of.model, GraphSageSpec) and of.num_edge_columns:  # rows are collected, and averaged by weight later
+        inputs = sum(hops) * of.num_features * 4 + inputs
     hidden = of.model.hidden_channels if isinstance(of.model, GraphSageSpec) else 0
     activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))
     return drawn + inputs, activations

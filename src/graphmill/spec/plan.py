@@ -178,6 +178,8 @@ def resolve(
         named = [(name, capability_of(name)) for name in machine.gpu_names]
         refuse_gpus(task.model, train.precision, named)
     ranks, roles = _ranks(train.ranks, device, machine, hosts, experiment.roles), experiment.roles
+    processes = ranks if roles is None else roles.num_processes
+    task = task.within(experiment, _memory_of_a_process(machine, device, processes, hosts))
     batches, budget = _batches(train, task, ranks, num_batches)
     epoch_lengths, last_step = planned_end(batches, epochs=train.epochs, max_steps=train.max_steps)
     return Plan(
@@ -195,7 +197,7 @@ def resolve(
         precision=train.precision,
         device=device,
         backend=_backend(train.backend, device),
-        threads=_threads(train.threads, machine, hosts, ranks if roles is None else roles.num_processes),
+        threads=_threads(train.threads, machine, hosts, processes),
         prefetch=train.prefetch,
         sync=train.sync,
         checkpoint=train.checkpoint,
@@ -319,6 +321,13 @@ def _ranks(asked: int | Literal["auto"], device: str, machine: MachineInfo, host
 def _threads(asked: int | Literal["auto"], machine: MachineInfo, hosts: int, processes: int) -> int:
     """Of each process: those of a host share its cores, whatever they do."""
     return max(1, machine.num_cores * hosts // processes) if asked == "auto" else asked
+
+
+def _memory_of_a_process(machine: MachineInfo, device: str, processes: int, hosts: int) -> int | None:
+    """Bytes: an equal share of the host's; None: not known, as a GPU's."""
+    if device == "cuda" or machine.memory_mib is None:
+        return None
+    return int(machine.memory_mib * (1 << 20)) * hosts // processes
 
 
 def refuse_sizing_with_roles(experiment: Experiment) -> None:

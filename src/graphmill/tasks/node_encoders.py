@@ -41,7 +41,7 @@ class NodeModelInputs:
     is_sparse: bool  # features
     types: TypedInfo  # of nodes and edges; those of a graph without any are empty
     edge_columns: int  # features of an edge
-    edge_argument: EdgeArgument | None  # how a model by dotted path is called with them
+    edge_argument: EdgeArgument | None  # how a model by dotted path is called with them; GraphSAGE reads edge_weight
 
 
 class EdgeIndexModel(nn.Module):
@@ -104,6 +104,7 @@ def build_model(
                 seed=plan.seed,
                 training_dtype=DTYPE_OF[plan.precision],
                 standardise=standardise,
+                is_weighted=reads.edge_argument == "edge_weight",
             )
         case RelationalSpec():
             return RelationalGcn(

@@ -69,6 +69,8 @@ def plan_experiment(
         _tell_once(f"not used: train.batch_size={experiment.train.batch_size}, since train.batch has a budget")
     if plan.task.unused:
         _tell_once(f"not used: {plan.task.unused}")
+    if plan.task.evaluation:
+        _tell_once(f"evaluated {plan.task.evaluation} (train.evaluate_on)")
     return plan
 
 

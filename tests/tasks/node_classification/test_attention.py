@@ -136,7 +136,11 @@ def test_checkpointed_activations_are_planned_with_less_memory(root):
     every, few = (
         KIND.sizes(
             plan_of(
-                root, kind="gat", num_layers=3, checkpoint_activations=is_on, train={"num_neighbors": [3, 3, 3]}
+                root,
+                kind="gat",
+                num_layers=3,
+                checkpoint_activations=is_on,
+                train={"num_neighbors": [3, 3, 3], "evaluate_on": "neighbourhoods"},
             ).task,
             StepShape(40, "cpu", "fp32"),
         ).activation_bytes

@@ -8,18 +8,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labelled_stores import split_made
 from torch import nn
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import InvalidInputError, UserError
 from graphmill.graph.arrays import write_array
-from graphmill.graph.features import dense
+from graphmill.graph.features import dense, sparse
 from graphmill.graph.header import seal, write_metadata
 from graphmill.graph.metadata import GraphMetadata
 from graphmill.sync.group import Group
+from graphmill.sync.pause import never_pause
 from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.prepare import prepare
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.nn.portable import NodeClassifier
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import _tell_once, plan_experiment
@@ -246,7 +249,10 @@ def test_the_made_up_batch_has_them_too(planned):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"target": None}, "is edge_weight, but model.kind graphsage reads no edge features"),
+        (
+            {"target": None, "edge_features": "edge_attr"},
+            "is edge_attr, but model.kind graphsage reads weights of edges",
+        ),
         ({"name": "plain"}, "is edge_weight, but the edges of plain have no features"),
     ],
 )
@@ -299,3 +305,143 @@ def test_graphmill_load_takes_them(planned, root):
     x, ends, weight = torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]), torch.tensor([2.0, 3.0])
     wrapped = OnStandardised(Standardise(torch.zeros(1), torch.ones(1)), Weighted(1, 2))
     assert wrapped(x, ends, edge_weight=weight).tolist() == [[0, 0], [2, 4], [3, 6]]
+
+
+NUM_WEIGHTED = 200
+
+
+@pytest.fixture(scope="module", params=["dense", "standardised", "sparse"])
+def weighted(request, tmp_path_factory):
+    """A graph whose edges have weights, some of them 0 and all of some rows; whole and in two parts."""
+    root, rng = tmp_path_factory.mktemp(request.param), np.random.default_rng(4)
+    ends = rng.integers(0, NUM_WEIGHTED, (2, 1500))
+    weight = rng.uniform(0, 2, (1500, 1)).astype(np.float32)
+    weight[(rng.random(1500) < 0.1) | (ends[1] % 11 == 0)] = 0
+    x = (rng.standard_normal((NUM_WEIGHTED, 6)) * (rng.random((NUM_WEIGHTED, 6)) < 0.5)).astype(np.float32)
+    rows, columns = x.nonzero()
+    stored = dense(x)
+    if request.param == "sparse":
+        stored = sparse(np.searchsorted(rows, np.arange(NUM_WEIGHTED + 1)), columns, x[rows, columns], 6)
+    raw = dataclasses.replace(
+        graph(ends, NUM_WEIGHTED, weight, ("weight",)),
+        features=stored,
+        labels=np.arange(NUM_WEIGHTED) % 2,
+        split=(np.arange(NUM_WEIGHTED) % 3).astype(np.int8),
+    )
+    split_made(write_store(raw, root / "edgy"), root / "parts" / "edgy" / "2-ldg", num_parts=2)
+    return root, request.param
+
+
+def planned_means(weighted, name="edgy"):
+    root, form = weighted
+    of_features = {"features": "standardised"} if form == "standardised" else {}
+    experiment = NodeClassificationExperiment.model_validate(
+        {
+            "dataset": {"name": name, "edge_features": "edge_weight", "undirected": False, **of_features},
+            "model": {"kind": "graphsage", "num_layers": 2, "hidden_channels": 8},
+            "train": {"epochs": 1, "batch_size": 16, "num_neighbors": [4, 4], "threads": 1, "prefetch": 0},
+        }
+    )
+    return plan_experiment(experiment, dataset_root=root, run_id="run")
+
+
+def prepared_tensors(store):
+    """x, edge_index and the weights of a prepared graph, as `graphmill.load`'s models are called."""
+    topology, features = store.topology(undirected=False), store.features
+    targets = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
+    edge_index = torch.from_numpy(np.stack([topology.indices.astype(np.int64), targets]))
+    weight = torch.from_numpy(np.array(store.edge_features(undirected=False).values[:, 0]))
+    if not store.metadata.has_sparse_features:
+        return torch.from_numpy(np.array(features.x)), edge_index, weight
+    arrays = [
+        torch.from_numpy(np.array(each))
+        for each in (features.indptr, features.indices.astype(np.int64), features.values)
+    ]
+    return torch.sparse_csr_tensor(*arrays, (topology.num_nodes, 6), check_invariants=True), edge_index, weight
+
+
+def test_graphsage_means_by_weight_alike_in_parts_and_as_loaded(weighted):
+    """Σ w h / Σ w: what two layers written out in float64 give, and the same bits wherever the graph lies."""
+    form, task = weighted[1], build_task(planned_means(weighted), ALONE)
+    model = task.model.eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1 and parameter.requires_grad:
+                parameter += 0.1
+    x, ends, weight = prepared_tensors(task.access.store)
+    shares = torch.zeros(NUM_WEIGHTED, NUM_WEIGHTED, dtype=torch.float64)
+    shares[ends[1], ends[0]] = weight.double()
+    sums = shares.sum(dim=1, keepdim=True)
+    assert (sums == 0).any()
+    shares = shares / torch.where(sums == 0, 1.0, sums)
+    h = (x.to_dense() if form == "sparse" else x).double()
+    h = h if model.standardise is None else (h - model.standardise.mean) / model.standardise.sd
+    for number, layer in enumerate(model.mean_layers):
+        h = (
+            torch.cat([h.relu() if number else h, shares @ (h.relu() if number else h)], dim=1)
+            @ layer.weight.T.double()
+        )
+        h = (h + layer.bias).detach()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = torch.from_numpy(task.predict(None, embeddings=False).values["logit"])
+        in_parts = build_task(planned_means(weighted, "parts/edgy/2-ldg"), ALONE)
+        in_parts.model.load_state_dict(model.state_dict())
+        of_parts = in_parts.exact_logits(np.arange(NUM_WEIGHTED), never_pause)[1]
+        loaded = NodeClassifier(model, task.own.features)
+        of_loaded = loaded(x, ends, edge_weight=weight).detach()
+        embedded = task.predict(None, embeddings=True).values["embedding"]
+        assert torch.equal(loaded.embed(x, ends, weight).detach(), torch.from_numpy(embedded))
+    finally:
+        torch.set_num_threads(before)
+    # A product of 16 terms, of means of as many terms as a row has edges, twice.
+    terms = 2 * (int(np.diff(task.access.source.topology.indptr).max()) + 2 * 8)
+    assert (found - h).abs().max() <= terms * torch.finfo(torch.float32).eps * (1 + h.abs().max())
+    assert torch.equal(of_parts, found)
+    assert torch.equal(of_loaded, found)
+    assert not torch.allclose(loaded(x, ends, edge_weight=torch.ones_like(weight)).detach(), found, atol=1e-3)
+
+
+def test_a_batch_of_graphsage_is_trained_on_weights(weighted):
+    """Weights of blocks that draw anew at each hop: batches in parts have the bits of those of the whole graph."""
+    tasks = [build_task(planned_means(weighted, name), ALONE) for name in ("edgy", "parts/edgy/2-ldg")]
+    losses = [[task.loss_sum(batch).item() for batch in task.batches(0, 0)] for task in tasks]
+    assert losses[0] == losses[1]
+    assert len(losses[0]) > 3
+    uneven = [float(batch.edge_attr.std()) for batch in tasks[0].batches(0, 0)]
+    assert min(uneven) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        (None, "edge_weight is not given, and the model reads weights"),
+        (torch.ones(3), r"edge_weight is torch.float32 \[3\], and there are"),
+        (-1.0, "edge_weight has -1"),
+        (torch.nan, "edge_weight has nan"),
+    ],
+)
+def test_loaded_models_refuse_strange_weights(weighted, weight, said):
+    task = build_task(planned_means(weighted), ALONE)
+    x, ends, own = prepared_tensors(task.access.store)
+    if isinstance(weight, float):
+        own[3], weight = weight, own
+    with pytest.raises(InvalidInputError, match=said):
+        NodeClassifier(task.model.eval(), task.own.features)(x, ends, edge_weight=weight)
+    task.model.is_weighted = False
+    with pytest.raises(InvalidInputError, match="edge_weight is given, and the model does not read"):
+        NodeClassifier(task.model, task.own.features)(x, ends, edge_weight=own)
+
+
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_a_negative_weight_has_no_mean(tmp_path, in_parts):
+    weights = np.ones((30, 1), np.float32)
+    weights[7] = -0.5
+    ends = np.stack([np.arange(30), (np.arange(30) + 1) % 30])
+    store = write_store(graph(ends, 30, weights, ("weight",)), tmp_path / "edgy")
+    if in_parts:
+        split_made(store, tmp_path / "parts" / "edgy" / "2-ldg", num_parts=2)
+    plan = planned_means((tmp_path, "dense"), "parts/edgy/2-ldg" if in_parts else "edgy")
+    with pytest.raises(UserError, match=r"edgy has the weight -0\.5"):
+        build_task(plan, ALONE)

@@ -86,6 +86,16 @@ class TaskPlan(Spec):
         """The same, reading them from there."""
         raise NotImplementedError(f"{self.kind} reads no presampled epochs, but {folder}")
 
+    @property
+    def evaluation(self) -> str:
+        """How exact inference is made, where there is a choice, in words; "": there is none."""
+        return ""
+
+    def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
+        """The same, with what hangs on the memory that each process may use; None: it is not known."""
+        del experiment, memory_bytes
+        return self
+
     def batches(self, batch_size: int, ranks: int) -> Batches:
         """How the seeds of an epoch are cut into steps, where batches have no budget."""
         return EqualBatches(self.dataset.num_train, batch_size, ranks)

@@ -1,5 +1,6 @@
 """Link prediction as the loop sees it: batches, a loss, measures."""
 
+import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.schedule import SeedSchedule, contiguous_shares
 from graphmill.spec.columns import Cell
+from graphmill.spec.exact_pass import evaluated_on_other
 from graphmill.spec.node_models import reads_node_types
 from graphmill.spec.plan import Plan
 from graphmill.spec.transform import refuse_other_form
@@ -34,10 +36,13 @@ from graphmill.tasks.link_prediction.nn.loss import link_losses
 from graphmill.tasks.link_prediction.nn.model import LinkModel, NodeTable, model_inputs
 from graphmill.tasks.link_prediction.page import LinkPredictionPlan
 from graphmill.tasks.link_prediction.page.models import EmbeddingSpec
+from graphmill.tasks.link_prediction.page.sizes import whole_pass
 from graphmill.tasks.link_prediction.predict import best_of, known_splits, of_pairs, of_splits
 from graphmill.tasks.node_encoders import DTYPE_OF, check_model
 from graphmill.tasks.same_data import open_planned
 from graphmill.tasks.task import Measures, Predictions
+
+_log = logging.getLogger(__name__)
 
 
 class NoLabels:
@@ -194,7 +199,14 @@ class LinkPrediction:
                     " nodes",
                 )
         refuse_other_form(own.features, found)
-        return own.model_copy(update={"dataset": found})
+        other = own.model_copy(update={"dataset": found})
+        if same_nodes:
+            return other
+        way = evaluated_on_other(own.evaluate_on, whole_pass(own), whole_pass(other), in_parts=False)
+        other = other.model_copy(update={"evaluate_on": way})
+        if way != own.evaluate_on:
+            _log.info(f"{found.name}: evaluated {other.evaluation}")
+        return other
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
@@ -220,6 +232,8 @@ def access_spec(plan: Plan, own: LinkPredictionPlan) -> AccessSpec:
         features=own.features,
         edge_columns=own.edge_columns,
         node_types=reads_node_types(own.model),
+        has_weighted_means=False,
         partition=None,
+        evaluates_whole=own.evaluate_on == "whole_graph",
         presampled=None,
     )

@@ -24,7 +24,9 @@ def access_spec(plan: Plan, own: NodeClassificationPlan) -> AccessSpec:
         features=own.features,
         edge_columns=own.edge_columns,
         node_types=reads_node_types(own.model),
+        has_weighted_means=own.has_weighted_means,
         partition=own.partition,
+        evaluates_whole=own.evaluate_on == "whole_graph",
         presampled=None if own.presampled is None else Path(own.presampled),
     )
 

@@ -1,5 +1,6 @@
 """Node classification as the loop sees it: batches, a loss, measures."""
 
+import logging
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from pathlib import Path
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 
 from graphmill.access.exact import in_order_of_nodes
 from graphmill.access.graph import GraphAccess
-from graphmill.access.layerwise import LayerwiseInference
 from graphmill.access.local import LocalAccess
 from graphmill.access.opening import open_access
 from graphmill.access.serving import BatchServer
@@ -32,6 +32,7 @@ from graphmill.sample.collect import Labels
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.service.served import Served
 from graphmill.spec.columns import Cell
+from graphmill.spec.exact_pass import evaluated_on_other
 from graphmill.spec.node_models import reads_node_types
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
@@ -53,6 +54,7 @@ from graphmill.tasks.node_classification.page import (
     GraphInfo,
     NodeClassificationPlan,
 )
+from graphmill.tasks.node_classification.page.sizes import whole_pass
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
 from graphmill.tasks.node_encoders import (
     DTYPE_OF,
@@ -64,6 +66,8 @@ from graphmill.tasks.node_encoders import (
 )
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import Measures, Predictions
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -198,7 +202,13 @@ class NodeClassification:
         if own.reads_types:
             _refuse_other_types(found, known, of_nodes=reads_node_types(own.model))
         partition = None if found.num_parts is None else own.partition or PartitionSpec()
-        return own.model_copy(update={"dataset": found, "partition": partition})
+        other = own.model_copy(update={"dataset": found, "partition": partition})
+        in_parts = partition is not None
+        way = evaluated_on_other(own.evaluate_on, whole_pass(own), whole_pass(other), in_parts=in_parts)
+        other = other.model_copy(update={"evaluate_on": way})
+        if way != own.evaluate_on:
+            _log.info(f"{found.name}: evaluated {other.evaluation}")
+        return other
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
@@ -256,7 +266,7 @@ class NodeClassification:
                 "only the built-in graphsage with two layers or more has embeddings that are known to be such",
                 fix="leave --embeddings out; of another model take them in Python: graphmill.load(RUN)",
             )
-        return LayerwiseInference(self.model, whole.topology, whole.features, self.group).embeddings(nodes).numpy()
+        return whole.layerwise(self.model, never_pause).embeddings(nodes).numpy()
 
     def exact_logits(self, nodes: np.ndarray, pause: Pause) -> tuple[np.ndarray, Tensor]:
         """This rank's share of `nodes` and their logits, without sampling. All ranks must call it."""

@@ -8,6 +8,7 @@ from pydantic import Field, PositiveInt, model_validator
 from graphmill.base.errors import UserError
 from graphmill.spec.attention import refuse_fused
 from graphmill.spec.columns import Measure
+from graphmill.spec.exact_pass import ABOUT_EVALUATE_ON, AskedEvaluation, EvaluateOn, evaluated_on, in_words
 from graphmill.spec.experiment import BatchSize, DatasetSpec, Experiment, TaskSpec, TrainSpec
 from graphmill.spec.fanouts import FanOuts, check_fanouts, resolve_fanouts
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, TaskPlan
@@ -36,7 +37,7 @@ from graphmill.tasks.link_prediction.page.models import (
     LinkModelSpec,
     NegativesSpec,
 )
-from graphmill.tasks.link_prediction.page.sizes import sizes
+from graphmill.tasks.link_prediction.page.sizes import sizes, whole_pass
 
 Side = Literal["target", "both"]
 
@@ -86,6 +87,7 @@ class LinkTrainSpec(TrainSpec):
         description="fan-outs, first hop first; -1: all neighbours; of a typed graph also a list for each relation, "
         "{source:name:target: [5, 5], …}; model.kind=embedding reads none",
     )
+    evaluate_on: AskedEvaluation = Field("auto", description=ABOUT_EVALUATE_ON)
 
     @model_validator(mode="after")
     def _fanouts_are_counts(self) -> Self:
@@ -140,6 +142,7 @@ class LinkPredictionPlan(TaskPlan):
     loss: LinkLossSpec
     ranked: Side
     val_limit: int | None
+    evaluate_on: EvaluateOn | None = Field(None, description="absent: layer by layer, or a table")
 
     @property
     def edge_columns(self) -> tuple[int, ...]:
@@ -150,6 +153,21 @@ class LinkPredictionPlan(TaskPlan):
     def resamples(self) -> bool:
         """Whether a node draws its neighbours anew at each hop: models whose layers each compute their own rows."""
         return draws_anew(self.model)
+
+    @property
+    def evaluation(self) -> str:
+        """How an encoder of unknown layers is evaluated, in words; "": layer by layer, or it is a table."""
+        return "" if isinstance(self.model, EmbeddingSpec) else in_words(self.evaluate_on, whole_pass(self))
+
+    def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
+        """The same, evaluated in a way that fits the memory of a process."""
+        assert isinstance(experiment.train, LinkTrainSpec)
+        asked = experiment.train.evaluate_on
+        if isinstance(self.model, EmbeddingSpec):
+            _refuse_way(asked)
+            return self
+        way = evaluated_on(asked, self.model, whole_pass(self), memory_bytes, in_parts=False)
+        return self.model_copy(update={"evaluate_on": way})
 
     @property
     def unused(self) -> str:
@@ -199,6 +217,14 @@ def _refuse_featureless(dataset: LinkInfo, kind: str) -> None:
         raise UserError(
             f"model.kind is {kind}, which reads features of nodes, and those of {dataset.name} have none",
             fix="set model.kind=embedding, or prepare the data with features",
+        )
+
+
+def _refuse_way(asked: AskedEvaluation) -> None:
+    if asked != "auto":
+        raise UserError(
+            f"train.evaluate_on is {asked}, but model.kind embedding is a table, whose rows are not computed",
+            fix="leave train.evaluate_on out",
         )
 
 

@@ -3,6 +3,8 @@
 import itertools
 from typing import TYPE_CHECKING, Final
 
+from graphmill.spec.attention import is_fused
+from graphmill.spec.exact_pass import WholePass, widest
 from graphmill.spec.kinds.kind import Sizes, StepShape
 from graphmill.spec.node_sizes import SampledModel, nodes_per_hop, parameters, sampled_bytes
 from graphmill.tasks.link_prediction.page.models import ComplExSpec, DistMultSpec, EmbeddingSpec, PerceptronSpec
@@ -42,13 +44,34 @@ def sizes(plan: "LinkPredictionPlan", step: StepShape) -> Sizes:
     hops = nodes_per_hop(of, ends)
     batch, activations = sampled_bytes(of, hops)
     encoder = parameters(of)
+    of_evaluation = 2 * 4 * known.num_nodes * channels
+    if plan.evaluate_on == "whole_graph":
+        of_evaluation = max(of_evaluation, whole_pass(plan).num_bytes)
     return Sizes(
         None if encoder is None else encoder + _head_parameters(plan),
         batch + 24 * pairs,
-        max(activations + of_pairs, 2 * 4 * known.num_nodes * channels),
+        max(activations + of_pairs, of_evaluation),
         nodes_per_batch=sum(hops),
         index_bytes=_known_bytes(plan),
         not_counted=_SPARSE_ROWS if known.has_sparse_features else "",
+    )
+
+
+def whole_pass(plan: "LinkPredictionPlan") -> WholePass:
+    """One call of the plan's encoder on the whole graph that messages pass along."""
+    known = plan.dataset
+    return WholePass(
+        num_nodes=known.num_nodes,
+        num_entries=known.num_edges * (2 if plan.undirected else 1),
+        num_features=known.num_features,
+        num_edge_columns=len(plan.edge_columns),
+        width=widest(
+            plan.model,
+            num_features=known.num_features,
+            has_sparse_features=known.has_sparse_features,
+            out_channels=plan.embedding_channels,
+        ),
+        writes_messages=not is_fused(plan.model),
     )
 
 

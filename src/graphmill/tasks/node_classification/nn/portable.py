@@ -11,6 +11,7 @@ from graphmill.graph.features import SparseFeatures
 from graphmill.graph.raw import refuse_wrong_edges
 from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.hgt import Hgt
+from graphmill.nn.layer_edges import WeightedBlock
 from graphmill.nn.operators import RELU, self_and_mean
 from graphmill.nn.relations import RelationEdges
 from graphmill.nn.rgcn import RelationalGcn
@@ -30,7 +31,7 @@ class NodeClassifier(nn.Module):
         super().__init__()
         self.model, self.features = model, features
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Logits [num_nodes, num_classes].
 
         Args:
@@ -38,28 +39,34 @@ class NodeClassifier(nn.Module):
                 sparse CSR.
             edge_index: int64 [2, num_edges], sources in row 0, targets in row 1; an edge that is there twice counts
                 twice.
+            edge_weight: [num_edges], finite and not negative, if the model was trained with
+                `dataset.edge_features: edge_weight`; else None.
 
         Raises:
-            InvalidInputError (a ValueError): a shape does not fit, or an edge names a node that is not there.
+            InvalidInputError (a ValueError): a shape does not fit, an edge names a node that is not there, or weights
+                are missing, too many, or negative.
         """
-        return self._layers(x, edge_index, len(self.model.layers))
+        return self._layers(x, edge_index, edge_weight, len(self.model.layers))
 
-    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """What the last layer reads [num_nodes, hidden_channels]: `graphmill predict --embeddings`."""
         if len(self.model.layers) == 1:
             raise InvalidInputError(
                 "a model of one layer has no embeddings", fix="call it for logits: model(x, edge_index)"
             )
-        return self._layers(x, edge_index, len(self.model.layers) - 1)
+        return self._layers(x, edge_index, edge_weight, len(self.model.layers) - 1)
 
-    def _layers(self, x: Tensor, edge_index: Tensor, number: int) -> Tensor:
+    def _layers(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, number: int) -> Tensor:
         layers = [layer for layer in self.model.layers if isinstance(layer, MeanLayer)]
         _refuse_strange_features(x, layers[0].in_channels)
-        block = whole_graph(edge_index, x.shape[0])
+        block = self._block(edge_index, edge_weight, x.shape[0])
         activations = [*[RELU] * (len(layers) - 1), None]
         rows = rows_of(x, self.features, keeps_sparse=self.model.standardise is None)
         if isinstance(rows, SparseRows):
             h = layers[0].on_sparse(rows, block, activations[0])
+        elif isinstance(block, WeightedBlock):
+            rows = rows if self.model.standardise is None else self.model.standardise(rows)
+            h = layers[0].on_rows(rows, block, activations[0])
         else:
             read = self_and_mean(rows, block.indptr, block.indices)
             if self.model.standardise is not None:
@@ -68,6 +75,20 @@ class NodeClassifier(nn.Module):
         for layer, activation in zip(layers[1:number], activations[1:number], strict=True):
             h = layer.on_rows(h, block, activation)
         return h
+
+    def _block(self, edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> Block | WeightedBlock:
+        """All edges, with their weights if the model reads them."""
+        if edge_weight is None and not self.model.is_weighted:
+            return whole_graph(edge_index, num_nodes)
+        if edge_weight is None or not self.model.is_weighted:
+            does, fix = ("reads", "give") if self.model.is_weighted else ("does not read", "leave out")
+            raise InvalidInputError(
+                f"edge_weight is {'not ' if edge_weight is None else ''}given, and the model {does} weights of edges",
+                fix=f"{fix} edge_weight",
+            )
+        _refuse_strange_weights(edge_weight, edge_index.shape[-1])
+        block, order = _by_target(edge_index, num_nodes)
+        return WeightedBlock.of(block, edge_weight.float()[order])
 
 
 class RelationalClassifier(nn.Module):
@@ -194,6 +215,19 @@ def _refuse_strange_features(x: Tensor, width: int) -> None:
         )
     if x.layout not in (torch.strided, torch.sparse_csr):
         raise InvalidInputError(f"x is {x.layout}", fix="give x.to_dense(), or x.to_sparse_csr()")
+
+
+def _refuse_strange_weights(edge_weight: Tensor, num_edges: int) -> None:
+    fix = "give the weight of each edge: finite, and not negative"
+    if edge_weight.shape != (num_edges,) or edge_weight.is_complex():
+        raise InvalidInputError(
+            f"edge_weight is {edge_weight.dtype} {list(edge_weight.shape)}, and there are {num_edges} edges", fix=fix
+        )
+    is_fine = (edge_weight >= 0) & edge_weight.isfinite()
+    if torch.compiler.is_compiling():
+        torch.ops.aten._assert_async.msg(is_fine.all(), "edge_weight has a weight that is negative or not finite")
+    elif not is_fine.all():
+        raise InvalidInputError(f"edge_weight has {float(edge_weight[~is_fine][0]):g}", fix=fix)
 
 
 def _refuse_strange_types(what: str, types: Tensor | None, count: int, num_types: int) -> None:

@@ -1,20 +1,16 @@
 """Node classification: which class is each node of a graph of?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from graphmill.base.errors import AbsentDataError, UserError
+from graphmill.base.errors import AbsentDataError
 from graphmill.spec.attention import refuse_fused
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import COMM_MB, Baseline, Layout, Measure
-from graphmill.spec.experiment import (
-    DatasetSpec,
-    Experiment,
-    TaskSpec,
-    TrainSpec,
-)
+from graphmill.spec.exact_pass import ABOUT_EVALUATE_ON, AskedEvaluation, EvaluateOn, evaluated_on, in_words
+from graphmill.spec.experiment import DatasetSpec, Experiment, TaskSpec, TrainSpec
 from graphmill.spec.fanouts import FanOuts, check_fanouts, resolve_fanouts
 from graphmill.spec.fetching import FETCHING
 from graphmill.spec.kinds.extras import Sampling
@@ -22,7 +18,6 @@ from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, Know
 from graphmill.spec.node_models import (
     EdgeArgument,
     GraphSageSpec,
-    NodeAttentionSpec,
     NodeModelSpec,
     draws_anew,
     reads_types,
@@ -39,11 +34,10 @@ from graphmill.spec.partition import (
 )
 from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.transform import FeatureTransform, transform_of
-from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, plain_features
+from graphmill.spec.typed_graph import TypedInfo, plain_features
 from graphmill.tasks.node_classification.page.data import COUNTS, DATASETS, DENSE, GraphPrepareOptions
-from graphmill.tasks.node_classification.page.sizes import sizes
-
-WEIGHT_NAMES: Final = ("edge_weight", "weight")  # of a column of edge features that is a weight
+from graphmill.tasks.node_classification.page.edges import refuse_edge_features, weight_column
+from graphmill.tasks.node_classification.page.sizes import sizes, whole_pass
 
 
 class NodeClassificationTaskSpec(TaskSpec):
@@ -68,7 +62,8 @@ class GraphDatasetSpec(DatasetSpec):
         None,
         description="what a model by dotted path is called with, as PyG's are: edge_weight, model(x, edge_index, "
         "edge_weight=…) with the weight of each edge [num_edges]; edge_attr, with all its features [num_edges, "
-        "num_edge_features]; null: they are not used",
+        "num_edge_features]; graphsage takes edge_weight: its means are by weight, gat and gatv2 take edge_attr; null: "
+        "they are not used",
     )
 
 
@@ -86,6 +81,7 @@ class SampledTrainSpec(TrainSpec):
         description="fan-outs, first hop first; -1: all neighbours; of a typed graph also a list for each relation, "
         "{source:name:target: [5, 5], …}",
     )
+    evaluate_on: AskedEvaluation = Field("auto", description=ABOUT_EVALUATE_ON)
     presampled: str | None = Field(
         None,
         description="folder of epochs that `graphmill presample` has sampled with these options, to be read instead: "
@@ -165,6 +161,7 @@ class NodeClassificationPlan(TaskPlan):
     )
     presampled: str | None = Field(None, description="folder of sampled epochs; null: they are sampled in training")
     loss: ClassifierLossSpec = CrossEntropySpec()
+    evaluate_on: EvaluateOn | None = Field(None, description="absent: layer by layer")
     partition: PartitionSpec | None = Field(None, description="absent: the graph is stored whole")
 
     @property
@@ -179,6 +176,11 @@ class NodeClassificationPlan(TaskPlan):
                 return tuple(range(len(self.dataset.plain_edge_features)))
             case "edge_weight":
                 return (weight_column(self.dataset.plain_edge_features),)
+
+    @property
+    def has_weighted_means(self) -> bool:
+        """Whether the built-in layers take means by the weights of edges."""
+        return isinstance(self.model, GraphSageSpec) and self.edge_features == "edge_weight"
 
     @property
     def in_parts(self) -> InParts | None:
@@ -208,6 +210,18 @@ class NodeClassificationPlan(TaskPlan):
         return self.model_copy(update={"presampled": folder})
 
     @property
+    def evaluation(self) -> str:
+        """How a model of unknown layers is evaluated, in words; "": layer by layer."""
+        return in_words(self.evaluate_on, whole_pass(self))
+
+    def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
+        """The same, evaluated in a way that fits the memory of a process."""
+        assert isinstance(experiment.train, SampledTrainSpec)
+        asked, in_parts = experiment.train.evaluate_on, self.partition is not None
+        way = evaluated_on(asked, self.model, whole_pass(self), memory_bytes, in_parts=in_parts)
+        return self.model_copy(update={"evaluate_on": way})
+
+    @property
     def tied_to_ranks(self) -> str:
         """Why another number of ranks than planned cannot resume, in words; "": it can."""
         if self.presampled is None or self.resamples:
@@ -229,13 +243,6 @@ class NodeClassificationPlan(TaskPlan):
         return "; ".join(found)
 
 
-def weight_column(names: Sequence[str]) -> int:
-    """Which column is the weight of an edge. ValueError if none is."""
-    if len(names) == 1:
-        return 0
-    return next(number for number, name in enumerate(names) if name in WEIGHT_NAMES)
-
-
 def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> NodeClassificationPlan:
     """Its part of a plan."""
     model, undirected = experiment.model, experiment.dataset.undirected
@@ -249,14 +256,13 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
     features = transform_of(experiment.dataset.features, dataset)
     refuse_other_depth(model, drawn.of_hops)
     refuse_fused(model, experiment.train)
-    _refuse_edge_features(experiment, dataset)
-    precision = experiment.train.precision
-    refuse_untyped(model, dataset, undirected=experiment.dataset.undirected, precision=precision)
+    refuse_edge_features(experiment.dataset.edge_features, model, dataset, undirected=undirected)
+    refuse_untyped(model, dataset, undirected=undirected, precision=experiment.train.precision)
     refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
     refuse_partition(experiment.partition, dataset.num_parts, dataset.name)
     return NodeClassificationPlan(
         dataset=dataset,
-        undirected=experiment.dataset.undirected,
+        undirected=undirected,
         features=features,
         edge_features=experiment.dataset.edge_features,
         model=model,
@@ -266,42 +272,6 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         loss=experiment.train.loss,
         partition=None if dataset.num_parts is None else experiment.partition,
     )
-
-
-def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> None:
-    asked, names = experiment.dataset.edge_features, dataset.plain_edge_features
-    if asked is None:
-        return
-    key = f"dataset.edge_features is {asked}"
-    if isinstance(experiment.model, GraphSageSpec):
-        raise UserError(
-            f"{key}, but model.kind {experiment.model.kind} reads no edge features",
-            fix="leave dataset.edge_features out, or set model.kind=gat or gatv2, or custom for a model by dotted path",
-        )
-    if reads_types(experiment.model):
-        raise UserError(
-            f"{key}, but model.kind {experiment.model.kind} reads the types of edges by itself, and nothing else of"
-            " them",
-            fix="leave dataset.edge_features out",
-        )
-    if asked == "edge_weight" and isinstance(experiment.model, NodeAttentionSpec):
-        raise UserError(
-            f"{key}, but model.kind {experiment.model.kind} reads features of edges and no weights",
-            fix="set dataset.edge_features=edge_attr",
-        )
-    if not names:
-        raise UserError(
-            f"{key}, but the edges of {dataset.name} have no features",
-            fix="leave dataset.edge_features out, or prepare the data with them",
-        )
-    if experiment.dataset.undirected and dataset.edge_types:
-        raise no_union_of_types(dataset.name)
-    if asked == "edge_weight" and len(names) > 1 and not set(names) & set(WEIGHT_NAMES):
-        raise UserError(
-            f"{key}, but none of the {len(names)} edge features of {dataset.name} is called"
-            f" {' or '.join(WEIGHT_NAMES)}: {', '.join(names)}",
-            fix="set dataset.edge_features=edge_attr, or prepare the data with a column of that name",
-        )
 
 
 def from_catalogue(experiment: NodeClassificationExperiment, known: KnownDataset, path: str) -> GraphInfo | None:

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
+from graphmill.spec.attention import is_fused
+from graphmill.spec.exact_pass import WholePass, widest
 from graphmill.spec.kinds.kind import Sizes, StepShape
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec
 from graphmill.spec.node_sizes import SampledModel, drawn_bytes, nodes_per_hop, num_drawn, parameters, sampled_bytes
@@ -26,6 +28,8 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
     hops = nodes_per_hop(of, _most_seeds(plan, step))
     batch, activations = sampled_bytes(of, hops)
     not_counted = _not_counted(plan)
+    if plan.evaluate_on == "whole_graph":
+        activations = max(activations, whole_pass(plan).num_bytes)
     if plan.partition is None or plan.dataset.num_parts is None:
         return Sizes(parameters(of), batch, activations, nodes_per_batch=sum(hops), not_counted=not_counted)
     known = plan.dataset
@@ -52,6 +56,24 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
         shared_bytes=shared_bytes(graph, plan.partition, step),
         index_bytes=held_bytes(graph, plan.partition, step),
         not_counted=not_counted,
+    )
+
+
+def whole_pass(plan: "NodeClassificationPlan") -> WholePass:
+    """One call of the plan's model on its whole graph."""
+    known = plan.dataset
+    return WholePass(
+        num_nodes=known.num_nodes,
+        num_entries=known.num_edges * (2 if plan.undirected else 1),
+        num_features=known.num_features,
+        num_edge_columns=len(plan.edge_columns),
+        width=widest(
+            plan.model,
+            num_features=known.num_features,
+            has_sparse_features=known.has_sparse_features,
+            out_channels=known.num_classes,
+        ),
+        writes_messages=not is_fused(plan.model),
     )
 
 

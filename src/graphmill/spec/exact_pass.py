@@ -1,0 +1,142 @@
+"""How a model of unknown layers is evaluated: in one pass over the whole graph, or on neighbourhoods. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pydantic import BaseModel
+
+from graphmill.base.errors import UserError
+from graphmill.spec.experiment import CustomModelSpec
+from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec
+from graphmill.spec.relational import HgtSpec, RelationalSpec
+
+EvaluateOn = Literal["whole_graph", "neighbourhoods"]
+AskedEvaluation = Literal["auto", "whole_graph", "neighbourhoods"]
+
+ABOUT_EVALUATE_ON: Final = (
+    "exact evaluation of models whose layers are not known (all but graphsage): whole_graph, one call of the model on "
+    "the whole graph by every rank; neighbourhoods, on all neighbours of 512 nodes at a time, shared out over the "
+    "ranks; auto: whole_graph where the graph is stored whole and that call is estimated to take no more than half of "
+    "a process's share of the host's memory (of 4 GiB where it is not known, as a GPU's); both give the same, to "
+    "rounding"
+)
+
+_COPIES: Final = 6  # of messages, in PyG's layers: both ends, their difference or sum, and what is summed up
+_ROWS: Final = 4  # of a node: what a layer reads, projects, gives, and the activation
+_IDS: Final = 64  # bytes of an edge: edge_index with and without loops, the sampler's copies
+_NO_WIDTH: Final = 16  # numbers below it count layers or heads
+_UNSEEN_WIDTH: Final = 256  # where options name no width
+_PROJECTING: Final = ("GCN", "GAT", "GCNConv", "GATConv", "GATv2Conv")  # PyG's whose messages are never inputs
+_UNKNOWN_MEMORY: Final = 4 << 30  # a GPU's, or of a job that has no hosts yet
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholePass:
+    """One call of a model on a whole graph."""
+
+    num_nodes: int
+    num_entries: int  # edges in the directions that messages pass along, at most
+    num_features: int
+    num_edge_columns: int
+    width: int  # of the widest messages
+    writes_messages: bool = True  # one for each edge, as PyG's layers do; False: fused attention
+
+    @property
+    def num_bytes(self) -> int:
+        """What it takes, at most: a layer's messages as PyG writes them, rows of nodes, and the inputs."""
+        copies = _COPIES if self.writes_messages else 0
+        messages = copies * 4 * self.width * (self.num_entries + self.num_nodes)  # a loop for each node
+        rows = _ROWS * 4 * self.width * self.num_nodes + 2 * 4 * self.num_features * self.num_nodes
+        return messages + rows + self.num_entries * (_IDS + 4 * self.num_edge_columns)
+
+
+def widest(model: BaseModel, *, num_features: int, has_sparse_features: bool, out_channels: int) -> int:
+    """Channels of the widest messages, from the numbers of a model's section: how it is built is not known here.
+
+    The largest number times that of heads, if there are some, or what the model gives. Messages may also be the inputs,
+    as GIN's are, unless the model is known to project them first.
+    """
+    numbers = dict(_numbers(model.model_dump()))
+    heads = max((number for name, number in numbers.items() if "head" in name.rsplit(".", 1)[-1]), default=1)
+    largest = max((number for name, number in numbers.items() if "head" not in name), default=0)
+    inputs = 0 if _projects_inputs(model, has_sparse_features=has_sparse_features) else num_features
+    return max(heads * (largest if largest >= _NO_WIDTH else _UNSEEN_WIDTH), heads * out_channels, inputs)
+
+
+def _projects_inputs(model: BaseModel, *, has_sparse_features: bool) -> bool:
+    if isinstance(model, CustomModelSpec):
+        package, _, name = model.target.rpartition(".")
+        return package in ("torch_geometric.nn", "torch_geometric.nn.models") and name in _PROJECTING
+    return isinstance(model, NodeAttentionSpec | HgtSpec) or (isinstance(model, RelationalSpec) and has_sparse_features)
+
+
+def _numbers(section: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, int]]:
+    for name, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{prefix}{name}.")
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            yield from _numbers({f"{name}.{place}": each for place, each in enumerate(value)}, prefix)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            yield f"{prefix}{name}", value
+
+
+def evaluated_on(
+    asked: AskedEvaluation, model: object, whole: WholePass, memory_bytes: int | None, *, in_parts: bool
+) -> EvaluateOn | None:
+    """Which way a plan takes; None: the model is evaluated layer by layer. `UserError` if the way asked for is not its.
+
+    Args:
+        asked: `train.evaluate_on`.
+        model: the section.
+        whole: what a call on the whole graph would be.
+        memory_bytes: that each process may use; None: unknown.
+        in_parts: whether the graph is stored in parts.
+    """
+    if isinstance(model, GraphSageSpec):
+        if asked == "auto":
+            return None
+        raise UserError(
+            f"train.evaluate_on is {asked}, but model.kind graphsage is evaluated layer by layer",
+            fix="leave train.evaluate_on out",
+        )
+    if asked == "whole_graph" and in_parts:
+        raise UserError(
+            "train.evaluate_on is whole_graph, but the graph is in parts, and no rank has all of it",
+            fix="set train.evaluate_on=neighbourhoods, or name the graph that was partitioned",
+        )
+    if asked != "auto":
+        return asked
+    return "neighbourhoods" if in_parts or whole.num_bytes > _room(memory_bytes) else "whole_graph"
+
+
+def evaluated_on_other(
+    way: EvaluateOn | None, known: WholePass, other: WholePass, *, in_parts: bool
+) -> EvaluateOn | None:
+    """Which way a trained model is evaluated on another graph: on the whole of it only if it is no larger.
+
+    Args:
+        way: of the plan.
+        known: a call on the graph that the model was trained on.
+        other: on the other one.
+        in_parts: whether that is stored in parts.
+    """
+    fits = not in_parts and other.num_bytes <= known.num_bytes
+    return "neighbourhoods" if way == "whole_graph" and not fits else way
+
+
+def in_words(way: EvaluateOn | None, whole: WholePass) -> str:
+    """What a plan says of it, with the estimate; "": the model is evaluated layer by layer."""
+    estimate = f"{whole.num_bytes / _MIB:,.0f} MiB at most, by formula"
+    match way:
+        case None:
+            return ""
+        case "whole_graph":
+            return f"in one pass over the whole graph, {estimate}"
+        case "neighbourhoods":
+            return f"on neighbourhoods, 512 nodes at a time; one pass over the whole graph would take {estimate}"
+
+
+def _room(memory_bytes: int | None) -> int:
+    return (_UNKNOWN_MEMORY if memory_bytes is None else memory_bytes) // 2
