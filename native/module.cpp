@@ -33,6 +33,7 @@ NB_MODULE(_native, m) {
   bind_segments(m);
   bind_products(m);
   bind_recurrent(m);
+  bind_edge_groups(m);
   bind_attention(m);
   bind_edges(m);
   bind_propagation(m);

@@ -14,9 +14,12 @@ from graphmill import nn
 from graphmill.base.errors import UserError
 from graphmill.nn import native
 from graphmill.nn.attention import GATConv, GATv2Conv, operator
+from graphmill.nn.attention.edges import group_edges
 from graphmill.nn.draws import row_keys
+from graphmill.nn.edge_dots import _edge_dots
 
 INDPTR, INDICES = torch.tensor([0, 2, 3, 5]), torch.tensor([0, 3, 2, 1, 0], dtype=torch.int32)
+GROUPS = group_edges(torch.tensor([[0, 3, 2, 1, 0], [0, 0, 1, 2, 2]]), 4, 3, 0)
 KEYS = row_keys(0, torch.arange(4))
 
 
@@ -45,6 +48,7 @@ OPERATORS: dict[str, tuple[Callable[..., Tensor], list[Tensor]]] = {
     "self_and_mean": (lambda x: native.self_and_mean(x, INDPTR, INDICES), [normal(4, 3)]),
     "sparse_linear": (lambda w: native.sparse_linear(INDPTR, INDICES, torch.ones(5), w), [normal(4, 3)]),
     "grouped_linear": (lambda x, w: native.grouped_linear(x, w, None, INDPTR), [normal(5, 3), normal(3, 2, 3)]),
+    "_edge_dots": (lambda q, k: _edge_dots(q, k, *GROUPS.tensors, 2), [normal(3, 4), normal(4, 4)]),
     "_attention, gat": attend("gat"),
     "_attention, gatv2": attend("gatv2"),
 }

@@ -137,7 +137,9 @@ def _problems(family: _Family, error: ValidationError, draft: Draft, source: str
         what, fix = _sentence(family, detail, place, draft)
         where = draft.where(place.path, otherwise=source)
         told.setdefault(place.path, Problem(where, what, fix))
-    return sorted(told.values(), key=_by_line)
+    within = {path[:length] for path in told for length in range(len(path))}
+    # Of a plain union the member that took the value apart says what is wrong; the others, that it is none of theirs.
+    return sorted((problem for path, problem in told.items() if path not in within), key=_by_line)
 
 
 def _reason(detail: ErrorDetails) -> str:

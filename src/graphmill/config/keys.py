@@ -103,7 +103,9 @@ def takes(field: FieldInfo) -> str:
 
 def takes_each(field: FieldInfo) -> str:
     """What each item of a list takes, in words."""
-    return _takes(get_args(field.annotation)[0], ())
+    members = get_args(field.annotation) if _is_union(field.annotation) else (field.annotation,)
+    listed = next(each for each in members if get_origin(each) in (tuple, list))
+    return _takes(get_args(listed)[0], ())
 
 
 def _takes(annotation: Any, metadata: Sequence[Any]) -> str:  # noqa: ANN401  # annotations have no common type
