@@ -4,7 +4,7 @@ Everything is in memory. What each takes is known before (`cost_of`), so that a 
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from graphmill.access.transform import transformed
 from graphmill.graph.features import SparseFeatures
 from graphmill.graph.statistics import statistics
 from graphmill.graph.topology import Topology
+from graphmill.tasks.multilabel import predicted
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.node_classification.page import (
     LABELS,
@@ -61,8 +62,8 @@ def cost_of(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -
     raise ValueError(name)
 
 
-def guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> NDArray[np.int64]:
-    """The class of every node, [num_nodes], by the method of that name."""
+def guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> NDArray[Any]:
+    """The class of every node, [num_nodes], by the method of that name; of a regression also labels, several each."""
     train, labels, num_classes = store.nodes_in("train"), np.asarray(store.labels), own.dataset.num_classes
     if name == LABELS.name:
         return _by_labels(own, store)
@@ -78,10 +79,11 @@ def guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -
         step = None
     if step is None:
         chosen = x.rows(train) if isinstance(x, Csr) else x[torch.from_numpy(train)]
-        return _classes(fit([chosen], labels[train], num_classes).logits([x]))
-    return _classes(
-        fit([step.rows(train), *[step] * (hops - 1), x], labels[train], num_classes).logits([*[step] * hops, x])
-    )
+        logits = fit([chosen], labels[train], num_classes).logits([x])
+    else:
+        fitted = fit([step.rows(train), *[step] * (hops - 1), x], labels[train], num_classes)
+        logits = fitted.logits([*[step] * hops, x])
+    return _classes(logits) if own.dataset.target == "class" else np.asarray(predicted(logits).numpy())
 
 
 def _classes(logits: Tensor) -> NDArray[np.int64]:

@@ -31,7 +31,7 @@ from graphmill.graph.tables import (
 )
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.npz import integer_labels
+from graphmill.tasks.node_classification.data.sources.labels import integer_labels
 from graphmill.tasks.node_classification.data.sources.splits import no_labels, random_split, split_from_names
 
 _log = logging.getLogger(__name__)

@@ -1,6 +1,7 @@
 """One .npz file: `edge_index`, `y`, features dense (`x`) or CSR (`x_data x_indices x_indptr x_shape`), and a split.
 
-Without `y` and split it is a graph without labels.
+`y` is a class per node [num_nodes], or 0 and 1 of each of several labels [num_nodes, num_labels]. Without `y` and split
+it is a graph without labels.
 
 `edge_weight` [num_edges] and `edge_attr` [num_edges, any number] are features of edges.
 
@@ -23,6 +24,7 @@ from graphmill.graph.npz_features import FEATURE_KEYS, npz_features
 from graphmill.graph.splits import SPLIT_CODES, SplitName
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.sources.labels import class_names_of, targets_of
 from graphmill.tasks.node_classification.data.sources.splits import (
     first_columns,
     no_labels,
@@ -77,38 +79,11 @@ def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> L
     )
 
 
-def integer_labels(y: NDArray[Any], *, place: str) -> NDArray[np.int64]:
-    """Labels [num_nodes] as int64; [num_nodes, 1] is flattened, whole floats are taken, NaN means unlabelled."""
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim != 1 or y.dtype.kind not in "iuf":
-        raise UserError(
-            f"{place}: labels are {y.dtype} {list(y.shape)}", fix="give one integer class per node; -1: unlabelled"
-        )
-    if y.dtype.kind != "f":
-        too_large = y > np.iinfo(np.int64).max  # of an unsigned one; the checks refuse -2 and name the node
-        labels: NDArray[np.int64] = np.where(too_large, -2, y.astype(np.int64))
-        return labels
-    y = np.where(np.isnan(y), -1, y)
-    broken = np.flatnonzero((y != np.floor(y)) | (np.abs(y) >= 2**53))
-    if len(broken):
-        raise UserError(f"{place}: row {broken[0]} has label {y[broken[0]]}", fix="number the classes from 0")
-    return y.astype(np.int64)
-
-
-def class_names_of(names: NDArray[Any] | None, *, place: str) -> tuple[str, ...]:
-    """Class names as strings; none if the file has none."""
-    if names is None:
-        return ()
-    if names.ndim != 1 or names.dtype.kind != "U":
-        raise UserError(f"{place}: {names.dtype} {list(names.shape)}", fix="give one string per class")
-    return tuple(map(str, names))
-
-
 def _labels_and_split(
     arrays: Arrays, num_nodes: int, path: Path, split_seed: int | None
-) -> tuple[NDArray[np.int64], NDArray[np.int8], str]:
+) -> tuple[NDArray[np.integer[Any]], NDArray[np.int8], str]:
     """Of each node, and who drew the split; a file without y has neither."""
+    labels: NDArray[np.integer[Any]]
     labels, split, note = no_labels(num_nodes)
     if "y" in arrays:
         labels = _labels(arrays, path)
@@ -124,17 +99,18 @@ def _labels_and_split(
     return labels, split, note
 
 
-def _labels(arrays: Arrays, path: Path) -> NDArray[np.int64]:
-    labels = integer_labels(arrays["y"], place=f"{path}, key y")
+def _labels(arrays: Arrays, path: Path) -> NDArray[np.integer[Any]]:
+    labels = targets_of(arrays["y"], place=f"{path}, key y")
     unlabelled = arrays.get("unlabelled")
     if unlabelled is None:
         return labels
-    if unlabelled.shape != labels.shape or unlabelled.dtype != np.bool_:
+    if unlabelled.shape != labels.shape[:1] or unlabelled.dtype != np.bool_:
         raise UserError(
             f"{path}, key unlabelled: {unlabelled.dtype} {list(unlabelled.shape)} for {len(labels)} nodes",
             fix="give one boolean per node, or leave the key out and write -1 in y",
         )
-    return np.where(unlabelled, -1, labels)
+    labels[unlabelled] = -1
+    return labels
 
 
 def _split(arrays: Arrays, num_nodes: int, path: Path) -> tuple[NDArray[np.int8], str]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.graph.splits import SPLIT_CODES, SplitName
+from graphmill.tasks.node_classification.data.labelled import is_labelled
 
 SPLIT_NAMES: dict[str, int] = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2, "none": -1, "": -1}
 
@@ -70,9 +71,9 @@ def split_from_names(names: Sequence[str | None], *, place: Callable[[int], str]
     return np.array([SPLIT_NAMES[name] for name in cleaned], dtype=np.int8)
 
 
-def random_split(labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int8], str]:
+def random_split(labels: NDArray[np.integer[Any]], seed: int) -> tuple[NDArray[np.int8], str]:
     """60 % train, 20 % val, 20 % test of the labelled nodes, and the sentence that says so."""
-    labelled = np.flatnonzero(labels >= 0)
+    labelled = np.flatnonzero(is_labelled(labels))
     if not len(labelled):
         raise UserError("no node has a label, and a split is of labelled nodes", fix="leave --random-split out")
     shuffled = np.random.default_rng(seed).permutation(labelled)
