@@ -64,10 +64,10 @@ def measures(total: Tensor) -> Measures:
     )
 
 
-def measures_of_guesses(guesses: NDArray[np.bool_], labels: NDArray[np.integer[Any]]) -> dict[str, float]:
-    """The measures of predicted labels [n, num_labels] where the true ones are `labels`, 0 and 1 of the same shape."""
+def measures_of_guesses(guesses: NDArray[Any], labels: NDArray[np.integer[Any]]) -> dict[str, float]:
+    """The measures of predicted labels, 0 and 1 or bool [n, num_labels], where the true ones are `labels`."""
     no_loss = torch.tensor([0.0, len(labels)], dtype=torch.float64)
-    counts = _counts(torch.from_numpy(guesses), torch.from_numpy(labels == 1))
+    counts = _counts(torch.from_numpy(guesses == 1), torch.from_numpy(labels == 1))
     return measures(torch.cat([no_loss, counts])).values
 
 

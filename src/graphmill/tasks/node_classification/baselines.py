@@ -13,12 +13,11 @@ from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_in_words
 from graphmill.tasks.node_classification.checked_labels import refuse_unknown_targets
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
-from graphmill.tasks.node_classification.page import LABELS, MAJORITY, PERCEPTRON, NodeClassificationPlan
+from graphmill.tasks.node_classification.page import MAJORITY, NodeClassificationPlan
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
-from graphmill.tasks.node_classification.targets import SeveralLabels, targets_in
+from graphmill.tasks.node_classification.targets import targets_in
 
 _log = logging.getLogger(__name__)
-_OF_ONE_CLASS: Final = frozenset((LABELS.name, PERCEPTRON.name))
 _LABELS_AT_A_TIME: Final = 1 << 16  # each rank scores beside its parts, and has no array of all nodes
 
 
@@ -47,8 +46,6 @@ def _guesses(
     if name == MAJORITY.name:
         most = targets.most_frequent(store.nodes_in("train"), store.labels, _LABELS_AT_A_TIME)
         return np.broadcast_to(most, (store.metadata.num_nodes, *most.shape))
-    if isinstance(targets, SeveralLabels) and name in _OF_ONE_CLASS:
-        return f"it tells one class per node, and {own.dataset.name} has several labels for each"
     if isinstance(store, PartedLabelledGraph):
         return f"it reads the whole graph at once, and {store.path} is partitioned: graphmill baseline NAME scores it"
     from graphmill.tasks.node_classification.nn import simple

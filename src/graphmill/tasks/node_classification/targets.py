@@ -1,4 +1,4 @@
-"""What the targets of nodes are to a run: its loss, measures, what `predict` writes. The one place that reads which."""
+"""What the targets of nodes are to a run, classes or labels: its loss, its measures, what `predict` writes."""
 
 from dataclasses import dataclass
 from typing import Any, assert_never

@@ -328,7 +328,9 @@ SYNC_ABLATION: Final = Layout(
 """The header of the GraphSAGE sync-ablation scripts: docs/coming-from.md."""
 
 
-MAJORITY: Final = Baseline("majority", "majority class", "the most frequent class of the training nodes")
+MAJORITY: Final = Baseline(
+    "majority", "majority class", "the most frequent class of the training nodes, or the labels that over half have"
+)
 LOGISTIC: Final = Baseline("logistic", "logistic regression", "on a node's own features, L2, C = 1", scored="end")
 PROPAGATED: Final = Baseline(
     "propagated",
