@@ -29,6 +29,7 @@ def main() -> None:
     ogb_hetero(np.random.default_rng(2))
     links(np.random.default_rng(3))
     several_labels(np.random.default_rng(4))
+    values(np.random.default_rng(5))
 
 
 def links(rng):
@@ -79,6 +80,16 @@ def ogb(rng):
     raw(folder / "raw/num-edge-list.csv.gz", [[60]])
     for code, name in enumerate(("train", "valid", "test")):
         raw(folder / f"split/time/{name}.csv.gz", np.flatnonzero(np.arange(NODES) // 3 % 3 == code)[:, None])
+
+
+def values(rng):
+    y = rng.normal(size=(NODES, 2)).astype(np.float32).round(3)
+    y[4, 1] = np.nan
+    arrays = {
+        "edge_index": rng.integers(0, NODES, (2, 90)),
+        "x": rng.normal(size=(NODES, 4)).astype(np.float32).round(3),
+    }
+    np.savez(made("node_regression") / "values.npz", **arrays, y=y, split=np.arange(NODES) // 3 % 3)
 
 
 def several_labels(rng):

@@ -45,7 +45,6 @@ from graphmill.tasks.node_classification.access import access_spec
 from graphmill.tasks.node_classification.attended import LayerwiseAttention
 from graphmill.tasks.node_classification.checked_labels import refuse_unknown_targets
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
-from graphmill.tasks.node_classification.nn.portable import NodeClassifier, OnStandardised, RelationalClassifier
 from graphmill.tasks.node_classification.page import (
     GraphDatasetSpec,
     GraphInfo,
@@ -54,6 +53,7 @@ from graphmill.tasks.node_classification.page import (
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
 from graphmill.tasks.node_classification.targets import targets_in
 from graphmill.tasks.node_encoders import DTYPE_OF, EdgeIndexModel, NodeModelInputs, build_model, check_model
+from graphmill.tasks.portable_nodes import NodeClassifier, OnStandardised, RelationalClassifier
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import Measures, Predictions
 

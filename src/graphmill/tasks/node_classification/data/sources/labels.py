@@ -39,7 +39,10 @@ def integer_labels(y: NDArray[Any], *, place: str) -> NDArray[np.int64]:
     y = np.where(np.isnan(y), -1, y)
     broken = np.flatnonzero((y != np.floor(y)) | (np.abs(y) >= 2**53))
     if len(broken):
-        raise UserError(f"{place}: row {broken[0]} has label {y[broken[0]]}", fix="number the classes from 0")
+        raise UserError(
+            f"{place}: row {broken[0]} has label {y[broken[0]]}",
+            fix="number the classes from 0; numbers that are to be predicted: --task node_regression",
+        )
     return y.astype(np.int64)
 
 

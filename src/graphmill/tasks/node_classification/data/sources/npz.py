@@ -20,22 +20,15 @@ from graphmill.base.errors import UserError
 from graphmill.graph import npz_types
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.edge_columns import edge_columns
+from graphmill.graph.given_splits import MASK_KEYS, split_of_archive
 from graphmill.graph.npz_features import FEATURE_KEYS, npz_features
-from graphmill.graph.splits import SPLIT_CODES, SplitName
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.sources.labels import class_names_of, targets_of
-from graphmill.tasks.node_classification.data.sources.splits import (
-    first_columns,
-    no_labels,
-    random_split,
-    split_from_masks,
-    split_from_names,
-)
+from graphmill.tasks.node_classification.data.sources.splits import no_labels, random_split
 
-_MASKS: dict[str, SplitName] = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
 _EDGES = ("edge_weight", "edge_attr")
-_OPTIONAL = (*FEATURE_KEYS, *_EDGES, *_MASKS, "split", "class_names", "unlabelled")
+_OPTIONAL = (*FEATURE_KEYS, *_EDGES, *MASK_KEYS, "split", "class_names", "unlabelled")
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -94,8 +87,8 @@ def _labels_and_split(
         )
     if split_seed is not None:
         return labels, *random_split(labels, split_seed)
-    if "y" in arrays or "split" in arrays or set(_MASKS) & set(arrays):
-        return labels, *_split(arrays, len(labels), path)
+    if "y" in arrays or "split" in arrays or set(MASK_KEYS) & set(arrays):
+        return labels, *split_of_archive(arrays, len(labels), path)
     return labels, split, note
 
 
@@ -111,36 +104,3 @@ def _labels(arrays: Arrays, path: Path) -> NDArray[np.integer[Any]]:
         )
     labels[unlabelled] = -1
     return labels
-
-
-def _split(arrays: Arrays, num_nodes: int, path: Path) -> tuple[NDArray[np.int8], str]:
-    masks, note = first_columns({name: arrays[key] for key, name in _MASKS.items() if key in arrays})
-    note = f"as given in the file{note}"
-    if "split" in arrays:
-        split = _split_from_codes(arrays["split"], num_nodes, path)
-        for name, mask in masks.items():
-            if not np.array_equal(split == SPLIT_CODES[name], mask):
-                raise UserError(f"{path}: split and {name}_mask are different splits", fix="keep one of them")
-        return split, note
-    if "train" not in masks:
-        raise UserError(
-            f"{path} has no split: neither train_mask (val_mask, test_mask) nor split",
-            fix="add one, or split 60/20/20 at random: --random-split",
-        )
-    return split_from_masks(masks, num_nodes, place=str(path)), note
-
-
-def _split_from_codes(split: NDArray[Any], num_nodes: int, path: Path) -> NDArray[np.int8]:
-    if split.shape != (num_nodes,) or split.dtype.kind not in "iuU":
-        raise UserError(
-            f"{path}, key split: {split.dtype} {list(split.shape)} for {num_nodes} nodes",
-            fix="give one code or name per node",
-        )
-    if split.dtype.kind == "U":
-        return split_from_names([str(name) for name in split], place=lambda row: f"{path}, key split, node {row}")
-    outside = np.flatnonzero((split < -1) | (split > 2))
-    if len(outside):
-        raise UserError(
-            f"{path}, key split: node {outside[0]} has {split[outside[0]]}", fix="use 0 train, 1 val, 2 test, -1 none"
-        )
-    return split.astype(np.int8)

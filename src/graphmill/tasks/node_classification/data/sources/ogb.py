@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.edge_columns import edge_columns
 from graphmill.graph.features import DenseFeatures
+from graphmill.graph.given_splits import split_from_ids
 from graphmill.graph.splits import SplitName
 from graphmill.graph.tables import count_columns, count_in, read_headerless
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.sources.labels import targets_of
-from graphmill.tasks.node_classification.data.sources.splits import split_from_ids
 
 _log = logging.getLogger(__name__)
 
