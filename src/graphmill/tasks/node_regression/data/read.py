@@ -123,7 +123,8 @@ def from_data(
 
 
 def _random(values: NDArray[np.float32], seed: int | None) -> tuple[NDArray[np.int8], str] | None:
-    return None if seed is None else random_codes(~np.isnan(values).all(axis=1), seed)
+    is_known = np.asarray(~np.isnan(values).all(axis=1))
+    return None if seed is None else random_codes(is_known, seed)
 
 
 def _split_of(data: Any, num_nodes: int) -> tuple[NDArray[np.int8], str]:  # noqa: ANN401

@@ -25,7 +25,8 @@ class NodeRegressor(nn.Module):
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Predictions of the seeds [num_seeds, num_targets] in standard deviations from the mean, float32."""
-        return self.encoder(batch).float()
+        rows: Tensor = self.encoder(batch)
+        return rows.float()
 
     def in_units(self, rows: Tensor) -> Tensor:
         """The same predictions [n, num_targets] in the data's units, on the rows' device."""
