@@ -28,6 +28,8 @@ def main() -> None:
     named_graphs(np.random.default_rng(1))
     ogb_hetero(np.random.default_rng(2))
     links(np.random.default_rng(3))
+    several_labels(np.random.default_rng(4))
+    values(np.random.default_rng(5))
 
 
 def links(rng):
@@ -78,6 +80,28 @@ def ogb(rng):
     raw(folder / "raw/num-edge-list.csv.gz", [[60]])
     for code, name in enumerate(("train", "valid", "test")):
         raw(folder / f"split/time/{name}.csv.gz", np.flatnonzero(np.arange(NODES) // 3 % 3 == code)[:, None])
+
+
+def values(rng):
+    y = rng.normal(size=(NODES, 2)).astype(np.float32).round(3)
+    y[4, 1] = np.nan
+    arrays = {
+        "edge_index": rng.integers(0, NODES, (2, 90)),
+        "x": rng.normal(size=(NODES, 4)).astype(np.float32).round(3),
+    }
+    np.savez(made("node_regression") / "values.npz", **arrays, y=y, split=np.arange(NODES) // 3 % 3)
+
+
+def several_labels(rng):
+    """As ogbn-proteins comes: several labels for each node, features of edges and none of nodes."""
+    folder = made("named/ogbn-proteins")
+    raw(folder / "raw/edge.csv.gz", rng.integers(0, NODES, (60, 2)))
+    raw(folder / "raw/edge-feat.csv.gz", rng.random((60, 8)).round(3))
+    raw(folder / "raw/node-label.csv.gz", rng.integers(0, 2, (NODES, 5)))
+    raw(folder / "raw/num-node-list.csv.gz", [[NODES]])
+    raw(folder / "raw/num-edge-list.csv.gz", [[60]])
+    for code, name in enumerate(("train", "valid", "test")):
+        raw(folder / f"split/species/{name}.csv.gz", np.flatnonzero(np.arange(NODES) // 3 % 3 == code)[:, None])
 
 
 def named_graphs(rng):

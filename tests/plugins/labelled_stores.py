@@ -1,4 +1,4 @@
-"""Small prepared graphs with classes, of every form that a store may have, and how to split them."""
+"""Small prepared graphs with classes, or labels, of every form that a store may have, and how to split them."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,13 +22,14 @@ def made_store(
     is_sparse=False,
     edge_features=False,
     typed=False,
+    several=False,
     busy=None,
     seed=0,
 ) -> LabelledGraphStore:
     """A random graph with self-loops, repeated edges and isolated nodes; every node has a row of its own.
 
     `busy`: so many nodes have edges; None: three in four. `typed`: with nodes of two types, and edges of three, many
-    of them parallel.
+    of them parallel. `several`: with four labels for each node, none in no split.
     """
     rng = np.random.default_rng(seed)
     busy = busy or max(2, num_nodes * 3 // 4)  # the others have no edge
@@ -43,16 +44,20 @@ def made_store(
         features = sparse(np.concatenate([[0], np.cumsum(width)]), columns, rng.random(len(columns)), 8)
     split = rng.integers(-1, 3, num_nodes).astype(np.int8)
     split[0] = 0
+    labels, names = rng.integers(0, 3, num_nodes), ("a", "b", "c")
+    if several:
+        labels, names = rng.integers(0, 2, (num_nodes, 4)).astype(np.int8), ("a", "b", "c", "d")
+        labels[split == -1] = -1
     return write_store(
         LabelledGraph(
             edge_index=edges,
             features=features,
-            labels=rng.integers(0, 3, num_nodes),
+            labels=labels,
             split=split,
             name=path.name,
             source="random",
             synthetic=True,
-            class_names=("a", "b", "c"),
+            class_names=names,
             edge_features=rng.random((edges.shape[1], 2), dtype=np.float32) if edge_features else None,
             edge_feature_names=("first", "second") if edge_features else (),
             types=types_for(edges, num_nodes) if typed else None,

@@ -158,13 +158,30 @@ def test_a_heterogeneous_set_of_ogb_is_known_under_any_name(tmp_path, graphmill)
     assert papers.tolist() == [number % 3 for number in range(30)]
 
 
-def test_several_labels_for_each_node_are_refused_for_that_reason(tmp_path, graphmill):
-    shutil.copytree(NAMED / "ogbn-arxiv", tmp_path / "proteins")
+def test_a_set_of_ogb_with_several_labels_and_features_of_edges_alone(tmp_path, graphmill):
+    folder = NAMED / "ogbn-proteins/raw"
+    result = graphmill("prepare", "ogbn-proteins", "--from", folder.parent, "--dataset-root", tmp_path)
+    assert "y has 5 columns of 0 and 1" in result.err
+    assert "the mean of those of its edges" in result.err
+    store = LabelledGraphStore.open(tmp_path / "ogbn-proteins")
+    edges, of_edges, labels = (
+        np.loadtxt(folder / f"{name}.csv.gz", delimiter=",", ndmin=2) for name in ("edge", "edge-feat", "node-label")
+    )
+    assert np.array_equal(store.labels, labels)
+    assert store.metadata.is_symmetric
+    assert len(store.metadata.edge_features) == 8
+    for node in range(30):
+        ends = [row for end in (0, 1) for row in of_edges[edges[:, end] == node]]
+        np.testing.assert_allclose(store.features.x[node], np.mean(ends, axis=0) if ends else np.zeros(8), rtol=1e-6)
+
+
+def test_labels_that_are_no_class_are_refused_where_they_are(tmp_path, graphmill):
+    shutil.copytree(NAMED / "ogbn-proteins", tmp_path / "proteins")
     path = tmp_path / "proteins/raw/node-label.csv.gz"
-    path.write_bytes(gzip.compress(b"0,1,1\n" * 30))
+    path.write_bytes(gzip.compress(b"0,1,1\n" * 29 + b"0,1,3\n"))
     result = graphmill("prepare", "ogbn-proteins", "--from", tmp_path / "proteins")
     assert result.code == 2
-    assert "3 labels for each node (multi-label)" in result.err
+    assert "3 columns, a label each, and row 29, column 2 has 3.0" in result.err
 
 
 def test_a_table_of_numbers_alone_is_a_question(tmp_path, graphmill):

@@ -8,8 +8,9 @@ from labelled_stores import made_store, split_made
 
 from graphmill.base.errors import UserError
 from graphmill.partition.parts import PartedGraph
-from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
+from graphmill.tasks.node_classification.checked_labels import refuse_unknown_targets
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
+from graphmill.tasks.node_classification.targets import Classes
 from graphmill.train.data_check import DataCheck
 
 
@@ -56,7 +57,7 @@ def test_a_changed_byte_ends_the_run_with_the_file_and_what_to_type(graph, tmp_p
 
 def test_labels_that_are_no_class_are_refused_before_anything_counts_them(graph):
     num_classes = made_classes(graph)
-    refuse_unknown_classes(graph.path, graph.labels, graph.nodes_in, num_classes)
+    refuse_unknown_targets(graph.path, graph.labels, graph.nodes_in, Classes(num_classes))
     whole = isinstance(graph, LabelledGraphStore)
     node = int(graph.nodes_in("test")[-1])
     path = graph.path / ("y.npy" if whole else "splits/test_y.npy")
@@ -64,7 +65,7 @@ def test_labels_that_are_no_class_are_refused_before_anything_counts_them(graph)
     with pytest.raises(
         UserError, match=rf"{path.name}: node {node} of the test split has label [0-9]+ of {num_classes}"
     ):
-        refuse_unknown_classes(graph.path, graph.labels, graph.nodes_in, num_classes)
+        refuse_unknown_targets(graph.path, graph.labels, graph.nodes_in, Classes(num_classes))
 
 
 def made_classes(graph: LabelledGraphStore | PartedGraph) -> int:

@@ -87,7 +87,7 @@ class MiniBatch:
     num_nodes_per_hop: tuple[int, ...]
     num_edges_per_hop: tuple[int, ...]
     inputs: Inputs
-    labels: Tensor  # int64 [num_seeds]
+    labels: Tensor  # int64 [num_seeds]; of several labels int8 [num_seeds, num_labels]
     node_types: Tensor  # int64 [num_nodes]; [0]: they are not read
 
     @property

@@ -1,6 +1,6 @@
 """The own part of metadata.json that every graph has: what the arrays are, and how many of each thing."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
@@ -15,6 +15,8 @@ class GraphMetadata(Header, NamedTypes):
     """What a GraphStore says about itself; a task's own class adds what its nodes and edges have besides features."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    came_later: ClassVar[tuple[str, ...]] = ("scales_differ", "edge_features", "node_types", "edge_types")
+    """Fields that are left out where they have their default: checksums of earlier stores were computed without."""
 
     source: str = Field(description="where the graph came from, and what was done to it on the way")
     num_nodes: PositiveInt = Field(le=MAX_NODES)
@@ -35,10 +37,10 @@ class GraphMetadata(Header, NamedTypes):
 
     @model_serializer(mode="wrap")
     def _without_what_is_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without what came later and is not there: checksums of earlier stores were computed without it."""
+        """Without what came later and is not there."""
         known: dict[str, Any] = handler(self)
-        for name in ("scales_differ", "edge_features", "node_types", "edge_types"):
-            if not getattr(self, name):
+        for name in self.came_later:
+            if getattr(self, name) == type(self).model_fields[name].default:
                 known.pop(name, None)
         return known
 

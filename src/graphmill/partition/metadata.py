@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from pydantic import (
     ConfigDict,
@@ -24,6 +24,7 @@ from graphmill.graph.typed import EdgeType, NamedTypes, NodeType, type_dtype
 from graphmill.partition.problem import default_balance
 from graphmill.partition.types import TypesInParts
 from graphmill.spec.partition import DEFAULT_METHOD
+from graphmill.spec.targets import TARGET, TargetKind, stored_target
 
 Quantity = StrictInt | float | tuple[StrictInt, ...] | tuple[float, ...]
 """A measurement of all parts together, or of each."""
@@ -75,6 +76,9 @@ class PartsMetadata(Header, NamedTypes):
         if wrong or store["feature_dtype"] not in STORED_AS:
             key = wrong[0] if wrong else "feature_dtype"
             raise ValueError(f"store.{key} is {store.get(key)!r}")
+        target = store.get(TARGET, "class")
+        if target not in get_args(TargetKind) or (target == "labels" and type(store.get("num_classes")) is not int):
+            raise ValueError(f"store.{TARGET} is {target!r}, store.num_classes {store.get('num_classes')!r}")
         return store
 
     @property
@@ -107,6 +111,16 @@ class PartsMetadata(Header, NamedTypes):
     def scales_differ(self) -> bool:
         """Whether dense features have columns of unlike scale."""
         return bool(self.store.get("scales_differ", False))
+
+    @property
+    def target(self) -> TargetKind:
+        """What is to be learnt of each node."""
+        found: TargetKind = self.store.get(TARGET, "class")
+        return found
+
+    def stored_target(self, num_nodes: int) -> tuple[str, tuple[int, ...]]:
+        """dtype and shape of the targets of so many nodes."""
+        return stored_target(self.target, num_nodes, int(self.store.get("num_classes", 0)))
 
     @property
     def is_symmetric(self) -> bool:
@@ -195,14 +209,14 @@ class PartsMetadata(Header, NamedTypes):
         for split, count in self.splits.items():
             if split != "none":
                 expected[f"splits/{split}"] = ("int64", (count,))
-                expected[f"splits/{split}_y"] = ("int64", (count,))
+                expected[f"splits/{split}_y"] = self.stored_target(count)
         return expected
 
     def _expected_of(self, part: int) -> Expected:
         folder, rows, ids = part_folder(part), self.num_nodes_in(part), index_dtype(self.num_nodes).name
         expected: Expected = {
             f"{folder}/node_ids": (ids, (rows,)),
-            f"{folder}/y": ("int64", (rows,)),
+            f"{folder}/y": self.stored_target(rows),
             f"{folder}/split": ("int8", (rows,)),
         }
         for prefix, _ in self._directions():

@@ -89,13 +89,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LabelsOfSplits:
-    """Classes by node id, of the nodes in a split: searched for in what is mapped, so that no array is kept."""
+    """Targets by node id, of the nodes in a split: searched for in what is mapped, so that no array is kept."""
 
-    splits: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]  # of each split its nodes, ascending, and classes
+    splits: tuple[tuple[NDArray[np.int64], NDArray[np.integer[Any]]], ...]
+    """Of each split its nodes, ascending, and their classes int64 [n], or labels int8 [n, num_labels]."""
 
-    def __getitem__(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The class of each of `ids` [n], which are in a split."""
-        classes = np.empty(len(ids), dtype=np.int64)
+    def __getitem__(self, ids: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
+        """The class, or the labels, of each of `ids` [n], which are in a split."""
+        like = self.splits[0][1]
+        classes = np.empty((len(ids), *like.shape[1:]), dtype=like.dtype)
         for (_, its_classes), (here, places) in zip(self.splits, self._found(ids), strict=True):
             classes[here] = its_classes[places]
         return classes
@@ -199,11 +201,11 @@ class PartedGraph:
 
     @property
     def labels(self) -> LabelsOfSplits:
-        """Classes of the nodes that are in a split, by id."""
+        """Classes, or labels, of the nodes that are in a split, by id."""
         return LabelsOfSplits(tuple((self.nodes_in(split), self.labels_in(split)) for split in SPLITS))
 
-    def labels_in(self, split: Split) -> NDArray[np.int64]:
-        """Their classes, in the same order."""
+    def labels_in(self, split: Split) -> NDArray[np.integer[Any]]:
+        """Their classes [n], or labels [n, num_labels], in the same order."""
         return _mapped(self.path, self.metadata.arrays, f"splits/{split}_y")
 
 

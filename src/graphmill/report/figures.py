@@ -129,6 +129,12 @@ def prediction_charts(of: Predictions) -> tuple[list[Chart], dict[str, pl.DataFr
     """With the numbers behind them, by the name of the chart, where they show some only."""
     match of.kind.predictions:
         case PredictsClasses() as columns:
+            if of.origin.get("several_labels"):
+                raise UserError(
+                    f"the items of {of.path} have several labels each, and figures are drawn of one class per item:"
+                    " there is no confusion matrix of them",
+                    fix="draw its learning curves: graphmill report RUN; or read the columns label_* and prediction_*",
+                )
             scores = class_scores(of, columns)
             taken_for = confusions(of, columns, scores)
             charts = [per_class_scores(of, scores), confusion_matrix(of, taken_for, scores)]

@@ -8,6 +8,7 @@ from graphmill.base.names import did_you_mean
 from graphmill.record.events import Epoch, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
+from graphmill.spec.targets import TARGET
 
 _ACCURACY: Final = "micro_f1"  # of one class per node, that is the share of right answers
 
@@ -40,7 +41,8 @@ def _dist_sage_sup(folder: RunFolder) -> Iterator[str]:
                 time = f", Epoch Time: {epoch.train_s}"
                 yield f"-- [Trainer {rank}] Epoch: {number - 1:03d}, Loss: {epoch.loss:.4f}{time}"
     outcome = folder.read_outcome()
-    tested = None if outcome is None or outcome.test is None else outcome.test.get(_ACCURACY)
+    is_accuracy = plan.task.dataset.model_dump().get(TARGET, "class") == "class"
+    tested = outcome.test.get(_ACCURACY) if is_accuracy and outcome is not None and outcome.test is not None else None
     if tested is not None:
         yield f"-- [Trainer 0] Test Acc: {tested:.4f}"
 

@@ -75,10 +75,10 @@ def reused_room(prefetch: int, *, pinned: bool = False) -> Room:
 
 
 class Labels(Protocol):
-    """Classes by the ids of seeds."""
+    """Targets by the ids of seeds: classes, or 0 and 1 of each of several labels."""
 
-    def __getitem__(self, ids: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """Of each of `ids` [n]."""
+    def __getitem__(self, ids: NDArray[np.int64], /) -> NDArray[np.integer[Any]]:
+        """Of each of `ids` [n]: int64 [n], or int8 [n, num_labels]."""
 
 
 @dataclass(frozen=True, slots=True)

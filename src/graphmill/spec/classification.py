@@ -12,12 +12,18 @@ from graphmill.spec.experiment import CustomLossSpec, Fraction
 class CrossEntropySpec(Spec):
     """The loss that is trained on. Validation and test losses are without weights and smoothing."""
 
-    kind: Literal["cross_entropy"] = Field("cross_entropy", description="of the label's probability")
+    kind: Literal["cross_entropy"] = Field(
+        "cross_entropy",
+        description="of the label's probability; of several labels per node binary, a mean over the labels",
+    )
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = Field(
         "none",
-        description="how much a seed counts, by its class; balanced: each class the same, and 1 on average",
+        description="how much a seed counts, by its class; balanced: each class the same, and 1 on average; of several "
+        "labels per node: how much a 1 counts beside a 0, by label; balanced: as much as there are zeros for each one",
     )
-    label_smoothing: Fraction = Field(0.0, description="share of the target that is spread evenly over all classes")
+    label_smoothing: Fraction = Field(
+        0.0, description="share of the target that is spread evenly over all classes, or over 0 and 1"
+    )
 
     @model_validator(mode="after")
     def _some_class_counts(self) -> Self:

@@ -41,6 +41,7 @@ class PartedGraphSizes:
     edges_per_batch: int
     num_edge_columns: int  # of features of edges that a model reads
     drawn_bytes: int  # of a sampled batch without features of nodes
+    target_bytes: int = 8  # of a node: its class, or a byte for each of several labels
 
     @property
     def row_bytes(self) -> int:
@@ -73,7 +74,7 @@ def mapped_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape)
     parts = -(-graph.num_parts // step.hosts) if asked.placement == "per_host" else min(graph.num_parts, alone)
     share = min(1.0, parts * _IMBALANCE / graph.num_parts)
     topology = 8 * graph.num_nodes + graph.id_bytes * graph.num_entries
-    of_parts = share * (graph.num_nodes * (graph.row_bytes + graph.id_bytes + 16) + topology)
+    of_parts = share * (graph.num_nodes * (graph.row_bytes + graph.id_bytes + 8 + graph.target_bytes) + topology)
     of_all = graph.id_bytes * graph.num_nodes + (topology if asked.topology == "replicated" else 0)
     return int(of_parts) + of_all + shared_bytes(graph, asked, step)
 

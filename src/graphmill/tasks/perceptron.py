@@ -46,9 +46,19 @@ class _Network(nn.Module):
 def guesses(
     x: Matrix, labels: NDArray[np.int64], train: NDArray[np.int64], val: NDArray[np.int64], num_classes: int
 ) -> NDArray[np.int64]:
-    """The class of every row, [num_rows], by a network with one hidden layer of 128 that learnt from the rows `train`.
+    """What a network with one hidden layer of 128 says of every row, after it learnt from the rows `train`.
 
     It is the one of the best epoch by the accuracy on the rows `val`; training ends where 10 epochs are no better.
+
+    Args:
+        x: [num_rows, num_features].
+        labels: classes [num_rows], or 0 and 1 of each of several labels [num_rows, num_classes].
+        train: rows to learn from.
+        val: rows to choose the epoch by.
+        num_classes: of classes, or labels.
+
+    Returns:
+        Classes [num_rows]; of several labels 0 and 1 of each, [num_rows, num_classes].
     """
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(_SEED)
@@ -57,12 +67,12 @@ def guesses(
         best, best_state, stale = -1.0, network.state_dict(), 0
         for _ in range(_MAX_EPOCHS):
             _train(network, optimizer, x, labels, train)
-            found = float((_guessed(network, x, val) == labels[val]).mean()) if len(val) else 0.0
+            found = float((_guessed(network, x, labels, val) == labels[val]).mean()) if len(val) else 0.0
             best, best_state, stale = (found, _copied(network), 0) if found > best else (best, best_state, stale + 1)
             if stale == _PATIENCE:
                 break
         network.load_state_dict(best_state)
-        return _guessed(network, x, np.arange(_num_rows(x)))
+        return _guessed(network, x, labels, np.arange(_num_rows(x)))
 
 
 def _train(
@@ -72,16 +82,21 @@ def _train(
     order = train[torch.randperm(len(train)).numpy()]
     for ids in _blocks(order):
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(network(_rows(x, ids)), torch.from_numpy(labels[ids]))
+        logits, truths = network(_rows(x, ids)), torch.from_numpy(labels[ids])
+        if labels.ndim == 1:
+            loss = nn.functional.cross_entropy(logits, truths)
+        else:
+            loss = nn.functional.binary_cross_entropy_with_logits(logits, truths.to(logits.dtype))
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         optimizer.step()
 
 
 @torch.no_grad()
-def _guessed(network: _Network, x: Matrix, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def _guessed(network: _Network, x: Matrix, labels: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
     network.eval()
-    found = [network(_rows(x, each)).argmax(dim=1).numpy() for each in _blocks(ids)]
-    return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+    logits = [network(_rows(x, each)) for each in _blocks(ids)]
+    found = [(each.argmax(dim=1) if labels.ndim == 1 else (each > 0).long()).numpy() for each in logits]
+    return np.concatenate(found) if found else np.empty((0, *labels.shape[1:]), dtype=np.int64)
 
 
 def _copied(network: _Network) -> dict[str, Tensor]:

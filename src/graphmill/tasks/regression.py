@@ -103,9 +103,22 @@ def fit(factors: Sequence[Matrix], labels: NDArray[Any], num_classes: int) -> Re
 
     Args:
         factors: the rows are those of their product, [num_rows, num_features]; dense ones in float64.
-        labels: [num_rows], below `num_classes`.
+        labels: classes [num_rows], below `num_classes`; or 0 and 1 of each of several labels [num_rows, num_classes],
+            of which each is a regression of its own.
     """
     return _minimum(_Product.of(factors), torch.from_numpy(np.array(labels, dtype=np.int64)), num_classes)
+
+
+def _loss_and_residual(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The cross-entropy summed over the rows, and its gradient by the logits."""
+    if labels.dim() == 2:
+        truths = labels.to(logits.dtype)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, truths, reduction="sum")
+        return loss, logits.sigmoid() - truths
+    log_likely = logits.log_softmax(dim=1)
+    residual = log_likely.exp()
+    residual[torch.arange(len(labels)), labels] -= 1
+    return torch.nn.functional.nll_loss(log_likely, labels, reduction="sum"), residual
 
 
 def _minimum(rows: _Product, labels: Tensor, num_classes: int) -> Regression:
@@ -122,12 +135,9 @@ def _minimum(rows: _Product, labels: Tensor, num_classes: int) -> Regression:
     )
 
     def objective() -> Tensor:
-        log_likely = (rows.times(weight) + bias).log_softmax(dim=1)
-        residual = log_likely.exp()
-        residual[torch.arange(len(labels)), labels] -= 1
+        loss, residual = _loss_and_residual(rows.times(weight) + bias, labels)
         weight.grad = (rows.transposed_times(residual) + weight) / len(labels)
         bias.grad = residual.sum(dim=0) / len(labels)
-        loss = torch.nn.functional.nll_loss(log_likely, labels, reduction="sum")
         return (loss + weight.square().sum() / 2) / len(labels)
 
     optimizer.step(objective)  # type: ignore[no-untyped-call]  # torch leaves it unannotated

@@ -144,9 +144,11 @@ def _origin(run: Judged, split: str) -> dict[str, Any]:
     about: dict[str, Any] = {**run.facts(split), "task": kind.name}
     own = read_header(Path(run.plan.dataset.path)).own
     match kind.predictions:
-        case PredictsClasses(truth=truth, predicted=predicted, names=key):
+        case PredictsClasses(truth=truth, predicted=predicted, names=key, several=several):
             about["class_names"] = own.get(key, [])
             about["class_columns"] = [truth, predicted]
+            if several and own.get(several) == "labels":
+                about["several_labels"] = True
         case PredictsSeries(unit=key):
             about["unit"] = own.get(key, "")
     return about

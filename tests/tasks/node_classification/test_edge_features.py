@@ -22,10 +22,10 @@ from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.prepare import prepare
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
-from graphmill.tasks.node_classification.nn.portable import NodeClassifier
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import _tell_once, plan_experiment
+from graphmill.tasks.portable_nodes import NodeClassifier
 
 ALONE = Group(0, 1, torch.device("cpu"))
 NUM_NODES = 60
@@ -300,7 +300,7 @@ def test_other_data_must_have_the_same(planned, root):
 def test_graphmill_load_takes_them(planned, root):
     """A model by dotted path comes back as it is; on standardised features it is wrapped, and passes them on."""
     from graphmill.nn.standardise import Standardise
-    from graphmill.tasks.node_classification.nn.portable import OnStandardised
+    from graphmill.tasks.portable_nodes import OnStandardised
 
     x, ends, weight = torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]), torch.tensor([2.0, 3.0])
     wrapped = OnStandardised(Standardise(torch.zeros(1), torch.ones(1)), Weighted(1, 2))

@@ -15,10 +15,10 @@ from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
-from graphmill.tasks.node_classification.nn.portable import RelationalClassifier
 from graphmill.tasks.node_classification.page import KIND, NodeClassificationExperiment
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
+from graphmill.tasks.portable_nodes import RelationalClassifier
 
 ALONE = Group(0, 1, torch.device("cpu"))
 KINDS = pytest.mark.parametrize("kind", ["rgcn", "rsage", "hgt"])

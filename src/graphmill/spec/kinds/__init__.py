@@ -9,7 +9,10 @@ from graphmill.base.names import did_you_mean
 from graphmill.spec.dotted import import_named
 from graphmill.spec.kinds.kind import AnyKind, Kind
 
-TASKS: Final = ("node_classification", "link_prediction", "traffic", "graph_classification", "intrusion", "assignment")
+TASKS: Final = (
+    *("node_classification", "node_regression", "link_prediction", "traffic", "graph_classification", "intrusion"),
+    "assignment",
+)
 """The built-in tasks. The page of each is `page` in its folder, imported when it is asked for: a command that needs
 one task does not pay for the others.
 """

@@ -151,6 +151,7 @@ class PredictsClasses:
     truth: str
     predicted: str
     names: str  # key in the header of prepared data: a name for each class, or none at all
+    several: str = ""  # key there that says "labels" where an item has several at once; "": none does
 
 
 @dataclass(frozen=True, slots=True)

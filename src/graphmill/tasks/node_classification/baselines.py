@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_in_words
-from graphmill.tasks.classification import measures_of_guesses
-from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
+from graphmill.tasks.node_classification.checked_labels import refuse_unknown_targets
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.node_classification.page import MAJORITY, NodeClassificationPlan
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
+from graphmill.tasks.node_classification.targets import targets_in
 
 _log = logging.getLogger(__name__)
 _LABELS_AT_A_TIME: Final = 1 << 16  # each rank scores beside its parts, and has no array of all nodes
@@ -26,8 +26,8 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
     assert isinstance(own, NodeClassificationPlan)
     reads_features = set(names) != {MAJORITY.name}
     store = (open_graph if reads_features else open_labels)(Path(own.dataset.path))
-    labels = store.labels
-    refuse_unknown_classes(store.path, labels, store.nodes_in, own.dataset.num_classes)
+    labels, targets = store.labels, targets_in(own.dataset)
+    refuse_unknown_targets(store.path, labels, store.nodes_in, targets)
     for name in names:
         guesses = _guesses(own, store, name, bounded=bounded)
         if isinstance(guesses, str):
@@ -35,21 +35,17 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
             continue
         for split in splits:
             nodes = store.nodes_in(split)
-            yield BaselineScore(
-                name, split, measures_of_guesses(guesses[nodes], labels[nodes], own.dataset.num_classes)
-            )
+            yield BaselineScore(name, split, targets.measures_of_guesses(guesses[nodes], labels[nodes]))
 
 
 def _guesses(
     own: NodeClassificationPlan, store: LabelledGraphStore | PartedLabelledGraph, name: str, *, bounded: bool
-) -> NDArray[np.int64] | str:
-    """The class of every node by a baseline, [num_nodes]; or why there is none."""
+) -> NDArray[Any] | str:
+    """By a baseline each node's class [num_nodes], or labels [num_nodes, num_labels]; or why there is none."""
+    targets = targets_in(own.dataset)
     if name == MAJORITY.name:
-        nodes, labels = store.nodes_in("train"), store.labels
-        counts = np.zeros(own.dataset.num_classes, dtype=np.int64)
-        for ids in np.array_split(nodes, 1 + len(nodes) // _LABELS_AT_A_TIME):
-            counts += np.bincount(labels[ids], minlength=len(counts))
-        return np.broadcast_to(counts.argmax(), store.metadata.num_nodes)
+        most = targets.most_frequent(store.nodes_in("train"), store.labels, _LABELS_AT_A_TIME)
+        return np.broadcast_to(most, (store.metadata.num_nodes, *most.shape))
     if isinstance(store, PartedLabelledGraph):
         return f"it reads the whole graph at once, and {store.path} is partitioned: graphmill baseline NAME scores it"
     from graphmill.tasks.node_classification.nn import simple

@@ -22,9 +22,7 @@ from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.graph.splits import SPLITS, Split
 from graphmill.nn.graphsage import GraphSage
-from graphmill.nn.hgt import Hgt
 from graphmill.nn.node_attention import NodeAttention
-from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.partition.parts import LabelsOfSplits
@@ -41,14 +39,13 @@ from graphmill.spec.transform import refuse_other_form
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause, never_pause
 from graphmill.tasks.attended import Attention, heads_of
-from graphmill.tasks.classification import ClassifierLoss, check_judgement, measures, tally
+from graphmill.tasks.classification import ClassifierLoss
 from graphmill.tasks.custom_measures import CustomMeasures
-from graphmill.tasks.hetero_model import HeteroModel, OnStandardisedTypes
+from graphmill.tasks.multilabel import LabelsLoss
 from graphmill.tasks.node_classification.access import access_spec
 from graphmill.tasks.node_classification.attended import LayerwiseAttention
-from graphmill.tasks.node_classification.checked_labels import refuse_unknown_classes
+from graphmill.tasks.node_classification.checked_labels import refuse_unknown_targets
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
-from graphmill.tasks.node_classification.nn.portable import NodeClassifier, OnStandardised, RelationalClassifier
 from graphmill.tasks.node_classification.page import (
     GraphDatasetSpec,
     GraphInfo,
@@ -56,6 +53,7 @@ from graphmill.tasks.node_classification.page import (
 )
 from graphmill.tasks.node_classification.page.sizes import whole_pass
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
+from graphmill.tasks.node_classification.targets import targets_in
 from graphmill.tasks.node_encoders import (
     DTYPE_OF,
     EdgeIndexModel,
@@ -64,6 +62,7 @@ from graphmill.tasks.node_encoders import (
     build_model,
     check_model,
 )
+from graphmill.tasks.portable_nodes import portable
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import Measures, Predictions
 
@@ -81,7 +80,7 @@ class NodeClassification:
     model: NodeEncoder = field(init=False)
     access: GraphAccess = field(init=False)
     labels: Labels = field(init=False)  # by node id, of the nodes of splits at least
-    loss: ClassifierLoss = field(init=False)
+    loss: ClassifierLoss | LabelsLoss = field(init=False)
     custom_measures: CustomMeasures = field(init=False)
 
     def __post_init__(self, served: Served | None) -> None:
@@ -89,14 +88,14 @@ class NodeClassification:
         store = open_graph(path) if served is None else open_labels(path)
         refuse_other_data(own.dataset, store.metadata.checksum)
         self.access = open_access(access_spec(plan, own), store, self.group, served)
-        self.labels, num_classes = store.labels, own.dataset.num_classes
-        refuse_unknown_classes(path, self.labels, store.nodes_in, num_classes)
+        self.labels = store.labels
+        refuse_unknown_targets(path, self.labels, store.nodes_in, targets_in(own.dataset))
         scale = self.access.standardise()
         self.model = build_model(plan, own.model, model_inputs(own), rank=self.group.rank, standardise=scale).to(
             self.group.device
         )
         labels = self._labels_of(drawn(store.nodes_in("train"), own.dataset.num_train, plan.seed))
-        self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
+        self.loss = targets_in(own.dataset).loss(plan, own, self.group, labels)
         self.custom_measures = CustomMeasures.of(plan)
         reads_averages = self.model.input_form == "self_and_mean" and scale is None
         dtype = DTYPE_OF[plan.precision] if reads_averages else torch.float32
@@ -124,23 +123,23 @@ class NodeClassification:
         return self.loss.weights(self.schedule, self.labels, epoch, step)
 
     def loss_sum(self, batch: MiniBatch) -> Tensor:
-        """The plan's loss summed over the seeds of a batch; cross-entropy by the weights of their classes, nats."""
+        """The plan's loss summed over the seeds of a batch; cross-entropy by the weights of classes or labels, nats."""
         return self.loss.sum(batch.seeds, self.model(batch).float(), batch.labels)
 
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Measures of a split by exact inference, the same on every rank; all ranks must call it."""
         self.model.eval()
         nodes, logits = self.exact_logits(self.access.nodes_in(split), pause)
-        labels = self._labels_of(nodes)
-        total = tally(logits, labels)
+        labels, targets = self._labels_of(nodes), targets_in(self.own.dataset)
+        total = targets.tally(logits, labels)
         seeds, device = EvaluationSeeds(SeedIds(nodes)), self.group.device
         total[0] = self.loss.of_split(seeds, logits.to(device), labels.to(device), total[0])
         self.model.train()
-        found = measures(self.group.sum_numbers(total), self.own.dataset.num_classes)
+        found = targets.measures(self.group.sum_numbers(total))
         return replace(found, values=found.values | self._custom_measures_of(split, nodes, logits))
 
     def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
-        """Logits, predicted class and label (masked: unlabelled) of every node of the splits; by ascending node id."""
+        """What is predicted, and the label (masked: unlabelled) of every node of the splits; by ascending node id."""
         if self.group.world_size > 1:
             raise ValueError("predictions are made in one process")
         whole = self._whole("predictions are")
@@ -150,8 +149,7 @@ class NodeClassification:
         values: dict[str, np.ndarray] = {
             "split": self._split_names(whole.store.metadata.num_nodes)[nodes],
             "label": np.ma.masked_equal(self.labels[nodes], -1),
-            "prediction": logits.argmax(dim=1).numpy(),
-            "logit": logits.numpy(),
+            **targets_in(self.own.dataset).predictions(logits),
         }
         if embeddings:
             values["embedding"] = self._embeddings(whole, nodes)
@@ -175,7 +173,7 @@ class NodeClassification:
     def check_model(plan: Plan, own: NodeClassificationPlan) -> None:
         """`UserError` if what the user defined does not fit the plan; without data, in a moment."""
         check_model(plan, own.model, model_inputs(own), own.num_neighbors)
-        check_judgement(plan, own.loss, own.dataset.num_classes)
+        targets_in(own.dataset).check_judgement(plan, own)
 
     @staticmethod
     def on_other_data(
@@ -192,6 +190,13 @@ class NodeClassification:
                     f"{found.name} has {here} {what}, and the model was trained on {known.name} with {there}",
                     fix="give data that were prepared with the same features and classes",
                 )
+        if found.target != known.target:
+            has = {"class": "one class per node", "labels": "several labels per node"}
+            raise UserError(
+                f"{found.name} has {has[found.target]}, and the model was trained on {known.name} with"
+                f" {has[known.target]}",
+                fix=f"give data that were prepared with target={known.target}",
+            )
         refuse_other_form(own.features, found)
         if own.edge_features is not None and found.edge_features != known.edge_features:
             raise UserError(
@@ -212,22 +217,13 @@ class NodeClassification:
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(x, edge_index), with edge features or types if it reads them, without prepared data.
-
-        A model by dotted path is returned as it is, unless what it reads is standardised.
-        """
+        """Called as model(x, edge_index), with edge features or types if it reads them, without prepared data."""
         own = plan.task
         assert isinstance(own, NodeClassificationPlan)
         scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None
         model = build_model(plan, own.model, model_inputs(own), rank=0, standardise=scale)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
-        if isinstance(model, HeteroModel):
-            return model.inner if model.standardise is None else OnStandardisedTypes(model)
-        if isinstance(model, EdgeIndexModel):
-            return model.inner if model.standardise is None else OnStandardised(model.standardise, model.inner)
-        if isinstance(model, RelationalGcn | Hgt):
-            return RelationalClassifier(model, own.features)
-        return NodeClassifier(model, own.features)
+        return portable(model, own.features)
 
     def _custom_measures_of(self, split: Split, nodes: NDArray[np.int64], logits: Tensor) -> dict[str, float]:
         """By rank 0, of all ranks' logits in the order of the split; `logits` [n, …] are of this rank's `nodes` [n]."""
@@ -236,7 +232,9 @@ class NodeClassification:
         everyone = in_order_of_nodes(self.group, nodes, logits)
         values = torch.zeros(len(self.plan.measures), dtype=torch.float64)
         if self.group.rank == 0:
-            values = self.custom_measures.of_split(everyone.float(), self._labels_of(self.access.nodes_in(split)))
+            values = self.custom_measures.of_split(
+                everyone.float(), self._labels_of(self.access.nodes_in(split)).long()
+            )
         return self.custom_measures.by_name(self.group.sum_numbers(values), split, tells=self.group.rank == 0)
 
     def _labels_of(self, ids: NDArray[np.int64]) -> Tensor:
@@ -278,7 +276,7 @@ class NodeClassification:
 
 
 def model_inputs(own: NodeClassificationPlan) -> NodeModelInputs:
-    """What the plan's model reads, and that it gives a logit of each class."""
+    """What the plan's model reads, and that it gives a logit of each class, or label."""
     return NodeModelInputs(
         in_channels=own.dataset.num_features,
         out_channels=own.dataset.num_classes,

@@ -146,7 +146,7 @@ def test_a_random_split_covers_the_labelled_nodes(tmp_path):
         (PLAIN | {"y": np.array([0.5] * N)}, "row 0 has label 0.5"),
         (PLAIN | {"y": np.array([2**63] * N, dtype=np.uint64)}, "node 0 has label -2"),
         (PLAIN | {"y": np.array(["a"] * N)}, "labels are <U1"),
-        (PLAIN | {"y": np.zeros((N, 3))}, "labels are float64"),
+        (PLAIN | {"y": np.zeros((N, 3, 1))}, "labels are float64"),
         (PLAIN | {"y": np.array([0, 1, 0, -1, 0, 0])}, "node 3 is in the test split and has no label"),
         (PLAIN | {"edge_index": np.array([[0, 7], [1, 1]])}, r"key edge_index\): edge 1 is 7 → 1"),
         (PLAIN | {"edge_index": np.array([[0], [-1]])}, "edge 0 is 0 → -1"),

@@ -95,7 +95,7 @@ def test_masks_of_several_splits(tmp_path):
         ({"y": None}, "train split and has no label"),
         ({"edge_index": None}, "has no adj_t"),
         ({"train_mask": None}, "has no train_mask"),
-        ({"y": torch.zeros(4, 3)}, "labels are float32"),
+        ({"y": torch.zeros(4, 3, 1)}, "labels are float32"),
         ({"x": torch.full((4, 2), torch.nan)}, r"data\.x\): row 0, column 0 is nan"),
         ({"edge_index": torch.tensor([[0], [4]])}, r"data\.edge_index\): edge 0 is 0 → 4"),
     ],

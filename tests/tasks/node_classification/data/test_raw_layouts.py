@@ -123,7 +123,7 @@ def test_ogb_nodes_without_a_label_stay_out_of_the_splits(tmp_path):
         ({"splits": {"raw/num-node-list": [[1], [2]]}}, "should hold one count"),
         ({"num_edges": 99}, "has 100 edges, and num-edge-list.csv.gz says 99"),
         ({"labels": [[0.5]] * N}, "row 0 has label 0.5"),
-        ({"labels": [[0, 1]] * N}, "2 labels for each node"),
+        ({"labels": [[0, 1]] * (N - 1) + [[0, 2]]}, "2 columns, a label each, and row"),
     ],
 )
 def test_ogb_refusals(tmp_path, changes, said):

@@ -1,7 +1,7 @@
 """Classes by split, and how often an edge joins two of one class: what `prepare` and `inspect` say of a graph."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ _SPLITS: Final = ("train", "val", "test")
 Counts = dict[str, NDArray[np.int64]]  # split → nodes of each class [num_classes]
 
 
-def class_counts(labels: NDArray[np.int64], split: NDArray[np.int8], num_classes: int) -> Counts:
+def class_counts(labels: NDArray[np.integer[Any]], split: NDArray[np.int8], num_classes: int) -> Counts:
     """Nodes of each class in each split."""
     return {name: np.bincount(labels[split == SPLIT_CODES[name]], minlength=num_classes) for name in _SPLITS}
 
@@ -29,7 +29,7 @@ def in_words(counts: Counts) -> Iterator[tuple[str, str]]:
         yield f"classes in {name}", f"{len(present)} of {len(of_class)}{spread}"
 
 
-def remarks(counts: Counts, labels: NDArray[np.int64], class_names: Sequence[str]) -> Iterator[str]:
+def remarks(counts: Counts, labels: NDArray[np.integer[Any]], class_names: Sequence[str]) -> Iterator[str]:
     """What a person should know before a model is judged by these splits: classes that are empty somewhere."""
     train, judged = counts["train"], counts["val"] + counts["test"]
     for name in ("val", "test"):
@@ -50,7 +50,7 @@ def remarks(counts: Counts, labels: NDArray[np.int64], class_names: Sequence[str
             yield f"{len(numbers)} of {len(train)} classes {says} ({_names(numbers, class_names)})"
 
 
-def edge_homophily(topology: Topology, labels: NDArray[np.int64]) -> float | None:
+def edge_homophily(topology: Topology, labels: NDArray[np.integer[Any]]) -> float | None:
     """Share of the edges between labelled nodes whose ends agree (self-loops among them); None without such edges."""
     num_same = num_edges = 0
     for start in range(0, topology.num_edges, _BLOCK):

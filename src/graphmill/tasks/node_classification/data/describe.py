@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from graphmill.graph.features import SparseFeatures
 from graphmill.graph.splits import SPLIT_CODES
 from graphmill.tasks.node_classification.data.classes import edge_homophily
+from graphmill.tasks.node_classification.data.labelled import is_labelled
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 
 QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "p99": 0.99, "max": 1.0}
@@ -38,11 +39,12 @@ def describe(store: LabelledGraphStore) -> dict[str, Any]:
         "num_features": metadata.num_features,
         "features": _features(store),
         "edge_features": list(metadata.edge_features),
+        **({} if metadata.target == "class" else {"target": metadata.target}),
         "num_classes": metadata.num_classes,
         "labels": _labels(store),
         "split": metadata.split,
         "splits": {name: metadata.splits[name] for name in SPLIT_CODES},
-        "edge_homophily": edge_homophily(undirected, store.labels),
+        "edge_homophily": edge_homophily(undirected, store.labels) if metadata.target == "class" else None,
         "bytes": {name: record.bytes for name, record in sorted(metadata.arrays.items())},
         "total_bytes": sum(record.bytes for record in metadata.arrays.values()),
     }
@@ -72,8 +74,12 @@ def _features(store: LabelledGraphStore) -> dict[str, Any]:
 def _labels(store: LabelledGraphStore) -> dict[str, int]:
     """How many nodes have each label, by class name if there are names."""
     labels, metadata = store.labels, store.metadata
-    counts = np.bincount(labels[labels >= 0], minlength=metadata.num_classes)
+    is_known = is_labelled(labels)
+    if metadata.target == "labels":
+        counts = np.count_nonzero(labels == 1, axis=0)
+    else:
+        counts = np.bincount(labels[is_known], minlength=metadata.num_classes)
     names = metadata.class_names or tuple(map(str, range(metadata.num_classes)))
     histogram = {name: int(count) for name, count in zip(names, counts, strict=True)}
-    num_unlabelled = int(np.count_nonzero(labels < 0))
+    num_unlabelled = int(np.count_nonzero(~is_known))
     return histogram | ({"(unlabelled)": num_unlabelled} if num_unlabelled else {})

@@ -1,32 +1,72 @@
-"""What every source of node classification yields: a graph with a class and a split for each node; and its checks."""
+"""What every source of node classification yields: a graph with a target and a split for each node; and its checks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.raw import RawGraph, check_raw_graph, refusal, refuse_no_features
 from graphmill.graph.splits import SPLIT_CODES
+from graphmill.spec.targets import TargetKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelledGraph(RawGraph):
-    """A graph in memory whose nodes have classes, not yet checked. `origin` may also have "labels" and "split"."""
+    """A graph in memory whose nodes have targets, not yet checked. `origin` may also have "labels" and "split"."""
 
-    labels: NDArray[np.int64]  # [num_nodes]; -1: unlabelled
+    labels: NDArray[np.integer[Any]]
+    """Classes int64 [num_nodes]; or 0 and 1 of labels, int8 [num_nodes, num_labels]. -1, in a whole row: unlabelled."""
     split: NDArray[np.int8]  # [num_nodes]: SPLIT_CODES
-    class_names: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()  # or of the labels
     split_note: str = "as given"
+
+    @property
+    def target(self) -> TargetKind:
+        """What is to be learnt of each node."""
+        return "class" if self.labels.ndim == 1 else "labels"
 
     @property
     def has_labels(self) -> bool:
         """Whether any node has a class: else it can be partitioned and sampled, and nothing be learnt of classes."""
-        return bool((self.labels >= 0).any())
+        return bool(is_labelled(self.labels).any())
 
     @property
     def num_nodes(self) -> int:
         """As many as have a label."""
         return len(self.labels)
+
+
+def is_labelled(labels: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """Whether each node has its class [num_nodes], or its labels [num_nodes, num_labels]; bool [num_nodes]."""
+    return labels >= 0 if labels.ndim == 1 else labels[:, 0] >= 0
+
+
+def with_target(raw: LabelledGraph, asked: TargetKind | None) -> LabelledGraph:
+    """The same graph if its targets are those `asked` for; rows with a single 1 as classes, if those are.
+
+    None: whatever they are by their shape. `UserError` where they are others.
+    """
+    if asked in (None, raw.target):
+        return raw
+    labels, shape = raw.labels, list(raw.labels.shape)
+    if asked == "labels":
+        raise refusal(
+            raw,
+            "labels",
+            f"one number for each node, {shape}: a class; and target=labels asks for several labels",
+            fix="give y [num_nodes, num_labels] of 0 and 1 with two columns at least; one label alone is the classes 0"
+            " and 1: leave target out",
+        )
+    is_known = is_labelled(labels)
+    if ((labels == 1).sum(axis=1)[is_known] != 1).any():
+        raise refusal(
+            raw,
+            "labels",
+            f"several labels for some nodes, {shape}; and target=class asks for one class of each",
+            fix="leave target out, or learn one of the labels: give its column as y",
+        )
+    return replace(raw, labels=np.where(is_known, (labels == 1).argmax(axis=1), -1).astype(np.int64))
 
 
 def check_labelled(raw: LabelledGraph) -> None:
@@ -35,7 +75,11 @@ def check_labelled(raw: LabelledGraph) -> None:
     check_raw_graph(raw)
     refuse_no_features(raw)
     _check_split(raw, raw.num_nodes)
-    _check_labels(raw)
+    if raw.target == "class":
+        _check_classes(raw)
+    else:
+        _check_labels(raw)
+    _refuse_bare(raw)
 
 
 def _check_split(raw: LabelledGraph, num_nodes: int) -> None:
@@ -61,13 +105,46 @@ def _check_split(raw: LabelledGraph, num_nodes: int) -> None:
 
 def _check_label_array(raw: LabelledGraph) -> None:
     labels = raw.labels
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+    is_wide = labels.ndim == 2 and labels.shape[1] > 1 and labels.dtype == np.int8
+    if not is_wide and (labels.ndim != 1 or labels.dtype.kind not in "iu"):
         raise refusal(
-            raw, "labels", f"{labels.dtype} {list(labels.shape)}", fix="give one integer class per node, -1: unlabelled"
+            raw,
+            "labels",
+            f"{labels.dtype} {list(labels.shape)}",
+            fix="give one integer class per node, -1: unlabelled; or int8 [num_nodes, num_labels], two labels at least",
         )
 
 
 def _check_labels(raw: LabelledGraph) -> None:
+    """Several of each node: 0 and 1, and -1 in whole rows."""
+    labels, names = raw.labels, raw.class_names
+    fix = "give 1 where the node has the label and 0 where not; -1 in a whole row: unlabelled"
+    outside = np.argwhere((labels < -1) | (labels > 1))
+    if len(outside):
+        node, label = outside[0]
+        raise refusal(raw, "labels", f"node {node} has {labels[node, label]} for label {label}", fix=fix)
+    partly = np.flatnonzero((labels == -1).any(axis=1) & (labels != -1).any(axis=1))
+    if len(partly):
+        node = int(partly[0])
+        raise refusal(
+            raw,
+            "labels",
+            f"node {node} lacks {np.count_nonzero(labels[node] == -1)} of its {labels.shape[1]} labels and has the"
+            f" others ({len(partly)} such nodes)",
+            fix=fix,
+        )
+    if not raw.has_labels:
+        raise refusal(raw, "labels", "no node has labels", fix="leave y out: it is a graph without labels then")
+    if names and (len(names) != labels.shape[1] or len(set(names)) != len(names)):
+        raise refusal(
+            raw,
+            "labels",
+            f"{len(names)} names, {len(set(names))} of them different, for {labels.shape[1]} labels",
+            fix="give each label a name of its own in class_names, or leave the names out",
+        )
+
+
+def _check_classes(raw: LabelledGraph) -> None:
     labels = raw.labels
     largest = len(raw.class_names) - 1 if raw.class_names else len(labels) - 1
     outside = np.flatnonzero((labels < -1) | (labels > largest))
@@ -86,7 +163,11 @@ def _check_labels(raw: LabelledGraph) -> None:
             f"node {node} has label {labels[node]}, and {why}",
             fix="number classes from 0; -1: unlabelled",
         )
-    bare = np.flatnonzero((labels == -1) & (raw.split != SPLIT_CODES["none"]))
+
+
+def _refuse_bare(raw: LabelledGraph) -> None:
+    """Of nodes that are learnt from, or judged by, the targets must be known."""
+    bare = np.flatnonzero(~is_labelled(raw.labels) & (raw.split != SPLIT_CODES["none"]))
     if len(bare):
         name = next(key for key, code in SPLIT_CODES.items() if code == raw.split[bare[0]])
         raise refusal(

@@ -11,9 +11,11 @@ import numpy as np
 from graphmill.base.errors import UserError
 from graphmill.graph.features import FeatureDtype, SparseFeatures, stored_as
 from graphmill.graph.typed import with_reverse
+from graphmill.spec.targets import TargetKind
 from graphmill.spec.typed_graph import plain_features
+from graphmill.tasks.node_classification.data import several
 from graphmill.tasks.node_classification.data.classes import class_counts, remarks
-from graphmill.tasks.node_classification.data.labelled import LabelledGraph
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph, with_target
 from graphmill.tasks.node_classification.data.sources.splits import random_split as draw_split
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore, StoreMetadata, write_store
 from graphmill.tasks.node_classification.page.data import GraphPrepareOptions
@@ -42,6 +44,7 @@ def prepare_asked(asked: Preparation) -> LabelledGraphStore:
         typed=options.typed,
         reverse_relations=options.reverse_relations,
         self_loops=options.self_loops,
+        target=options.target,
         force=asked.force,
     )
 
@@ -59,6 +62,7 @@ def prepare(
     typed: bool = True,
     reverse_relations: bool = False,
     self_loops: bool = True,
+    target: TargetKind | None = None,
     force: bool = False,
 ) -> LabelledGraphStore:
     """Build the store `root/name` (or `root/save_as`), whole or not at all.
@@ -67,13 +71,13 @@ def prepare(
     smaller format. `random_split` draws 60/20/20 with `split_seed` in place of the dataset's own split; if a dataset
     has none (`amazon/*`, `coauthor/*`) that is what it gets anyway. Types of edges and nodes are kept where the source
     has them, unless not `typed`; `reverse_relations` adds the other direction of each relation; without `self_loops`
-    no edge joins a node to itself. A store that is there is kept if nothing but its name was asked for, and rebuilt
-    with `force`.
+    no edge joins a node to itself. `target` says what y must be; None: its shape does. A store that is there is kept
+    if nothing but its name was asked for, and rebuilt with `force`.
     """
     path = store_path(save_as or name, root)
     refuse_place(path, root)
     if not force and (existing := _existing(path)) is not None:
-        is_asked = from_path is not None or options or feature_dtype is not None or random_split
+        is_asked = from_path is not None or options or feature_dtype is not None or random_split or target is not None
         if is_asked or not typed or reverse_relations or not self_loops:
             raise UserError(
                 f"{path} holds a prepared dataset", fix="rebuild it with --force, or keep both with --as NAME"
@@ -92,7 +96,7 @@ def prepare(
         split_seed=split_seed,
         options=options or {},
     )
-    raw = read_raw(request)
+    raw = with_target(read_raw(request), target)
     if random_split:
         split, note = draw_split(raw.labels, split_seed)
         raw = replace(raw, split=split, split_note=note)
@@ -112,10 +116,16 @@ def prepare(
             " (graphmill.NeighborLoader), and not be trained on"
         )
         return store
-    counts = class_counts(store.labels, store.array("split"), store.metadata.num_classes)
-    for remark in remarks(counts, store.labels, store.metadata.class_names):
+    for remark in _remarks_on_labels(store):
         _log.info(remark)
     return store
+
+
+def _remarks_on_labels(store: LabelledGraphStore) -> Iterator[str]:
+    labels, split, names = store.labels, store.array("split"), store.metadata.class_names
+    if store.metadata.target == "labels":
+        return several.remarks(several.label_counts(labels, split), labels, names)
+    return remarks(class_counts(labels, split, store.metadata.num_classes), labels, names)
 
 
 def _with_types_as_asked(raw: LabelledGraph, *, typed: bool, reverse_relations: bool) -> LabelledGraph:

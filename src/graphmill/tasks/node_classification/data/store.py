@@ -1,9 +1,9 @@
-"""A prepared graph whose nodes have classes and splits."""
+"""A prepared graph whose nodes have targets, classes or labels, and splits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,27 +20,33 @@ from graphmill.graph.verify import verify_graph
 from graphmill.graph.write import new_store, write_all, write_graph
 from graphmill.partition.metadata import PartsMetadata
 from graphmill.spec.experiment import DatasetSpec
+from graphmill.spec.targets import TARGET, TargetKind, stored_target
 from graphmill.spec.typed_graph import plain_features
+from graphmill.tasks.node_classification.data import several
 from graphmill.tasks.node_classification.data.classes import class_counts, edge_homophily, in_words
-from graphmill.tasks.node_classification.data.labelled import LabelledGraph, check_labelled
+from graphmill.tasks.node_classification.data.labelled import LabelledGraph, check_labelled, is_labelled
 from graphmill.tasks.node_classification.page import KIND, GraphInfo
 
 _MOST_EDGES = 200_000_000  # that `inspect` reads for the homophily: a few seconds
 
 
 class StoreMetadata(GraphMetadata):
-    """What a prepared graph with classes says about itself."""
+    """What a prepared graph with classes, or labels, says about itself."""
+
+    came_later: ClassVar[tuple[str, ...]] = (*GraphMetadata.came_later, TARGET)
 
     format_version: Literal[1] = 1
     num_features: PositiveInt  # models of this task read nothing else of a node
     split: str = Field(description="who drew the split")
-    num_classes: NonNegativeInt = Field(description="0: no node has a label")
-    class_names: tuple[str, ...] = Field(description="one per class, or none at all")
+    target: TargetKind = Field("class", description="of a node: its class, or which labels it has")
+    num_classes: NonNegativeInt = Field(description="classes, or labels; 0: no node has a label")
+    class_names: tuple[str, ...] = Field(description="one per class or label, or none at all")
     splits: dict[SplitName, NonNegativeInt]
 
     def expected_arrays(self) -> Expected:
         """What the arrays of such a graph must be."""
-        own: Expected = {"y": ("int64", (self.num_nodes,)), "split": ("int8", (self.num_nodes,))}
+        y = stored_target(self.target, self.num_nodes, self.num_classes)
+        own: Expected = {"y": y, "split": ("int8", (self.num_nodes,))}
         return GraphMetadata.expected_arrays(self) | own
 
     def disagreement(self) -> str | None:
@@ -53,12 +59,14 @@ class StoreMetadata(GraphMetadata):
             return "the training split is empty"
         if self.class_names and len(self.class_names) != self.num_classes:
             return f"{len(self.class_names)} class names for {self.num_classes} classes"
+        if self.target == "labels" and self.num_classes < 2:
+            return f"{self.num_classes} labels, and one alone would be a class"
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledGraphStore(GraphStore):
-    """A prepared graph with the class and the split of every node."""
+    """A prepared graph with the class, or the labels, and the split of every node."""
 
     metadata: StoreMetadata
 
@@ -78,8 +86,8 @@ class LabelledGraphStore(GraphStore):
         _verify_labels(self.path, self.metadata, arrays)
 
     @property
-    def labels(self) -> NDArray[np.int64]:
-        """Class of every node [num_nodes]; -1: unlabelled."""
+    def labels(self) -> NDArray[np.integer[Any]]:
+        """Class of every node int64 [num_nodes], or its labels int8 [num_nodes, num_labels]; -1: unlabelled."""
         return self.array("y")
 
     def nodes_in(self, split: Literal["train", "val", "test"]) -> NDArray[np.int64]:
@@ -120,6 +128,13 @@ class LabelledGraphStore(GraphStore):
 
     def _of_classes(self, splits: str) -> list[tuple[str, Any]]:
         known = self.metadata
+        if known.target == "labels":
+            refuse_beyond(self.path / "y.npy", self.labels, 2, least=-1)
+            return [
+                ("labels", f"{known.num_classes} for each node (multi-label)"),
+                *several.in_words(several.label_counts(self.labels, self.array("split"))),
+                ("split", f"{splits} ({known.split})"),
+            ]
         refuse_beyond(self.path / "y.npy", self.labels, known.num_classes, least=-1)
         return [
             ("classes", known.num_classes),
@@ -169,6 +184,7 @@ def graph_info(
         num_nodes=known.num_nodes,
         num_edges=known.num_edges,
         num_features=known.num_features,
+        target=known.target,
         num_classes=num_classes,
         num_train=known.splits["train"],
         has_sparse_features=known.has_sparse_features,
@@ -189,12 +205,14 @@ def write_store(raw: LabelledGraph, path: Path) -> LabelledGraphStore:
     check_labelled(raw)
     with new_store(path) as folder:
         known = write_graph(raw, folder, KIND.name)
-        own = write_all(folder, {"y": raw.labels.astype(np.int64), "split": raw.split.astype(np.int8)})
+        y = raw.labels.astype(stored_target(raw.target, 0, 0)[0])
+        own = write_all(folder, {"y": y, "split": raw.split.astype(np.int8)})
         of_graph = {name: getattr(known, name) for name in GraphMetadata.model_fields}
         metadata = StoreMetadata(
             **{**of_graph, "arrays": known.arrays | own},
             split=raw.split_note,
-            num_classes=len(raw.class_names) or int(raw.labels.max()) + 1,
+            target=raw.target,
+            num_classes=len(raw.class_names) or (raw.labels.shape[1] if raw.target == "labels" else int(y.max()) + 1),
             class_names=raw.class_names,
             splits={name: int(np.count_nonzero(raw.split == code)) for name, code in SPLIT_CODES.items()},
         )
@@ -205,12 +223,18 @@ def write_store(raw: LabelledGraph, path: Path) -> LabelledGraphStore:
 
 def _verify_labels(folder: Path, metadata: StoreMetadata, arrays: dict[str, NDArray[Any]]) -> None:
     labels, split = arrays["y"], arrays["split"]
-    outside = np.flatnonzero((labels < -1) | (labels >= metadata.num_classes))
-    if len(outside):
-        raise damaged(
-            folder / "y.npy", f"node {outside[0]} has label {labels[outside[0]]} of {metadata.num_classes} classes"
-        )
-    bare = np.flatnonzero((labels == -1) & (split != SPLIT_CODES["none"]))
+    if metadata.target == "labels":
+        wrong = np.argwhere((labels < -1) | (labels > 1) | ((labels < 0) != (labels[:, :1] < 0)))
+        if len(wrong):
+            node, label = wrong[0]
+            raise damaged(folder / "y.npy", f"node {node} has {labels[node, label]} for label {label}")
+    else:
+        outside = np.flatnonzero((labels < -1) | (labels >= metadata.num_classes))
+        if len(outside):
+            raise damaged(
+                folder / "y.npy", f"node {outside[0]} has label {labels[outside[0]]} of {metadata.num_classes} classes"
+            )
+    bare = np.flatnonzero(~is_labelled(labels) & (split != SPLIT_CODES["none"]))
     if len(bare):
         raise damaged(folder / "y.npy", f"node {bare[0]} is in a split and has no label")
     for name, code in SPLIT_CODES.items():

@@ -4,7 +4,7 @@ Everything is in memory. What each takes is known before (`cost_of`), so that a 
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from graphmill.access.transform import transformed
 from graphmill.graph.features import SparseFeatures
 from graphmill.graph.statistics import statistics
 from graphmill.graph.topology import Topology
+from graphmill.tasks.multilabel import predicted
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.node_classification.page import (
     LABELS,
@@ -61,8 +62,8 @@ def cost_of(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -
     raise ValueError(name)
 
 
-def guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> NDArray[np.int64]:
-    """The class of every node, [num_nodes], by the method of that name."""
+def guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> NDArray[Any]:
+    """The class of every node, [num_nodes], or its labels, [num_nodes, num_labels], by the method of that name."""
     train, labels, num_classes = store.nodes_in("train"), np.asarray(store.labels), own.dataset.num_classes
     if name == LABELS.name:
         return _by_labels(own, store)
@@ -78,30 +79,42 @@ def guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -
         step = None
     if step is None:
         chosen = x.rows(train) if isinstance(x, Csr) else x[torch.from_numpy(train)]
-        return _classes(fit([chosen], labels[train], num_classes).logits([x]))
-    return _classes(
-        fit([step.rows(train), *[step] * (hops - 1), x], labels[train], num_classes).logits([*[step] * hops, x])
-    )
+        logits = fit([chosen], labels[train], num_classes).logits([x])
+    else:
+        fitted = fit([step.rows(train), *[step] * (hops - 1), x], labels[train], num_classes)
+        logits = fitted.logits([*[step] * hops, x])
+    return _classes(logits) if own.dataset.target == "class" else np.asarray(predicted(logits).numpy())
 
 
 def _classes(logits: Tensor) -> NDArray[np.int64]:
     return np.asarray(logits.argmax(dim=1).numpy())
 
 
-def _by_labels(own: NodeClassificationPlan, store: LabelledGraphStore) -> NDArray[np.int64]:
-    """Label propagation (Zhou et al. 2004): Y ← α S Y + (1 − α) Y₀, where S has no self-loops."""
+def _by_labels(own: NodeClassificationPlan, store: LabelledGraphStore) -> NDArray[Any]:
+    """Label propagation (Zhou et al. 2004): Y ← α S Y + (1 − α) Y₀, where S has no self-loops.
+
+    Of several labels each spreads by itself, beside a column of ones: a node has those that more than half of what
+    reaches it has.
+    """
     topology, train = store.topology(undirected=own.undirected), store.nodes_in("train")
     degrees = np.diff(topology.indptr)
     scale = np.maximum(degrees, 1.0) ** -0.5
     values = np.repeat(scale, degrees) * scale[topology.indices]
     step = Csr(np.asarray(topology.indptr), np.asarray(topology.indices), values, topology.num_nodes).tensor()
-    known = torch.zeros(topology.num_nodes, own.dataset.num_classes)
-    known[torch.from_numpy(train), torch.from_numpy(np.asarray(store.labels)[train].astype(np.int64))] = 1
+    labels, classes = np.asarray(store.labels)[train].astype(np.int64), own.dataset.num_classes
+    if own.dataset.target == "labels":
+        known = torch.zeros(topology.num_nodes, classes + 1)
+        known[torch.from_numpy(train)] = torch.from_numpy(np.insert(labels, classes, 1, axis=1)).float()
+    else:
+        known = torch.zeros(topology.num_nodes, classes)
+        known[torch.from_numpy(train), torch.from_numpy(labels)] = 1
     found = known
     for _ in range(_ROUNDS):
         found = _ALPHA * (step @ found) + (1 - _ALPHA) * known
-    most = np.bincount(np.asarray(store.labels)[train], minlength=own.dataset.num_classes).argmax()
-    return np.where(found.sum(dim=1).numpy() > 0, _classes(found), most)  # what no label reaches: the majority class
+    reached = found.sum(dim=1).numpy() > 0  # what no label reaches: the majority class
+    if own.dataset.target == "labels":
+        return np.where(reached[:, None], (2 * found[:, :-1] > found[:, -1:]).numpy(), labels.mean(axis=0) > 0.5)
+    return np.where(reached, _classes(found), np.bincount(labels, minlength=classes).argmax())
 
 
 def _features(own: NodeClassificationPlan, store: LabelledGraphStore) -> Matrix:

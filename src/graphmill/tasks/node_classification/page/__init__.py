@@ -33,9 +33,10 @@ from graphmill.spec.partition import (
     refuse_partition,
 )
 from graphmill.spec.synonyms import ALSO_CALLED
+from graphmill.spec.targets import TARGET, TargetKind
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import TypedInfo, plain_features
-from graphmill.tasks.node_classification.page.data import COUNTS, DATASETS, DENSE, GraphPrepareOptions
+from graphmill.tasks.node_classification.page.data import COUNTS, DATASETS, DENSE, MULTI_LABEL, GraphPrepareOptions
 from graphmill.tasks.node_classification.page.edges import refuse_edge_features, weight_column
 from graphmill.tasks.node_classification.page.sizes import sizes, whole_pass
 
@@ -119,7 +120,8 @@ class GraphInfo(TypedInfo):
     num_nodes: int
     num_edges: int
     num_features: int
-    num_classes: int
+    target: TargetKind = Field("class", description="of a node: its class, or which labels it has")
+    num_classes: int = Field(description="classes, or labels")
     has_sparse_features: bool
     scales_differ: bool = Field(False, description="dense features have columns of unlike scale, and are no counts")
     edge_features: tuple[str, ...] = ()
@@ -284,6 +286,7 @@ def from_catalogue(experiment: NodeClassificationExperiment, known: KnownDataset
         path=path,
         checksum=FromCatalogue(),
         synthetic=False,
+        target="labels" if known.name in MULTI_LABEL else "class",
         has_sparse_features=known.name not in DENSE,
         num_parts=None if parts is None else parts.num_parts,
         **known.sizes,
@@ -314,7 +317,9 @@ SYNC_ABLATION: Final = Layout(
 """The header of the GraphSAGE sync-ablation scripts: docs/coming-from.md."""
 
 
-MAJORITY: Final = Baseline("majority", "majority class", "the most frequent class of the training nodes")
+MAJORITY: Final = Baseline(
+    "majority", "majority class", "the most frequent class of the training nodes, or the labels that over half have"
+)
 LOGISTIC: Final = Baseline("logistic", "logistic regression", "on a node's own features, L2, C = 1", scored="end")
 PROPAGATED: Final = Baseline(
     "propagated",
@@ -333,12 +338,17 @@ KIND: Final = Kind(
     name="node_classification",
     seeds_are="nodes",
     measures=(
-        Measure("micro_f1", "micro-F1", higher_is_better=True, about="exact neighbourhoods; the same as accuracy"),
+        Measure(
+            "micro_f1",
+            "micro-F1",
+            higher_is_better=True,
+            about="exact neighbourhoods; of one class per node the same as accuracy",
+        ),
         Measure(
             "macro_f1",
             "macro-F1",
             higher_is_better=True,
-            about="mean F1 over the classes that occur in it or are predicted, as scikit-learn's",
+            about="mean F1 over the classes that occur in it or are predicted, or over all labels, as scikit-learn's",
         ),
         Measure(
             "macro_f1_all_classes",
@@ -365,7 +375,7 @@ KIND: Final = Kind(
         from_catalogue=from_catalogue,
         recognise="graphmill.tasks.node_classification.data.read:holds_graph",
     ),
-    predictions=PredictsClasses("label", "prediction", names="class_names"),
+    predictions=PredictsClasses("label", "prediction", names="class_names", several=TARGET),
     task="graphmill.tasks.node_classification.task:NodeClassification",
     layouts=(SYNC_ABLATION,),
     baselines=Baselines(

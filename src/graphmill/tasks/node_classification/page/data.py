@@ -6,6 +6,7 @@ from pydantic import Field
 
 from graphmill.config.frozen import Spec
 from graphmill.spec.kinds.kind import KnownDataset
+from graphmill.spec.targets import TargetKind
 
 
 class GraphPrepareOptions(Spec):
@@ -24,6 +25,11 @@ class GraphPrepareOptions(Spec):
     reverse_relations: bool = Field(
         False, description="of a typed graph: add every edge in the other direction, as relation rev_NAME"
     )
+    target: TargetKind | None = Field(
+        None,
+        description="what y is: class, one of each node, as numbers or as rows with a single 1; labels, 0 or 1 for "
+        "each of several; null: by its shape, several columns are labels",
+    )
     self_loops: bool = Field(True, description="keep edges from a node to itself; false: they are left out")
     num_nodes: int | None = Field(None, description="of the graph; null: the generator's default, here and below")
     num_edges: int | None = Field(None, description="entries: each undirected edge counts twice")
@@ -37,7 +43,7 @@ class GraphPrepareOptions(Spec):
     @property
     def of_generator(self) -> dict[str, int | float]:
         """Those that a generator was given."""
-        own = {"feature_dtype", "random_split", "split_seed", "typed", "reverse_relations", "self_loops"}
+        own = {"feature_dtype", "random_split", "split_seed", "typed", "reverse_relations", "target", "self_loops"}
         return {name: value for name, value in self.model_dump(exclude=own).items() if value is not None}
 
 
@@ -46,6 +52,9 @@ _PLANETOID = "the folder of ind.{name}.x, tx, allx, y, ty, ally, graph, test.ind
 _AMAZON = "the file amazon_electronics_{name}.npz"
 _SHCHUR = "the file {name}"
 _OGB = "OGB's CSV folder: raw/{{edge,node-feat,node-label,num-node-list,num-edge-list}}.csv.gz, split/{name}/*.csv.gz"
+_PROTEINS = (
+    "OGB's CSV folder: raw/{edge,edge-feat,node-label,num-node-list,num-edge-list}.csv.gz, split/species/*.csv.gz"
+)
 _PAPERS = "OGB's binary folder: raw/{data,node-label}.npz, split/time/*.csv.gz; or a .npz with edge_index, x, y, split"
 _ASKED = "nothing: num_nodes, num_edges, … are options"
 
@@ -61,7 +70,8 @@ def _known(
 
 
 _PUBLISHED: Final = ("num_nodes", "num_edges", "num_classes", "num_features", "num_train")
-DENSE: Final = frozenset(("reddit", "ogbn-arxiv", "ogbn-products", "ogbn-papers100M"))  # features; else sparse
+DENSE: Final = frozenset(("reddit", "ogbn-arxiv", "ogbn-products", "ogbn-proteins", "ogbn-papers100M"))  # else sparse
+MULTI_LABEL: Final = frozenset(("ogbn-proteins",))
 COUNTS: Final = {"num_nodes": "nodes", "num_edges": "edges", "num_classes": "classes"}
 DATASETS: Final = (
     _known(
@@ -82,6 +92,7 @@ DATASETS: Final = (
     _known("reddit", (232_965, 114_615_892, 41, 602, 153_431), "the folder of reddit_data.npz and reddit_graph.npz"),
     _known("ogbn-arxiv", (169_343, 1_166_243, 40, 128, 90_941), _OGB.format(name="time")),
     _known("ogbn-products", (2_449_029, 123_718_280, 47, 100, 196_615), _OGB.format(name="sales_ranking")),
+    _known("ogbn-proteins", (132_534, 79_122_504, 112, 8, 86_619), _PROTEINS, "given"),
     _known("ogbn-papers100M", (111_059_956, 1_615_685_872, 172, 128, 1_207_179), _PAPERS, "given"),
     KnownDataset("synthetic/sbm", {}, "generated", _ASKED),
     KnownDataset("synthetic/rmat", {}, "generated", _ASKED),

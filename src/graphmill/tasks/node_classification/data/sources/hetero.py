@@ -16,13 +16,14 @@ from graphmill.base.errors import UserError
 from graphmill.graph.edge_columns import edge_columns
 from graphmill.graph.edge_features import EdgeRows
 from graphmill.graph.features import Features, SparseFeatures, sparse, to_float32
+from graphmill.graph.given_splits import first_columns, split_from_masks
 from graphmill.graph.splits import SPLIT_CODES, SplitName
 from graphmill.graph.tensors import as_numpy, edge_index_of, features_of
 from graphmill.graph.typed import RawTypes, Relation
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.npz import integer_labels
-from graphmill.tasks.node_classification.data.sources.splits import first_columns, random_split, split_from_masks
+from graphmill.tasks.node_classification.data.sources.labels import targets_of
+from graphmill.tasks.node_classification.data.sources.splits import random_split
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ def from_hetero(
     synthetic: bool = False,
     split_seed: int | None = None,
 ) -> LabelledGraph:
-    """A typed graph of which the nodes of one type have classes: that with `y`, or with `train_mask` of several.
+    """A typed graph; the nodes of one type have classes, or labels: that with `y`, or with `train_mask` of several.
 
     With `split_seed` the split is drawn at random among them, whatever the masks say.
     """
@@ -46,8 +47,10 @@ def from_hetero(
     starts = [0, *accumulate(counts)]
     labelled = _labelled_type(data)
     begin, count = starts[data.node_types.index(labelled)], int(data[labelled].num_nodes)
-    labels, split = np.full(starts[-1], -1, np.int64), np.full(starts[-1], SPLIT_CODES["none"], np.int8)
-    labels[begin : begin + count] = integer_labels(as_numpy(data[labelled].y), place=f"data[{labelled!r}].y")
+    own = targets_of(as_numpy(data[labelled].y), place=f"data[{labelled!r}].y")
+    labels = np.full((starts[-1], *own.shape[1:]), -1, own.dtype)
+    split = np.full(starts[-1], SPLIT_CODES["none"], np.int8)
+    labels[begin : begin + count] = own
     if split_seed is None:
         split[begin : begin + count], note = _split(data[labelled], labelled, count)
     else:

@@ -1,6 +1,7 @@
 """One .npz file: `edge_index`, `y`, features dense (`x`) or CSR (`x_data x_indices x_indptr x_shape`), and a split.
 
-Without `y` and split it is a graph without labels.
+`y` is a class per node [num_nodes], or 0 and 1 of each of several labels [num_nodes, num_labels]. Without `y` and split
+it is a graph without labels.
 
 `edge_weight` [num_edges] and `edge_attr` [num_edges, any number] are features of edges.
 
@@ -19,21 +20,15 @@ from graphmill.base.errors import UserError
 from graphmill.graph import npz_types
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.edge_columns import edge_columns
+from graphmill.graph.given_splits import MASK_KEYS, split_of_archive
 from graphmill.graph.npz_features import FEATURE_KEYS, npz_features
-from graphmill.graph.splits import SPLIT_CODES, SplitName
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.splits import (
-    first_columns,
-    no_labels,
-    random_split,
-    split_from_masks,
-    split_from_names,
-)
+from graphmill.tasks.node_classification.data.sources.labels import class_names_of, targets_of
+from graphmill.tasks.node_classification.data.sources.splits import no_labels, random_split
 
-_MASKS: dict[str, SplitName] = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
 _EDGES = ("edge_weight", "edge_attr")
-_OPTIONAL = (*FEATURE_KEYS, *_EDGES, *_MASKS, "split", "class_names", "unlabelled")
+_OPTIONAL = (*FEATURE_KEYS, *_EDGES, *MASK_KEYS, "split", "class_names", "unlabelled")
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -77,38 +72,11 @@ def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> L
     )
 
 
-def integer_labels(y: NDArray[Any], *, place: str) -> NDArray[np.int64]:
-    """Labels [num_nodes] as int64; [num_nodes, 1] is flattened, whole floats are taken, NaN means unlabelled."""
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim != 1 or y.dtype.kind not in "iuf":
-        raise UserError(
-            f"{place}: labels are {y.dtype} {list(y.shape)}", fix="give one integer class per node; -1: unlabelled"
-        )
-    if y.dtype.kind != "f":
-        too_large = y > np.iinfo(np.int64).max  # of an unsigned one; the checks refuse -2 and name the node
-        labels: NDArray[np.int64] = np.where(too_large, -2, y.astype(np.int64))
-        return labels
-    y = np.where(np.isnan(y), -1, y)
-    broken = np.flatnonzero((y != np.floor(y)) | (np.abs(y) >= 2**53))
-    if len(broken):
-        raise UserError(f"{place}: row {broken[0]} has label {y[broken[0]]}", fix="number the classes from 0")
-    return y.astype(np.int64)
-
-
-def class_names_of(names: NDArray[Any] | None, *, place: str) -> tuple[str, ...]:
-    """Class names as strings; none if the file has none."""
-    if names is None:
-        return ()
-    if names.ndim != 1 or names.dtype.kind != "U":
-        raise UserError(f"{place}: {names.dtype} {list(names.shape)}", fix="give one string per class")
-    return tuple(map(str, names))
-
-
 def _labels_and_split(
     arrays: Arrays, num_nodes: int, path: Path, split_seed: int | None
-) -> tuple[NDArray[np.int64], NDArray[np.int8], str]:
+) -> tuple[NDArray[np.integer[Any]], NDArray[np.int8], str]:
     """Of each node, and who drew the split; a file without y has neither."""
+    labels: NDArray[np.integer[Any]]
     labels, split, note = no_labels(num_nodes)
     if "y" in arrays:
         labels = _labels(arrays, path)
@@ -119,52 +87,20 @@ def _labels_and_split(
         )
     if split_seed is not None:
         return labels, *random_split(labels, split_seed)
-    if "y" in arrays or "split" in arrays or set(_MASKS) & set(arrays):
-        return labels, *_split(arrays, len(labels), path)
+    if "y" in arrays or "split" in arrays or set(MASK_KEYS) & set(arrays):
+        return labels, *split_of_archive(arrays, len(labels), path)
     return labels, split, note
 
 
-def _labels(arrays: Arrays, path: Path) -> NDArray[np.int64]:
-    labels = integer_labels(arrays["y"], place=f"{path}, key y")
+def _labels(arrays: Arrays, path: Path) -> NDArray[np.integer[Any]]:
+    labels = targets_of(arrays["y"], place=f"{path}, key y")
     unlabelled = arrays.get("unlabelled")
     if unlabelled is None:
         return labels
-    if unlabelled.shape != labels.shape or unlabelled.dtype != np.bool_:
+    if unlabelled.shape != labels.shape[:1] or unlabelled.dtype != np.bool_:
         raise UserError(
             f"{path}, key unlabelled: {unlabelled.dtype} {list(unlabelled.shape)} for {len(labels)} nodes",
             fix="give one boolean per node, or leave the key out and write -1 in y",
         )
-    return np.where(unlabelled, -1, labels)
-
-
-def _split(arrays: Arrays, num_nodes: int, path: Path) -> tuple[NDArray[np.int8], str]:
-    masks, note = first_columns({name: arrays[key] for key, name in _MASKS.items() if key in arrays})
-    note = f"as given in the file{note}"
-    if "split" in arrays:
-        split = _split_from_codes(arrays["split"], num_nodes, path)
-        for name, mask in masks.items():
-            if not np.array_equal(split == SPLIT_CODES[name], mask):
-                raise UserError(f"{path}: split and {name}_mask are different splits", fix="keep one of them")
-        return split, note
-    if "train" not in masks:
-        raise UserError(
-            f"{path} has no split: neither train_mask (val_mask, test_mask) nor split",
-            fix="add one, or split 60/20/20 at random: --random-split",
-        )
-    return split_from_masks(masks, num_nodes, place=str(path)), note
-
-
-def _split_from_codes(split: NDArray[Any], num_nodes: int, path: Path) -> NDArray[np.int8]:
-    if split.shape != (num_nodes,) or split.dtype.kind not in "iuU":
-        raise UserError(
-            f"{path}, key split: {split.dtype} {list(split.shape)} for {num_nodes} nodes",
-            fix="give one code or name per node",
-        )
-    if split.dtype.kind == "U":
-        return split_from_names([str(name) for name in split], place=lambda row: f"{path}, key split, node {row}")
-    outside = np.flatnonzero((split < -1) | (split > 2))
-    if len(outside):
-        raise UserError(
-            f"{path}, key split: node {outside[0]} has {split[outside[0]]}", fix="use 0 train, 1 val, 2 test, -1 none"
-        )
-    return split.astype(np.int8)
+    labels[unlabelled] = -1
+    return labels

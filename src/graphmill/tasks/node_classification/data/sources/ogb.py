@@ -2,8 +2,11 @@
 
 <folder>/raw/{edge,node-feat,node-label,num-node-list,num-edge-list}.csv.gz
 <folder>/split/<kind>/{train,valid,test}.csv.gz
+
+ogbn-proteins has edge-feat.csv.gz in place of node-feat.csv.gz: a node's features are the mean of those of its edges.
 """
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +15,27 @@ import polars as pl
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.graph.edge_columns import edge_columns
 from graphmill.graph.features import DenseFeatures
+from graphmill.graph.given_splits import split_from_ids
 from graphmill.graph.splits import SplitName
 from graphmill.graph.tables import count_columns, count_in, read_headerless
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.npz import integer_labels
-from graphmill.tasks.node_classification.data.sources.splits import split_from_ids
+from graphmill.tasks.node_classification.data.sources.labels import targets_of
+
+_log = logging.getLogger(__name__)
 
 URL = "https://snap.stanford.edu/ogb/data/nodeproppred"
 DOWNLOADS = {"ogbn-arxiv": "arxiv", "ogbn-products": "products"}
 _SPLIT_KINDS = {"ogbn-arxiv": "time", "ogbn-products": "sales_ranking"}
 _MARKS = ("edge.csv.gz", "data.npz", "triplet-type-list.csv.gz")  # each of a layout: tables, binary, heterogeneous
 _TABLES = ("edge", "node-feat", "node-label", "num-node-list", "num-edge-list")
-_READ = frozenset(f"{table}.csv.gz" for table in _TABLES)
-_BOTH_DIRECTIONS = {"ogbn-products"}  # listed once in edge.csv.gz; OGB adds the inverse edges on reading
+_READ = frozenset(f"{table}.csv.gz" for table in (*_TABLES, "edge-feat"))
+_BOTH_DIRECTIONS = {
+    "ogbn-products",
+    "ogbn-proteins",
+}  # listed once in edge.csv.gz; OGB adds the inverse edges on reading
 
 
 def archive_members(dataset: str) -> tuple[str, ...]:
@@ -54,7 +63,7 @@ def find_ogb_folder(path: Path, dataset: str) -> Path:
 
 
 def read_ogb(folder: Path, dataset: str, name: str) -> LabelledGraph:
-    """Read the CSV folder of a node set with one label per node."""
+    """Read the CSV folder of a node set with a class, or several labels, per node."""
     raw = folder / "raw"
     num_nodes = count_in(raw / "num-node-list.csv.gz")
     edges = read_headerless(raw / "edge.csv.gz", 2, pl.Int64, what="a node id").T
@@ -65,12 +74,10 @@ def read_ogb(folder: Path, dataset: str, name: str) -> LabelledGraph:
             fix="download the dataset again",
         )
     both = dataset in _BOTH_DIRECTIONS
-    labels_path, features_path = raw / "node-label.csv.gz", raw / "node-feat.csv.gz"
-    labels = integer_labels(
-        one_label(read_headerless(labels_path, count_columns(labels_path), pl.Float64, what="a number"), labels_path),
-        place=str(labels_path),
-    )
-    x = read_headerless(features_path, count_columns(features_path), pl.Float32, what="a number")
+    labels_path = raw / "node-label.csv.gz"
+    labels = targets_of(_numbers(labels_path, pl.Float64), place=str(labels_path))
+    of_edges = _edge_features(raw, num_edges)
+    features_path, x = _node_features(raw, edges, of_edges, num_nodes)
     if len(labels) != num_nodes or len(x) != num_nodes:
         raise UserError(
             f"{raw}: {len(labels)} labels, {len(x)} rows of features, and num-node-list.csv.gz says {num_nodes} nodes",
@@ -78,9 +85,12 @@ def read_ogb(folder: Path, dataset: str, name: str) -> LabelledGraph:
         )
     kind = split_folder(folder / "split")
     tell_unused(folder.name, (f"raw/{each.name}" for each in raw.glob("*") if each.name not in _READ))
+    columns, names = edge_columns({} if of_edges is None else {"edge_attr": of_edges}, place=f"{raw}:")
     return LabelledGraph(
         edge_index=np.concatenate([edges, edges[::-1]], axis=1) if both else edges,
         features=DenseFeatures(np.ascontiguousarray(x), "float32"),
+        edge_features=np.concatenate([columns, columns]) if both and columns is not None else columns,
+        edge_feature_names=names,
         labels=labels,
         split=read_split(kind, num_nodes),
         name=name,
@@ -91,14 +101,42 @@ def read_ogb(folder: Path, dataset: str, name: str) -> LabelledGraph:
     )
 
 
-def one_label(labels: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Labels [num_nodes, 1]; `UserError` of a set with several for each node, as ogbn-proteins has."""
-    if labels.shape[1] > 1:
-        raise UserError(
-            f"{path} has {labels.shape[1]} labels for each node (multi-label), and one class is learnt",
-            fix="learn one of them: write a .npz with edge_index, x, split and y, one column of the labels",
-        )
-    return labels
+def _numbers(path: Path, dtype: type[pl.DataType]) -> NDArray[np.floating[Any]]:
+    """All columns of a table without a header, [num_rows, num_columns]."""
+    return read_headerless(path, count_columns(path), dtype, what="a number")
+
+
+def _node_features(
+    raw: Path, edges: NDArray[np.int64], of_edges: NDArray[np.float32] | None, num_nodes: int
+) -> tuple[Path, NDArray[np.float32]]:
+    """Where they are from, and the features of the nodes [num_nodes, num_features]: their own, or means over edges."""
+    path = raw / "node-feat.csv.gz"
+    if path.is_file() or of_edges is None:
+        return path, _numbers(path, pl.Float32)
+    _log.info(f"{path} is not there: the features of a node are the mean of those of its edges")
+    return raw / "edge-feat.csv.gz", _mean_of_edges(edges, of_edges, num_nodes)
+
+
+def _edge_features(raw: Path, num_edges: int) -> NDArray[np.float32] | None:
+    """Of the edges as listed [num_edges, num_edge_features]; None: the set has none."""
+    path = raw / "edge-feat.csv.gz"
+    if not path.is_file():
+        return None
+    found = _numbers(path, pl.Float32)
+    if len(found) != num_edges:
+        raise UserError(f"{path} has {len(found)} rows, and there are {num_edges} edges", fix="download it again")
+    return found
+
+
+def _mean_of_edges(edges: NDArray[np.int64], of_edges: NDArray[np.float32], num_nodes: int) -> NDArray[np.float32]:
+    """The mean over the edges at each node [num_nodes, num_edge_features]; 0 for a node without one."""
+    inside = edges.clip(0, num_nodes - 1)  # an edge to a node that is not there is refused with the graph
+    degrees = np.bincount(inside.ravel(), minlength=num_nodes)
+    x = np.empty((num_nodes, of_edges.shape[1]), dtype=np.float32)
+    for column, values in enumerate(of_edges.T.astype(np.float64)):
+        total = sum(np.bincount(ends, weights=values, minlength=num_nodes) for ends in inside)
+        x[:, column] = total / degrees.clip(min=1)
+    return x
 
 
 def read_split(kind: Path, num_nodes: int) -> NDArray[np.int8]:

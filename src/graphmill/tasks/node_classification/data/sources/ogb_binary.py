@@ -1,7 +1,7 @@
 """OGB's node sets in its own binary layout, as ogbn-papers100M comes.
 
 <folder>/raw/data.npz         edge_index [2, num_edges], node_feat [num_nodes, num_features], num_nodes_list, …
-<folder>/raw/node-label.npz   node_label [num_nodes, 1], NaN: unlabelled
+<folder>/raw/node-label.npz   node_label [num_nodes, 1 or num_labels], NaN: unlabelled
 <folder>/split/<kind>/{train,valid,test}.csv.gz
 
 Edges and features are mapped and not read into memory, wherever they come from: of ogbn-papers100M they are 80 GB.
@@ -18,7 +18,7 @@ from graphmill.graph.archive import map_npz, npz_keys, read_npz
 from graphmill.graph.features import dense
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.npz import integer_labels
+from graphmill.tasks.node_classification.data.sources.labels import targets_of
 from graphmill.tasks.node_classification.data.sources.ogb import read_split, split_folder
 
 DATA: Final = "raw/data.npz"
@@ -32,11 +32,11 @@ def is_ogb_binary(folder: Path) -> bool:
 
 
 def read_ogb_binary(folder: Path, dataset: str, name: str, scratch: Path) -> LabelledGraph:
-    """Read the folder of a node set with one label per node. What is compressed is unpacked into `scratch`."""
+    """Read the folder of a node set with a class, or several labels, per node; unpack into `scratch`."""
     path, labels_path = folder / DATA, folder / LABELS
     tell_unused(path.name, set(npz_keys(path)) - {"edge_index", "node_feat", *_COUNTS})
     counts = read_npz(path, required=(), optional=_COUNTS)
-    labels = integer_labels(
+    labels = targets_of(
         read_npz(labels_path, required=("node_label",))["node_label"], place=f"{labels_path}, key node_label"
     )
     edges, x = (map_npz(path, key, scratch) for key in ("edge_index", "node_feat"))
@@ -60,7 +60,7 @@ def read_ogb_binary(folder: Path, dataset: str, name: str, scratch: Path) -> Lab
 
 
 def _check_shapes(
-    path: Path, edges: NDArray[Any], x: NDArray[Any], labels: NDArray[np.int64], counts: dict[str, NDArray[Any]]
+    path: Path, edges: NDArray[Any], x: NDArray[Any], labels: NDArray[np.integer[Any]], counts: dict[str, NDArray[Any]]
 ) -> None:
     if x.ndim != 2 or x.dtype.kind not in "fiu":
         raise UserError(

@@ -24,7 +24,7 @@ from graphmill.graph.tables import count_columns, count_in, read_headerless
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.sources.hetero import from_hetero
-from graphmill.tasks.node_classification.data.sources.ogb import one_label, read_split
+from graphmill.tasks.node_classification.data.sources.ogb import read_split
 
 TRIPLETS: Final = "raw/triplet-type-list.csv.gz"
 _COUNTS: Final = "raw/num-node-dict.csv.gz"
@@ -103,7 +103,7 @@ def _nodes_of(raw: Path, kind: str, count: int, read: set[Path]) -> _Of:
             raise UserError(
                 f"{path} has {len(values)} rows, and there are {count} nodes of {kind}", fix="download it again"
             )
-        found[key] = torch.from_numpy(np.ascontiguousarray(values)) if key == "x" else one_label(values, path)
+        found[key] = torch.from_numpy(np.ascontiguousarray(values)) if key == "x" else values
     return found
 
 

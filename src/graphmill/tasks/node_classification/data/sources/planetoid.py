@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import reason
 from graphmill.graph.features import SparseFeatures, csr_problem, sparse
+from graphmill.graph.given_splits import split_from_ids
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.sources.planetoid_pickles import read_adjacency, read_array, read_csr
-from graphmill.tasks.node_classification.data.sources.splits import split_from_ids
 
 URL = "https://github.com/kimiyoung/planetoid/raw/master/data"
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")

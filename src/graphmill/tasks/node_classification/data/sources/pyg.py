@@ -12,18 +12,14 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.graph.edge_columns import edge_columns
+from graphmill.graph.given_splits import first_columns, split_from_masks
 from graphmill.graph.splits import SplitName
 from graphmill.graph.tensors import as_numpy, edge_index_of, features_of, required
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.sources.hetero import from_hetero
-from graphmill.tasks.node_classification.data.sources.npz import integer_labels
-from graphmill.tasks.node_classification.data.sources.splits import (
-    first_columns,
-    no_labels,
-    random_split,
-    split_from_masks,
-)
+from graphmill.tasks.node_classification.data.sources.labels import targets_of
+from graphmill.tasks.node_classification.data.sources.splits import no_labels, random_split
 
 PREFIX = "pyg/"
 _NOT_READ = ("edge_type", "pos")  # of what is usual in PyG
@@ -41,16 +37,18 @@ def from_data(
 ) -> LabelledGraph:
     """A graph from `data.x`, `data.edge_index` (or `adj_t`), `data.y` and `train_mask, val_mask, test_mask`.
 
-    Without `data.y` it is a graph without labels.
+    `data.y` [num_nodes, num_labels] holds 0 or 1 for each of several labels. Without `data.y` it is a graph without
+    labels.
     Features of edges are `data.edge_weight` and `data.edge_attr`, or the values of `adj_t`.
     Of masks with several columns (one per split) the first is taken, and metadata says so. With `split_seed` the split
     is drawn at random, whatever the masks say.
     """
     tell_unused("the Data object", {name for name in _NOT_READ if getattr(data, name, None) is not None})
     features = features_of(required(data, "x"))
+    labels: NDArray[np.integer[Any]]
     labels, split, note = no_labels(features.num_nodes)
     if getattr(data, "y", None) is not None:
-        labels = integer_labels(as_numpy(data.y), place="data.y")
+        labels = targets_of(as_numpy(data.y), place="data.y")
     if split_seed is not None:
         split, note = random_split(labels, split_seed)
     elif any(getattr(data, name, None) is not None for name in ("y", *(f"{each}_mask" for each in _SPLITS))):

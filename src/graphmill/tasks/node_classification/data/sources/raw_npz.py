@@ -12,7 +12,7 @@ from graphmill.graph.features import DenseFeatures, Features, SparseFeatures, de
 from graphmill.graph.npz_features import csr_features
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.npz import class_names_of, integer_labels
+from graphmill.tasks.node_classification.data.sources.labels import class_names_of, integer_labels
 from graphmill.tasks.node_classification.data.sources.splits import random_split
 
 SHCHUR_URL = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"

@@ -18,6 +18,8 @@ from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.sample.checked_data import array_of
 from graphmill.spec.transform import FeatureTransform
+from graphmill.tasks.hetero_model import HeteroModel, OnStandardisedTypes
+from graphmill.tasks.node_encoders import EdgeIndexModel, NodeEncoder
 
 
 class NodeClassifier(nn.Module):
@@ -137,6 +139,20 @@ class RelationalClassifier(nn.Module):
         if isinstance(rows, SparseRows):
             return rows
         return DenseRows(rows if standardise is None else standardise(rows))
+
+
+def portable(encoder: NodeEncoder, features: FeatureTransform) -> nn.Module:
+    """A trained encoder as it is called without prepared data: model(x, edge_index, …).
+
+    One by dotted path is returned as it is, unless what it reads is standardised.
+    """
+    if isinstance(encoder, HeteroModel):
+        return encoder.inner if encoder.standardise is None else OnStandardisedTypes(encoder)
+    if isinstance(encoder, EdgeIndexModel):
+        return encoder.inner if encoder.standardise is None else OnStandardised(encoder.standardise, encoder.inner)
+    if isinstance(encoder, RelationalGcn | Hgt):
+        return RelationalClassifier(encoder, features)
+    return NodeClassifier(encoder, features)
 
 
 def rows_of(x: Tensor, features: FeatureTransform, *, keeps_sparse: bool) -> Tensor | SparseRows:

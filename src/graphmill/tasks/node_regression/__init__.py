@@ -1,0 +1,1 @@
+"""Node regression: prepare, model, task and measures of one problem."""

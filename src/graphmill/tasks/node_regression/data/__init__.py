@@ -1,0 +1,1 @@
+"""Data of node regression: read, generated, prepared, at rest."""

@@ -1,0 +1,1 @@
+"""The model of node regression, its losses and its measures."""

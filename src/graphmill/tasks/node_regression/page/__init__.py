@@ -1,0 +1,245 @@
+"""Node regression: which numbers does each node of a graph have?"""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, Literal, Self
+
+from pydantic import Field, PositiveFloat, model_validator
+
+from graphmill.config.frozen import Spec
+from graphmill.spec.attention import is_fused, refuse_fused
+from graphmill.spec.columns import Measure
+from graphmill.spec.exact_pass import (
+    ABOUT_EVALUATE_ON,
+    AskedEvaluation,
+    EvaluateOn,
+    WholePass,
+    evaluated_on,
+    in_words,
+    widest,
+)
+from graphmill.spec.experiment import CustomLossSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
+from graphmill.spec.fanouts import FanOuts, check_fanouts, resolve_fanouts
+from graphmill.spec.kinds.kind import Baselines, Data, Kind, Sizes, StepShape, TaskPlan
+from graphmill.spec.node_models import (
+    GraphSageSpec,
+    NodeModelSpec,
+    draws_anew,
+    reads_types,
+    refuse_other_depth,
+    refuse_untyped,
+)
+from graphmill.spec.node_sizes import SampledModel, nodes_per_hop, parameters, sampled_bytes
+from graphmill.spec.synonyms import ALSO_CALLED
+from graphmill.spec.transform import FeatureTransform, transform_of
+from graphmill.spec.typed_graph import TypedInfo, plain_features
+from graphmill.tasks.node_regression.page.data import COUNTS, DATASETS, LINEAR, MEAN, NAME, ValuesPrepareOptions
+
+_SPARSE_ROWS: Final = "rows of sparse features: a plan does not know how many values they have"
+
+
+class NodeRegressionTaskSpec(TaskSpec):
+    """The learning problem."""
+
+    kind: Literal["node_regression"] = "node_regression"
+
+
+class ValuesDatasetSpec(DatasetSpec):
+    """Which prepared graph to learn from."""
+
+    name: str = Field("synthetic/values", description="name of a prepared dataset, or a path to its folder")
+    undirected: bool = Field(True, description="message passing along both directions of every edge")
+    features: FeatureTransform | Literal["auto"] = Field(
+        "auto",
+        description="what is done to features when they are read; auto: standardised where they are dense, no counts, "
+        "and their columns of unlike scale, else as_stored; to sparse ones: binary sets values to 1, row_normalised "
+        "makes each row sum to 1; to dense ones: standardised subtracts from each column its mean over the training "
+        "nodes and divides by their standard deviation",
+    )
+
+
+class ValueLossSpec(Spec):
+    """The loss that is trained on: of errors in standard deviations of the training nodes' values."""
+
+    kind: Literal["mse", "l1", "huber"] = Field("mse", description="mse: squared; l1: absolute; huber: both, by delta")
+    delta: PositiveFloat = Field(1.0, description="huber: errors up to here count squared, larger ones absolutely")
+
+
+NodeLossSpec = Annotated[ValueLossSpec | CustomLossSpec, Field(discriminator="kind")]
+
+
+class NodeRegressionTrainSpec(TrainSpec):
+    """How to train on sampled neighbourhoods."""
+
+    also_called: ClassVar[Mapping[str, str]] = {
+        **ALSO_CALLED,
+        **dict.fromkeys(("fanout", "fanouts", "fan_out", "neighbours", "sizes"), "train.num_neighbors"),
+    }
+
+    loss: NodeLossSpec = ValueLossSpec()
+    num_neighbors: FanOuts = Field(
+        (25, 10),
+        description="fan-outs, first hop first; -1: all neighbours; of a typed graph also a list for each relation, "
+        "{source:name:target: [5, 5], …}",
+    )
+    evaluate_on: AskedEvaluation = Field("auto", description=ABOUT_EVALUATE_ON)
+
+    @model_validator(mode="after")
+    def _fanouts_are_counts(self) -> Self:
+        check_fanouts(self.num_neighbors)
+        return self
+
+
+class NodeRegressionExperiment(Experiment):
+    """Which numbers does each node of a graph have?"""
+
+    task: NodeRegressionTaskSpec = NodeRegressionTaskSpec()
+    dataset: ValuesDatasetSpec = ValuesDatasetSpec()
+    model: NodeModelSpec = GraphSageSpec()
+    train: NodeRegressionTrainSpec = NodeRegressionTrainSpec()
+
+
+class ValuesInfo(TypedInfo):
+    """What the planner must know about a prepared graph."""
+
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    num_targets: int = Field(description="values of a node")
+    has_sparse_features: bool
+    scales_differ: bool = Field(False, description="dense features have columns of unlike scale, and are no counts")
+    edge_features: tuple[str, ...] = ()
+
+
+class NodeRegressionPlan(TaskPlan):
+    """What only the ranks of a node regression need."""
+
+    kind: Literal["node_regression"] = "node_regression"
+    dataset: ValuesInfo
+    undirected: bool
+    features: FeatureTransform
+    model: NodeModelSpec
+    num_neighbors: tuple[int, ...]
+    relation_fanouts: tuple[tuple[int, ...], ...] | None = Field(
+        None, description="of each relation in turn; absent: num_neighbors are for all together"
+    )
+    evaluate_on: EvaluateOn | None = Field(None, description="absent: layer by layer")
+    loss: NodeLossSpec = ValueLossSpec()
+
+    @property
+    def evaluation(self) -> str:
+        """How a model of unknown layers is evaluated, in words; "": layer by layer."""
+        return in_words(self.evaluate_on, whole_pass(self))
+
+    def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
+        """The same, evaluated in a way that fits the memory of a process."""
+        assert isinstance(experiment.train, NodeRegressionTrainSpec)
+        way = evaluated_on(experiment.train.evaluate_on, self.model, whole_pass(self), memory_bytes, in_parts=False)
+        return self.model_copy(update={"evaluate_on": way})
+
+    @property
+    def edge_columns(self) -> tuple[int, ...]:
+        """Which columns of the edge features the model is called with: the types of a typed graph's edges, or none."""
+        return (len(self.dataset.edge_features) - 1,) if reads_types(self.model) else ()
+
+    @property
+    def resamples(self) -> bool:
+        """Whether a node draws its neighbours anew at each hop: models whose layers each compute their own rows."""
+        return draws_anew(self.model)
+
+    @property
+    def unused(self) -> str:
+        """What the data hold and the model does not read, in words; "": nothing."""
+        known, found = self.dataset, []
+        if plain := plain_features(known.edge_features, known.edge_types):
+            found.append(f"edge features {', '.join(plain)} of {known.name}")
+        if known.edge_types and not reads_types(self.model):
+            found.append(f"types of edges and nodes of {known.name} (model.kind=rgcn, rsage and hgt)")
+        return "; ".join(found)
+
+
+def resolve(experiment: NodeRegressionExperiment, dataset: ValuesInfo) -> NodeRegressionPlan:
+    """Its part of a plan."""
+    model, asked, undirected = experiment.model, experiment.train.num_neighbors, experiment.dataset.undirected
+    drawn = resolve_fanouts(asked, dataset, undirected=undirected, num_parts=None, presampled=None)
+    refuse_other_depth(model, drawn.of_hops)
+    refuse_fused(model, experiment.train)
+    refuse_untyped(model, dataset, undirected=undirected, precision=experiment.train.precision)
+    return NodeRegressionPlan(
+        dataset=dataset,
+        undirected=undirected,
+        features=transform_of(experiment.dataset.features, dataset),
+        model=model,
+        num_neighbors=drawn.of_hops,
+        relation_fanouts=drawn.by_relation or None,
+        loss=experiment.train.loss,
+    )
+
+
+def sizes(plan: NodeRegressionPlan, step: StepShape) -> Sizes:
+    """Parameters; nodes and bytes of a sampled neighbourhood, at most."""
+    known = plan.dataset
+    of = SampledModel(
+        model=plan.model,
+        num_neighbors=plan.num_neighbors,
+        num_nodes=known.num_nodes,
+        most_seeds=known.num_train,
+        num_features=known.num_features,
+        has_sparse_features=known.has_sparse_features,
+        num_relations=len(known.edge_types),
+        num_node_types=len(known.node_types),
+        num_edge_columns=len(plan.edge_columns),
+        out_channels=known.num_targets,
+    )
+    hops = nodes_per_hop(of, step.batch_size)
+    batch, activations = sampled_bytes(of, hops)
+    not_counted = _SPARSE_ROWS if known.has_sparse_features else ""
+    if plan.evaluate_on == "whole_graph":
+        activations = max(activations, whole_pass(plan).num_bytes)
+    return Sizes(parameters(of), batch, activations, nodes_per_batch=sum(hops), not_counted=not_counted)
+
+
+def whole_pass(plan: NodeRegressionPlan) -> WholePass:
+    """One call of the plan's model on its whole graph."""
+    known = plan.dataset
+    return WholePass(
+        num_nodes=known.num_nodes,
+        num_entries=known.num_edges * (2 if plan.undirected else 1),
+        num_features=known.num_features,
+        num_edge_columns=len(plan.edge_columns),
+        width=widest(
+            plan.model,
+            num_features=known.num_features,
+            has_sparse_features=known.has_sparse_features,
+            out_channels=known.num_targets,
+        ),
+        writes_messages=not is_fused(plan.model),
+    )
+
+
+KIND: Final = Kind(
+    name=NAME,
+    seeds_are="nodes",
+    measures=(
+        Measure("rmse", "RMSE", higher_is_better=False, about="of all values that are known, in the data's units"),
+        Measure("mae", "MAE", higher_is_better=False, about="of the same"),
+        Measure(
+            "r2", "R²", higher_is_better=True, about="a mean over the values of a node, as scikit-learn's r2_score"
+        ),
+    ),
+    takes_measures=True,
+    experiment=NodeRegressionExperiment,
+    info=ValuesInfo,
+    plan=NodeRegressionPlan,
+    resolve=resolve,
+    sizes=sizes,
+    data=Data(
+        store="graphmill.tasks.node_regression.data.store:ValuesStore",
+        prepare="graphmill.tasks.node_regression.data.prepare:prepare_asked",
+        options=ValuesPrepareOptions,
+        counts=COUNTS,
+        known=DATASETS,
+        recognise="graphmill.tasks.node_regression.data.read:holds_values",
+    ),
+    task="graphmill.tasks.node_regression.task:NodeRegression",
+    baselines=Baselines((MEAN, LINEAR), "graphmill.tasks.node_regression.baselines:score", reads=("features",)),
+)
