@@ -1,7 +1,6 @@
 """Baselines against scores and ranks that are written out in full."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from graphmill.tasks.link_prediction.data.links import GivenCandidates, SharedCa
 from graphmill.tasks.link_prediction.data.prepare import prepare_asked
 from graphmill.tasks.link_prediction.data.splits import JoinedGraph, split_as_asked
 from graphmill.tasks.link_prediction.data.store import write_links
+from graphmill.tasks.link_prediction.known import LeftOut
 from graphmill.tasks.link_prediction.page import LinkPredictionPlan
 from graphmill.tasks.link_prediction.page.data import BASELINES, LinkPrepareOptions
 from graphmill.tasks.stores import Preparation
@@ -233,7 +233,6 @@ def test_a_row_of_its_own_is_no_argument():
     empty = overlap.CompressedRows(np.zeros(4, np.int64), np.empty(0, np.int64), np.empty(0))
     nothing = overlap.Overlap.of(empty, np.ones(2))
     assert nothing.pair_scores(np.array([0, 1]), np.array([1, 2])).tolist() == [0, 0]
-    none = SimpleNamespace(indptr=np.zeros(3, np.int64), ids=np.empty(0, np.int64))
-    left_out = baselines.LeftOut.of_rows(none.indptr, none.ids)
+    left_out = LeftOut(np.zeros(2, np.int64), np.zeros(2, np.int64), np.empty(0, np.int32))
     found = nothing.ranks(np.array([0, 1]), np.array([1, 2]), left_out)
     assert (found.above.tolist(), found.tied.tolist(), found.candidates.tolist()) == ([0, 0], [2, 2], [2, 2])

@@ -12,7 +12,7 @@ from graphmill.graph.batch import MiniBatch, copied
 from graphmill.graph.keys import Purpose
 from graphmill.graph.sampled import Sampled, SampledBlock, SeedIds, Seeds
 from graphmill.graph.topology import Topology
-from graphmill.pyg.negatives import Ends, KnownEdges, Negatives
+from graphmill.sample.negatives import Ends, KnownEdges, Negatives
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.tasks.link_prediction.data.links import Links
 from graphmill.tasks.link_prediction.page.models import NegativesSpec
