@@ -80,13 +80,13 @@ class Sizes:
 
     @property
     def problem(self) -> int:
-        """Of a partitioner's input: edges, a weight, amounts and a mask for each node, the ids of training nodes."""
-        return self.base_bytes + self.mapped + self.num_nodes * (8 + 8 + 4 * self.num_amounts + 1) + 8 * self.num_train
+        """Of a partitioner's input: edges, a weight, amounts and seeds of each node, the ids of training nodes."""
+        return self.base_bytes + self.mapped + self.num_nodes * (8 + 8 + 4 * self.num_amounts + 4) + 8 * self.num_train
 
     @property
     def measured(self) -> int:
-        """Of a quality report's input: edges and the part of each node, the ids of training nodes."""
-        return self.base_bytes + self.mapped + 12 * self.num_nodes + 8 * self.num_train
+        """Of a quality report's input: edges, the part and the seeds of each node, the ids of training nodes."""
+        return self.base_bytes + self.mapped + 16 * self.num_nodes + 8 * self.num_train
 
 
 def estimate(sizes: Sizes, method: Method, *, ranked: bool) -> Estimate:
