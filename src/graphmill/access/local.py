@@ -68,7 +68,7 @@ class LocalAccess:
             pinned=self.group.device.type == "cuda",
             edge_columns=len(self.spec.edge_columns),
         )
-        self.source.warm_up(self.sampler, self.schedule, plan.calendar.steps_in(0))
+        self.source.warm_up(self.sampler, self.seeds, self.nodes_in("train"), plan.calendar.steps_in(0))
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""

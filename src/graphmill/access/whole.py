@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.access.graph import Ids, LayerwiseModel
+from graphmill.access.graph import Ids, LayerwiseModel, SeedNodes
 from graphmill.access.layerwise import LayerwiseInference
 from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import WholeStore
@@ -19,7 +19,6 @@ from graphmill.graph.statistics import statistics
 from graphmill.graph.topology import Topology
 from graphmill.sample.collect import NeighbourSource, WholeTables
 from graphmill.sample.neighbor import WholeSampler
-from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.columns import Cell
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause
@@ -78,7 +77,7 @@ class WholeGraph:
         """In contiguous shares of `nodes`."""
         return LayerwiseInference(model, self.topology, self.features, self.group, pause).logits(nodes)
 
-    def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:
+    def warm_up(self, sampler: NeighbourSource, seeds: SeedNodes, nodes: Ids, num_steps: int) -> None:
         """Nothing: all rows are here."""
 
     def mark(self) -> None:

@@ -9,12 +9,14 @@ from graphmill.base.errors import UserError
 from graphmill.spec.attention import refuse_fused
 from graphmill.spec.columns import Measure
 from graphmill.spec.experiment import BatchSize, DatasetSpec, Experiment, TaskSpec, TrainSpec
+from graphmill.spec.fetching import FETCHING
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, TaskPlan
 from graphmill.spec.node_models import GraphSageSpec, check_fanouts, refuse_other_depth
+from graphmill.spec.parted_info import PartedInfo
+from graphmill.spec.partition import InParts, PartitionSpec, parts_named, refuse_partition
 from graphmill.spec.relational import RelationalSpec, refuse_untyped
 from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.transform import FeatureTransform, transform_of
-from graphmill.spec.typed_graph import TypedInfo
 from graphmill.tasks.link_prediction.page.data import (
     BASELINES,
     COUNTS,
@@ -101,9 +103,10 @@ class LinkPredictionExperiment(Experiment):
     head: HeadSpec = DotSpec()
     negatives: NegativesSpec = NegativesSpec()
     train: LinkTrainSpec = LinkTrainSpec()
+    partition: PartitionSpec = PartitionSpec()
 
 
-class LinkInfo(TypedInfo):
+class LinkInfo(PartedInfo):
     """What the planner must know about prepared links; `num_train` counts training links."""
 
     num_nodes: int
@@ -135,6 +138,12 @@ class LinkPredictionPlan(TaskPlan):
     loss: LinkLossSpec
     ranked: Side
     val_limit: int | None
+    partition: PartitionSpec | None = Field(None, description="absent: the message graph is stored whole")
+
+    @property
+    def in_parts(self) -> InParts | None:
+        """How its message graph is divided among hosts; None: it is stored whole."""
+        return self.dataset.placed(self.partition)
 
     @property
     def edge_columns(self) -> tuple[int, ...]:
@@ -169,6 +178,7 @@ def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPred
         refuse_fused(model, experiment.train)
         refuse_untyped(model, dataset, undirected=experiment.dataset.undirected)
     _refuse_odd(head, experiment.embedding_channels)
+    refuse_partition(experiment.partition, dataset.num_parts, dataset.name)
     asked = experiment.negatives
     return LinkPredictionPlan(
         dataset=dataset,
@@ -182,6 +192,7 @@ def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPred
         loss=experiment.train.loss,
         ranked=both if experiment.task.ranked == "auto" else experiment.task.ranked,
         val_limit=experiment.task.val_limit,
+        partition=None if dataset.num_parts is None else experiment.partition,
     )
 
 
@@ -203,9 +214,9 @@ def _refuse_odd(head: HeadSpec, channels: int) -> None:
 
 def from_catalogue(experiment: LinkPredictionExperiment, known: KnownDataset, path: str) -> LinkInfo | None:
     """What is published of links that are not prepared."""
-    del experiment
     if not known.sizes:
         return None
+    parts = parts_named(experiment.dataset.name)
     counts = dict(known.sizes)
     val, test = counts.pop("num_val"), counts.pop("num_test")
     return LinkInfo(
@@ -218,6 +229,7 @@ def from_catalogue(experiment: LinkPredictionExperiment, known: KnownDataset, pa
         candidates="shared" if known.name in WITH_POOL else "given" if known.name in WITH_CANDIDATES else "all",
         links_have_direction=known.name not in WITH_POOL,
         has_sparse_features=known.name in SPARSE,
+        num_parts=None if parts is None else parts.num_parts,
         **counts,
     )
 
@@ -245,13 +257,14 @@ KIND: Final = Kind(
         Measure("ap", "average precision", higher_is_better=True, about="of the same"),
     ),
     loss_unit="nats",
+    own_columns=FETCHING,
     experiment=LinkPredictionExperiment,
     info=LinkInfo,
     plan=LinkPredictionPlan,
     resolve=resolve,
     sizes=sizes,
     data=Data(
-        store="graphmill.tasks.link_prediction.data.store:LinkStore",
+        store="graphmill.tasks.link_prediction.parts:PreparedLinks",
         prepare="graphmill.tasks.link_prediction.data.prepare:prepare_asked",
         options=LinkPrepareOptions,
         counts=COUNTS,
