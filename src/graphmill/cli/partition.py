@@ -203,7 +203,7 @@ def _graph_store(name: str, root: Path) -> "GraphStore":
     if not isinstance(store, GraphStore):
         raise UserError(
             f"{folder} holds data of the task {header.kind}, which are not one graph",
-            fix="partition data of the task node_classification: graphmill datasets lists them",
+            fix="partition a graph with splits of its nodes or links: graphmill datasets lists what is prepared",
         )
     return store
 
