@@ -119,11 +119,12 @@ def _with_method(store: GraphStore, wanted: Wanted, method: Method) -> tuple[Cho
 
 
 def _sizes(store: GraphStore, chosen: Chosen) -> Sizes:
-    known = store.metadata
+    known, seeds = store.metadata, _seeds_of(store)
     return Sizes(
         num_nodes=known.num_nodes,
         num_isolated=known.num_isolated_nodes,
-        num_train=int(np.count_nonzero(_seeds_of(store))),
+        num_train=int(np.count_nonzero(seeds)),
+        num_links=0 if seeds.dtype == np.bool_ else int(seeds.sum(dtype=np.int64)),
         num_entries=known.num_undirected_edges,
         is_symmetric=known.is_symmetric,
         num_parts=chosen.num_parts,

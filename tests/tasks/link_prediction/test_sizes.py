@@ -1,11 +1,14 @@
 """What a plan says that links take, against what lies there."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from graphmill.partition.metadata import files_of, read_parts_metadata
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.modelled import modelled
+from graphmill.tasks.link_prediction.data.store import LinkStore
 from graphmill.tasks.planning import plan_experiment
 
 
@@ -44,3 +47,16 @@ def test_ranks_that_own_links_may_have_more_than_their_share(root):
         for seeds in ("equal", "owner")
     ]
     assert batches[0] < batches[1]
+
+
+def test_what_partitioning_holds_of_links_is_no_more_than_estimated(root):
+    """Beside a chunk of message edges."""
+    store = LinkStore.open(root / "mutual")
+    tracemalloc.start()
+    try:
+        store.lists()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    links, edges = store.metadata.links["train"], store.metadata.num_edges
+    assert peak < 100 * (links + edges) + 2**15

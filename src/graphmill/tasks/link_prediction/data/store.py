@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from graphmill.graph.topology import Topology, index_dtype
 from graphmill.graph.typed import types_in_words
 from graphmill.graph.verify import verify_graph
 from graphmill.graph.write import new_store, write_all, write_graph
+from graphmill.partition.methods.files import row_blocks
 from graphmill.spec.experiment import DatasetSpec
 from graphmill.spec.typed_graph import plain_features
 from graphmill.tasks.link_prediction.data.links import (
@@ -30,6 +31,8 @@ from graphmill.tasks.link_prediction.data.lists import OTHER_EDGES, LinkLists, L
 from graphmill.tasks.link_prediction.data.names import packed_names
 from graphmill.tasks.link_prediction.page import LinkInfo
 from graphmill.tasks.link_prediction.page.data import NAME
+
+_ENTRIES_AT_A_TIME: Final = 2**22  # that are looked up among the training links
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,16 @@ class LinkStore(GraphStore, LinkLists):
 
     def lists(self) -> Mapping[str, NDArray[Any] | None]:
         """Links, candidates, names; and the message edges that are no training links: no negative may be one."""
-        known, edges = self.metadata, self.known_edges()
-        learnt = Links.of(self.links("train").ends)
-        is_learnt = is_among(Links.of(edges), learnt, known.num_nodes, have_direction=known.links_have_direction)
-        others = edges[:, ~is_learnt].astype(index_dtype(known.num_nodes))
-        return {**dict.fromkeys(known.expected_lists()), OTHER_EDGES: others}
+        known, learnt, topology = self.metadata, Links.of(self.links("train").ends), self.topology(undirected=False)
+        others = [np.empty((2, 0), dtype=np.int64)]
+        for start, stop in row_blocks(topology.indptr, _ENTRIES_AT_A_TIME):
+            rows = np.repeat(np.arange(start, stop), np.diff(topology.indptr[start : stop + 1]))
+            sources = topology.indices[topology.indptr[start] : topology.indptr[stop]]
+            edges = Links.of(np.stack([sources, rows]))
+            is_learnt = is_among(edges, learnt, known.num_nodes, have_direction=known.links_have_direction)
+            others.append(edges.ends[:, ~is_learnt])
+        unlearnt = np.concatenate(others, axis=1).astype(index_dtype(known.num_nodes))
+        return {**dict.fromkeys(known.expected_lists()), OTHER_EDGES: unlearnt}
 
     def verify(self) -> None:
         """Read everything: checksums of all files, then what the arrays promise. `UserError` names the first breach."""
