@@ -197,9 +197,10 @@ def test_one_process_makes_of_parts_what_it_makes_of_the_whole(root, model, topo
         assert whole.loss_sum(one).item() == parts.loss_sum(other).item()
     for split in ("val", "test"):
         assert parts.evaluate(split) == whole.evaluate(split)
-    scored = [task.predict(["test"], embeddings=False).values for task in (whole, parts)]
-    for column, values in scored[0].items():
-        np.testing.assert_array_equal(scored[1][column], values)
+    for embeddings in (False, True):
+        found, expected = (task.predict(["test"], embeddings=embeddings).values for task in (parts, whole))
+        for column, values in expected.items():
+            np.testing.assert_array_equal(found[column], values)
 
 
 @pytest.mark.parametrize("name", ["circle", "mutual"])
