@@ -89,9 +89,9 @@ def _in_parts(
         num_edge_columns=len(plan.edge_columns),
         drawn_bytes=drawn_bytes(of, hops),
     )
-    mapped, is_layerwise = mapped_bytes(graph, asked, step), isinstance(plan.model, GraphSageSpec)
+    mapped, model = mapped_bytes(graph, asked, step), plan.model
     lists = graph.id_bytes * (3 if known.num_relations else 2) * sum(known.links.values())
-    evaluating = evaluation_bytes(graph, plan.model.hidden_channels) if is_layerwise else 0
+    evaluating = evaluation_bytes(graph, model.hidden_channels) if isinstance(model, GraphSageSpec) else 0
     return replace(
         whole,
         activation_bytes=max(whole.activation_bytes, evaluating + 4 * known.num_nodes * plan.embedding_channels),
