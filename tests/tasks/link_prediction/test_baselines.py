@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labelled_stores import split_made
 
 from graphmill.graph.features import dense, no_features, sparse
 from graphmill.graph.splits import SPLITS
@@ -22,6 +23,7 @@ from graphmill.tasks.link_prediction.data.store import write_links
 from graphmill.tasks.link_prediction.known import LeftOut
 from graphmill.tasks.link_prediction.page import LinkPredictionPlan
 from graphmill.tasks.link_prediction.page.data import BASELINES, LinkPrepareOptions
+from graphmill.tasks.link_prediction.parts import open_links
 from graphmill.tasks.stores import Preparation
 
 NUM_NODES = 18
@@ -207,6 +209,19 @@ def test_what_takes_long_is_not_scored_unasked(tmp_path, monkeypatch):
     assert "graphmill baseline small --all" in found.why_not
     (found,) = score(plan_of(store), ["cosine"], ("test",), bounded=False)
     assert found.values is not None
+
+
+@pytest.mark.parametrize("relations", [0, 2])
+def test_degrees_alone_are_scored_of_parts(tmp_path, relations):
+    store = store_of(tmp_path / "s", 1, features="dense", relations=relations)
+    split_made(store, tmp_path / "p")
+    found = list(score(plan_of(open_links(tmp_path / "p")), NAMES, ("test",), bounded=True))
+    (degree,) = score(plan_of(store), ["degree"], ("test",), bounded=True)
+    for each in found:
+        if each.baseline == "degree":
+            assert each.values == degree.values
+        else:
+            assert "is partitioned: graphmill baseline NAME scores it" in each.why_not
 
 
 def test_pairs_that_are_no_links(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from labelled_stores import made_store, split_made
 
+import graphmill
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import NodeIds
 from graphmill.partition.parts import PartedGraph
@@ -238,6 +239,17 @@ def test_parts_of_another_task_are_refused(root, tmp_path):
         plan_of(tmp_path, name="parts/nodes/3-ldg")
     with pytest.raises(UserError, match="holds data of the task link_prediction, and the task is node_class"):
         open_graph(root / "parts/circle/3-ldg")
+
+
+def test_a_loader_of_a_script_takes_the_parts_without_labels(root):
+    pytest.importorskip("torch_geometric")
+    parts = graphmill.open_partitioned(root / "parts/circle/3-ldg")
+    with pytest.raises(UserError, match="in no splits"):
+        parts.nodes_in("train")
+    (batch,) = graphmill.NeighborLoader(parts, [3], torch.arange(10), batch_size=10)
+    assert parts.num_classes == 0
+    assert "y" not in batch
+    np.testing.assert_array_equal(batch.x.numpy(), LinkStore.open(root / "circle").features.x[batch.n_id.numpy()])
 
 
 def test_a_batch_is_the_same_after_a_resume(root):
