@@ -66,7 +66,8 @@ class Links:
 
 
 def ours(links: Links, threads: int) -> Judged:
-    left_out = LeftOut.of_rows(links.indptr.numpy(), links.left_out.numpy())
+    indptr, ids = links.indptr.numpy(), links.left_out.numpy()
+    left_out = LeftOut(indptr[:-1], indptr[1:], ids.astype(np.int32))
     ranks = ranks_among_all(links.table[links.sources], links.answers, links.table, left_out, threads)
     return mrr(ranks), hits_at(ranks, 10)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from labelled_stores import made_store
+from other_tasks import LINKS, make_links
 
 from graphmill.partition.parts import PartedGraph
 from graphmill.partition.verify import verify_parts
@@ -47,6 +48,22 @@ def test_parts_are_made_shown_and_inspected(graphmill, data):
     checked = json.loads(graphmill("inspect", path, "--check", "--json").out)
     assert checked["checked"]
     assert checked["quality"] == document["quality"]
+
+
+def test_links_lie_whole_beside_the_parts_of_their_graph(graphmill, data):
+    make_links(data)
+    made = graphmill("partition", LINKS, "--num-parts", "2", "--method", "ldg", "--fanouts", "4", "3", "--json")
+    assert made.code == 0, made.err
+    document = json.loads(made.out)
+    links, path = document["store"]["links"], data / "parts" / LINKS / "2-ldg"
+    assert sum(document["quality"]["train"]) == links["train"], "each is of the part that has its source"
+    assert document["arrays"]["lists/test_links"]["shape"] == [2, links["test"]]
+    checked = json.loads(graphmill("inspect", path, "--check", "--json").out)
+    assert checked["checked"]
+    damaged = path / "lists" / "val_links.npy"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
+    refused = graphmill("inspect", path, "--check")
+    assert (refused.code, "val_links.npy" in refused.err) == (2, True), refused.err
 
 
 def test_what_it_needs_is_said_before_it_works(graphmill, data):

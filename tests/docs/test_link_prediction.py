@@ -45,3 +45,13 @@ def test_from_a_generated_graph_to_likely_links(sections, source_environ, tmp_pa
 
 def test_from_arrays_to_a_model(sections, source_environ, tmp_path):
     assert "test MRR" in followed(sections[1], source_environ, tmp_path)
+
+
+def test_a_graph_in_parts(sections, source_environ, tmp_path):
+    (prepare,) = [line for line in sections[0].splitlines() if line.startswith("graphmill prepare")]
+    (in_parts,) = [section for section in sections if section.startswith("A graph larger than a host")]
+    followed(f"```bash\n{prepare}\n```\n{in_parts}", source_environ, tmp_path)
+    test = polars.read_parquet(tmp_path / "test.parquet")
+    assert {"source", "target", "score", "rank"} <= set(test.columns)
+    rows = polars.read_csv(tmp_path / "logs" / "links-2" / "metrics.csv")
+    assert (rows["remote_rows"] == 0).all(), "the ranks of a host share its parts"

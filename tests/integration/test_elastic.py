@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from other_tasks import make_captures, make_graphs, make_links, make_series, resume_with, train_and_kill
+from other_tasks import (
+    make_captures,
+    make_graphs,
+    make_links,
+    make_links_in_parts,
+    make_series,
+    resume_with,
+    train_and_kill,
+)
 
 from graphmill.record.documents import Outcome
 from graphmill.record.manifest import Manifest
@@ -238,6 +246,7 @@ TASKS = {
     "graphs by budget": (make_graphs, BY_BUDGET, 3),
     "windows": (make_captures, WINDOWS, 1),
     "links": (make_links, LINKS, 3),
+    "links in parts": (make_links_in_parts, LINKS.replace("synthetic/nearest", "parts/synthetic/nearest/2-ldg"), 3),
 }
 
 

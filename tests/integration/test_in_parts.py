@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from killing import Tally, assert_same, run_with_kills
+from other_tasks import LINKS, make_links
 from waiting import HANG_S
 
 from graphmill.base.exits import BAD_REQUEST
@@ -26,10 +27,10 @@ from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.windows import in_windows
+from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import world_of
 from graphmill.tasks.node_classification.access import epochs_of
-from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 from replay import needs_of_rank, steps_of
 
@@ -43,29 +44,52 @@ WAYS = {
     "topology in parts": {"topology": "partitioned", "cache": {"policy": "presample"}},
     "seeds to owners": {"topology": "partitioned", "seeds": "owner", "cache": {"policy": "none"}},
 }
+OF_TASK: dict[str, dict[str, Any]] = {
+    "nodes": {"model": {"kind": "graphsage", "hidden_channels": 8}},
+    "links": {
+        "task": "link_prediction",
+        "model": {"kind": "graphsage", "hidden_channels": 8},
+        "embedding_channels": 8,
+        "head": {"kind": "mlp", "hidden_channels": 8, "dropout": 0.2},
+        "negatives": {"count": 2, "side": "both"},
+    },
+}
+OF_TASK["links by gat"] = {**OF_TASK["links"], "model": {"kind": "gat", "hidden_channels": 4, "heads": 2}}
+DATA = {"nodes": "cora", "links": LINKS, "links by gat": LINKS}
+TASKS_AND_WAYS = (
+    [("nodes", way) for way in WAYS] + [("links", way) for way in WAYS] + [("links by gat", "topology in parts")]
+)
 
 
 @pytest.fixture(scope="session")
-def parts(cut_into) -> str:
+def cut(data_root: Path, cut_into):
+    """`cut(task, num_parts)`: the name of its data in parts; 0: of the whole."""
+    make_links(data_root)
+    return lambda task, num_parts: cut_into(DATA[task], num_parts) if num_parts else DATA[task]
+
+
+@pytest.fixture(scope="session")
+def parts(cut) -> str:
     """The name of `cora` in two parts."""
-    return cut_into("cora", 2)
+    return cut("nodes", 2)
 
 
 @pytest.fixture
-def plan_in_parts(data_root: Path, parts: str):
-    """Two ranks of a small model, with a part each; 7 steps of each rank an epoch."""
+def plan_in_parts(data_root: Path, cut):
+    """Two ranks of a small model, with a part each; 7 steps of each rank an epoch, 23 of links."""
 
     def plan(
         way: str,
         epochs: int = 3,
-        dataset: str = parts,
+        task: str = "nodes",
+        num_parts: int = 2,
         run_id: str = "run",
         over: dict[str, Any] | None = None,
         **train: Any,
     ) -> Plan:
         raw = {
-            "dataset": {"name": dataset},
-            "model": {"kind": "graphsage", "hidden_channels": 8},
+            **OF_TASK[task],
+            "dataset": {"name": cut(task, num_parts)},
             "train": {
                 "epochs": epochs,
                 "batch_size": 10,
@@ -79,10 +103,10 @@ def plan_in_parts(data_root: Path, parts: str):
                 **train,
             },
         }
-        if dataset == parts:
+        if num_parts:
             raw["partition"] = {"placement": "per_rank", "seeds": "equal", **WAYS[way]}
         raw |= over or {}
-        return plan_experiment(NodeClassificationExperiment.model_validate(raw), dataset_root=data_root, run_id=run_id)
+        return plan_experiment(inline_experiment(raw, "test"), dataset_root=data_root, run_id=run_id)
 
     return plan
 
@@ -107,40 +131,57 @@ def hashes(folder: RunFolder) -> list[str]:
     return [event.parameter_hash for event in events_in(folder.events_path(0), Sync)]
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "seeds to owners"])
-def test_weights_are_those_of_the_run_on_the_whole_graph(zygote, plan_in_parts, tmp_path, way):
-    whole = trained(zygote, plan_in_parts(way, dataset="cora"), tmp_path / "whole")
-    in_parts = trained(zygote, plan_in_parts(way), tmp_path / "parts")
-    assert len(hashes(whole)) == 12
+@pytest.mark.parametrize(("task", "way"), [cell for cell in TASKS_AND_WAYS if cell[1] != "seeds to owners"])
+def test_weights_are_those_of_the_run_on_the_whole_graph(zygote, plan_in_parts, tmp_path, task, way):
+    whole = trained(zygote, plan_in_parts(way, task=task, num_parts=0), tmp_path / "whole")
+    in_parts = trained(zygote, plan_in_parts(way, task=task), tmp_path / "parts")
+    plan = whole.read_plan()
+    assert len(hashes(whole)) == plan.calendar.rounds_ended(plan.last_step)
     assert hashes(in_parts) == hashes(whole)
     found, expected = in_parts.read_outcome(), whole.read_outcome()
-    assert found.test["micro_f1"] == expected.test["micro_f1"]
-    assert found.best["micro_f1"] == expected.best["micro_f1"]
+    measures = plan.kind.measures if task != "nodes" else plan.kind.measures[:1]
+    for measure in measures:
+        assert found.test[measure.name] == expected.test[measure.name]
+        assert found.best[measure.name] == expected.best[measure.name]
 
 
-@pytest.mark.parametrize("num_parts", [4, 2])
-def test_three_ranks_share_parts_unevenly(zygote, plan_in_parts, data_root, cut_into, tmp_path, num_parts):
+@pytest.mark.parametrize(("task", "num_parts"), [("nodes", 4), ("nodes", 2), ("links", 4), ("links", 2)])
+def test_three_ranks_share_parts_unevenly(zygote, plan_in_parts, tmp_path, task, num_parts):
     """What is left after a host was lost: weights are those of three ranks on the whole graph."""
-    asked = {"ranks": 3, "epochs": 2}
-    whole = trained(zygote, plan_in_parts("topology in parts", dataset="cora", **asked), tmp_path / "whole")
-    cut = {"dataset": {"name": cut_into("cora", num_parts)}}
+    asked = {"ranks": 3, "epochs": 2, "task": task}
+    whole = trained(zygote, plan_in_parts("topology in parts", num_parts=0, **asked), tmp_path / "whole")
+    asked["num_parts"] = num_parts
     for way in ("topology in parts", "rows held", "looking ahead"):
-        plan = plan_in_parts(way, **asked, over=cut)
-        folder = trained(zygote, plan, tmp_path / way.replace(" ", "-"))
+        folder = trained(zygote, plan_in_parts(way, **asked), tmp_path / way.replace(" ", "-"))
         assert hashes(folder) == hashes(whole), way
-        assert folder.read_outcome().test["micro_f1"] == whole.read_outcome().test["micro_f1"]
-    owned = trained(zygote, plan_in_parts("seeds to owners", **asked, over=cut), tmp_path / "owned")
+        primary = whole.read_plan().kind.primary.name
+        assert folder.read_outcome().test[primary] == whole.read_outcome().test[primary]
+    owned = trained(zygote, plan_in_parts("seeds to owners", **asked), tmp_path / "owned")
     rows = read_metrics(owned.metrics_path)
     assert [int(row["num_seeds"]) for row in rows] == [owned.read_plan().dataset.num_train] * 2, "each seed once"
+    if task == "links":
+        return  # it has no presampled epochs
     sampled = presampled(owned.read_plan(), tmp_path / "epochs")
     assert hashes(trained(zygote, sampled, tmp_path / "read")) == hashes(owned)
+
+
+@pytest.mark.parametrize("task", ["links", "links by gat"])
+def test_measures_of_links_are_the_same_for_any_number_of_ranks(zygote, plan_in_parts, tmp_path, task):
+    """Of the weights that a run begins with: its steps are too small to change them."""
+    asked = {"task": task, "epochs": 1, "batch_size": 141, "optimizer": {"kind": "sgd", "lr": 1e-30}}
+    found = []
+    for ranks, num_parts in ((1, 0), (1, 3), (2, 3), (3, 3)):
+        plan = plan_in_parts("topology in parts", ranks=ranks, num_parts=num_parts, **asked)
+        outcome = trained(zygote, plan, tmp_path / f"{ranks}-{num_parts}").read_outcome()
+        found.append([outcome.test[measure.name] for measure in plan.kind.measures])
+    assert found == [found[0]] * 4
 
 
 def test_what_was_fetched_is_shown(zygote, plan_in_parts, data_root, tmp_path, graphmill):
     """By inspect and by the report of a run on parts, and by nothing of another run."""
     shown = {}
-    for name, dataset in (("in_parts", None), ("whole", "cora")):
-        plan = plan_in_parts("rows held", run_id=name, **({} if dataset is None else {"dataset": dataset}))
+    for name, num_parts in (("in_parts", 2), ("whole", 0)):
+        plan = plan_in_parts("rows held", run_id=name, num_parts=num_parts)
         folder = trained(zygote, plan, tmp_path / "logs")
         facts = json.loads(graphmill("inspect", str(folder.path), "--dataset-root", str(data_root), "--json").out)
         page = markdown(run_page(folder, written="now"))
@@ -179,10 +220,11 @@ def test_looking_ahead_fetches_what_the_replay_says(zygote, plan_in_parts, data_
     assert [float(row["cache_hit_rate"]) for row in rows] == pytest.approx((1 - fetched / remote).tolist())
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_killed_and_resumed(zygote, plan_in_parts, tmp_path, way):
-    reference = trained(zygote, plan_in_parts(way), tmp_path / "reference")
-    folder, tally = RunFolder.create(plan_in_parts(way), tmp_path / "killed"), Tally()
+@pytest.mark.parametrize(("task", "way"), TASKS_AND_WAYS)
+def test_killed_and_resumed(zygote, plan_in_parts, tmp_path, task, way):
+    plan = plan_in_parts(way, task=task)
+    reference = trained(zygote, plan, tmp_path / "reference")
+    folder, tally = RunFolder.create(plan, tmp_path / "killed"), Tally()
     wall_s = reference.read_outcome().wall_s
     run_with_kills(zygote, folder, random.Random(way), tally, num_kills=1, most_s=wall_s / 2)
     assert_same(folder, reference)
@@ -220,13 +262,19 @@ def test_asked_to_stop_while_rows_are_fetched_ahead(zygote, plan_in_parts, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("way", "first", "ranks"),
-    [*((way, 2, ranks) for way in ("rows held", "topology in parts") for ranks in (1, 3)), ("seeds to owners", 4, 3)],
+    ("task", "way", "first", "ranks"),
+    [
+        *(("nodes", way, 2, ranks) for way in ("rows held", "topology in parts") for ranks in (1, 3)),
+        ("nodes", "seeds to owners", 4, 3),
+        ("links", "seeds to owners", 4, 3),
+    ],
 )
-def test_another_number_of_ranks_continues(zygote, plan_in_parts, cut_into, tmp_path, way, first, ranks):
+def test_another_number_of_ranks_continues(zygote, plan_in_parts, tmp_path, task, way, first, ranks):
     """Ranks with a part each, then one that has both, or three with uneven shares: the same global batches."""
     asked = {"ranks": first, "batch_size": 20 // first, "sync": {"scheme": "deferred_allreduce", "every": 1}}
-    plan = plan_in_parts(way, epochs=30, over={"dataset": {"name": cut_into("cora", first)}}, **asked)
+    epochs = 30 if task == "nodes" else 8
+    over = {} if task == "nodes" else {"head": {"kind": "dot"}, "model": {**OF_TASK[task]["model"], "dropout": 0.0}}
+    plan = plan_in_parts(way, epochs=epochs, task=task, num_parts=first, over=over, **asked)
     reference = trained(zygote, plan, tmp_path / "reference")
     folder = RunFolder.create(plan, tmp_path / "fewer")
     pids = zygote.start(folder, resume=False)
@@ -238,7 +286,7 @@ def test_another_number_of_ranks_continues(zygote, plan_in_parts, cut_into, tmp_
     assert zygote.wait(zygote.start(folder, resume=True, world=world_of(plan, ranks=ranks, hosts=1))) == [0] * ranks
     losses = [[float(row["loss"]) for row in read_metrics(run.metrics_path)] for run in (reference, folder)]
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
-    assert [int(row["num_seeds"]) for row in read_metrics(folder.metrics_path)] == [plan.dataset.num_train] * 30
+    assert [int(row["num_seeds"]) for row in read_metrics(folder.metrics_path)] == [plan.dataset.num_train] * epochs
 
 
 def test_a_byte_that_changed_under_an_old_time_ends_the_run(zygote, plan_in_parts, data_root, parts, tmp_path):

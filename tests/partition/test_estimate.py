@@ -33,7 +33,8 @@ def known() -> Measured:
     graph = topology_of(NODES, map(tuple, ends.tolist()), symmetric=True)
     parts = rng.integers(0, PARTS, NODES).astype(np.int32)
     edges, train = np.diff(graph.indptr), np.arange(0, NODES, 4)
-    return Measured(graph=graph, edges=edges, train=train, parts=parts, num_parts=PARTS, fanouts=FANOUTS)
+    seeds = np.bincount(train, minlength=NODES).astype(np.uint32)
+    return Measured(graph=graph, edges=edges, train=train, seeds=seeds, parts=parts, num_parts=PARTS, fanouts=FANOUTS)
 
 
 @pytest.fixture(scope="module")

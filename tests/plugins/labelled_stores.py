@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from graphmill.graph.features import dense, sparse
+from graphmill.graph.store import GraphStore
 from graphmill.graph.typed import ANY, RawTypes, Relation
 from graphmill.partition.parts import PartedGraph
 from graphmill.partition.split import Shown, Wanted, choose, split_store
@@ -81,7 +82,7 @@ def no_ranking(topology, parts, seeds_by_part, fanouts):
 SILENT = Shown(lambda title: nullcontext(), lambda title, num_bytes: nullcontext(lambda done: None))
 
 
-def split_made(store: LabelledGraphStore, path: Path, rank=no_ranking, **wanted) -> PartedGraph:
+def split_made(store: GraphStore, path: Path, rank=no_ranking, **wanted) -> PartedGraph:
     """Its parts, opened."""
     chosen, _ = choose(store, Wanted(**{"num_parts": 3, "method": "ldg", **wanted}), available_bytes=2**60)
     split_store(store, chosen, path, SILENT, rank)

@@ -38,6 +38,12 @@ def make_links(root: Path) -> None:
     prepare_links(Preparation(LINKS, root, LinkPrepareOptions(num_nodes=120, neighbours=4)))
 
 
+def make_links_in_parts(root: Path) -> None:
+    make_links(root)
+    words = ("--num-parts", "2", "--method", "ldg", "--dataset-root", str(root))
+    subprocess.run(graphmill_command("partition", LINKS, *words), check=True, capture_output=True)
+
+
 def graphmill_command(*words: str) -> list[str]:
     return [sys.executable, "-m", "graphmill.cli", *words]
 

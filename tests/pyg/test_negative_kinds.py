@@ -12,7 +12,7 @@ pytest.importorskip("torch_geometric")
 from torch_geometric.data import Data, HeteroData
 
 from graphmill.pyg import HardNegatives, HistoricalNegatives, by_degree
-from graphmill.pyg.negatives import Ends, KnownEdges, Negatives
+from graphmill.sample.negatives import Ends, KnownEdges, Negatives
 
 LEAST_P = 1e-6
 NODES = 40

@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 
 import graphmill
 from graphmill.base.errors import UserError
-from graphmill.pyg.negatives import Ends, KnownEdges, Negatives
+from graphmill.sample.negatives import Ends, KnownEdges, Negatives
 
 pytest.importorskip("torch_geometric")
 from torch_geometric.data import Data, HeteroData

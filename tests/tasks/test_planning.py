@@ -93,16 +93,20 @@ def test_a_plan_without_the_data_is_made_from_published_sizes_and_cannot_be_trai
     assert list(tmp_path.iterdir()) == []
 
 
-def test_parts_that_are_not_there_are_planned_from_published_sizes(tmp_path, caplog):
-    plan = plan_experiment(experiment("parts/ogbn-products/2-metis"), dataset_root=tmp_path / "data", run_id="r")
+@pytest.mark.parametrize(
+    ("task", "name"), [("node_classification", "ogbn-products"), ("link_prediction", "ogbl-citation2")]
+)
+def test_parts_that_are_not_there_are_planned_from_published_sizes(tmp_path, caplog, task, name):
+    asked = inline_experiment({"task": task, "dataset": {"name": f"parts/{name}/2-metis"}}, "mine")
+    plan = plan_experiment(asked, dataset_root=tmp_path / "data", run_id="r")
     assert (plan.dataset.checksum, plan.task.in_parts.num_parts) == (FromCatalogue(), 2)
     assert "sizes from the catalogue; not prepared here" in caplog.messages[0]
     assert modelled(plan).memory.data_mib > 0
     with pytest.raises(UserError, match="2 parts") as refused:
         RunFolder.create(plan, tmp_path / "logs")
     here = f"--dataset-root {tmp_path}/data"
-    assert f"graphmill prepare ogbn-products {here}" in refused.value.fix
-    assert f"graphmill partition ogbn-products --num-parts 2 --method metis {here}" in refused.value.fix
+    assert f"graphmill prepare {name} {here}" in refused.value.fix
+    assert f"graphmill partition {name} --num-parts 2 --method metis {here}" in refused.value.fix
     assert list(tmp_path.iterdir()) == []
 
 

@@ -123,8 +123,15 @@ class GraphSource(Protocol):
     def sweep(self, model: "LayerwiseModel", nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
         """This rank's share of `nodes` and their rows, layer by layer over all neighbours. All ranks must call it."""
 
-    def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:
-        """Fetch what is held all the time, before the first batch. All ranks must call it. An epoch has `num_steps`."""
+    def warm_up(self, sampler: NeighbourSource, seeds: SeedNodes, nodes: Ids, num_steps: int) -> None:
+        """Fetch what is held all the time, before the first batch. All ranks must call it.
+
+        Args:
+            sampler: of training batches.
+            seeds: what they learn from.
+            nodes: whose neighbourhoods they may read, ascending.
+            num_steps: of an epoch.
+        """
 
     def mark(self) -> None:
         """From here on `facts` counts."""

@@ -69,7 +69,7 @@ class LocalAccess:
             edge_columns=len(self.spec.edge_columns),
             node_types=self.store.node_type if self.spec.node_types else None,
         )
-        self.source.warm_up(self.sampler, self.schedule, plan.calendar.steps_in(0))
+        self.source.warm_up(self.sampler, self.seeds, self.nodes_in("train"), plan.calendar.steps_in(0))
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""

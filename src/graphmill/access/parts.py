@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.access.graph import Ids, LayerwiseModel
+from graphmill.access.graph import Ids, LayerwiseModel, SeedNodes
 from graphmill.access.layerwise_parts import PartedInference
 from graphmill.access.spec import AccessSpec
 from graphmill.access.transform import transformed
@@ -36,7 +36,6 @@ from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.hot.rank import Draws, StaticPolicy
-from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.columns import Cell
 from graphmill.spec.parted_memory import HOPS_TOGETHER
 from graphmill.spec.partition import LookaheadSpec, NoCacheSpec, PartitionSpec, PresampledCacheSpec
@@ -169,7 +168,7 @@ class GraphInParts:
         )
         return inference.logits(nodes)
 
-    def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:
+    def warm_up(self, sampler: NeighbourSource, seeds: SeedNodes, nodes: Ids, num_steps: int) -> None:
         """Fetch the rows of other parts that are held all the time, before the first step of an attempt."""
         cache, fetcher = self.partition.cache, self.tables.fetcher
         if isinstance(cache, NoCacheSpec | LookaheadSpec) or not self.is_shared:
@@ -178,16 +177,17 @@ class GraphInParts:
         budget = budget_of(cache.ratio, cache.mib)
         if isinstance(cache, PresampledCacheSpec):
             epochs = product(range(cache.epochs), range(num_steps))
-            sampled = (sampler.sample(schedule.seeds(epoch, step, self.group.rank)) for epoch, step in epochs)
+            learnt = (seeds.schedule.seeds(epoch, step, self.group.rank) for epoch, step in epochs)
+            sampled = (sampler.sample(seeds.nodes_of(each)) for each in learnt)
             order = read_most(self.shares, self.wire, sampled)
         else:
-            order = self._ranked(cache.policy, budget.max_rows(num_nodes, row_bytes))
+            order = self._ranked(np.asarray(nodes), cache.policy, budget.max_rows(num_nodes, row_bytes))
         held = budget.cut(order, num_nodes, row_bytes)
         hold(fetcher, held.astype(np.int64))
         return_free_memory()  # messages that filled the cache
 
-    def _ranked(self, policy: StaticPolicy, most: int | None) -> NDArray[Any]:
-        plan, seeds = self.spec.plan, np.asarray(self.shares.graph.nodes_in("train"))
+    def _ranked(self, seeds: Ids, policy: StaticPolicy, most: int | None) -> NDArray[Any]:
+        plan = self.spec.plan
         if self.partition.seeds == "owner":
             owners, mates = self.shares.owner_of(NodeIds(seeds)), self.shares.mates
             seeds = seeds[(owners >= mates.start) & (owners < mates.stop)]

@@ -44,11 +44,14 @@ def owners_of(spec: AccessSpec, path: Path, *, ranks: int, hosts: int) -> Owners
     return Owners(graph.book, placement)
 
 
-def assign_of(spec: AccessSpec, owners: Owners | None, ranks: int) -> Assign:
-    """How `ranks` ranks share a global batch out: each seed to its owner, or in equal contiguous shares."""
+def assign_of(spec: AccessSpec, owners: Owners | None, ranks: int, nodes: NDArray[np.int64] | None = None) -> Assign:
+    """How `ranks` ranks share a global batch out: each seed to its owner, or in equal contiguous shares.
+
+    `nodes`: of each seed the node whose owner has it; None: seeds are nodes.
+    """
     if owners is None or spec.partition is None or spec.partition.seeds != "owner":
         return partial(contiguous_shares, world_size=ranks)
-    return partial(_to_owners, owners)
+    return partial(_to_owners, owners, nodes)
 
 
 def schedule_of(spec: AccessSpec, store: NodeStore, assign: Assign) -> SeedSchedule:
@@ -63,5 +66,8 @@ def training_nodes(spec: AccessSpec, store: NodeStore, owners: Owners | None, ra
     return NodesThemselves(schedule_of(spec, store, assign_of(spec, owners, ranks)))
 
 
-def _to_owners(owners: Owners, batch: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-    return shares_by_owner(batch, owners.owner_of(NodeIds(batch)), owners.placement.world_size)
+def _to_owners(
+    owners: Owners, nodes: NDArray[np.int64] | None, batch: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], ...]:
+    ids = NodeIds(batch if nodes is None else nodes[batch])
+    return shares_by_owner(batch, owners.owner_of(ids), owners.placement.world_size)

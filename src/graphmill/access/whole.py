@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.access.graph import Ids, LayerwiseModel
+from graphmill.access.graph import Ids, LayerwiseModel, SeedNodes
 from graphmill.access.layerwise import LayerwiseInference
 from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import WholeStore
@@ -20,7 +20,6 @@ from graphmill.graph.topology import Topology
 from graphmill.sample.by_relation import RelationSampler
 from graphmill.sample.collect import NeighbourSource, WholeTables
 from graphmill.sample.neighbor import WholeSampler
-from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.columns import Cell
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause
@@ -86,7 +85,7 @@ class WholeGraph:
         weights = self.edge_features if self.spec.has_weighted_means else None
         return LayerwiseInference(model, self.topology, self.features, self.group, pause, weights)
 
-    def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:
+    def warm_up(self, sampler: NeighbourSource, seeds: SeedNodes, nodes: Ids, num_steps: int) -> None:
         """Nothing: all rows are here."""
 
     def mark(self) -> None:

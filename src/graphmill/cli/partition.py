@@ -201,11 +201,11 @@ def _graph_store(name: str, root: Path) -> "GraphStore":
     folder = near_copy(folder, header, os.environ)
     store = open_store(find_kind(header.kind), folder) if header.kind in TASKS else None
     y = header.arrays.get("y")
-    if not isinstance(store, GraphStore) or y is None or not y.dtype.startswith("int"):
+    if not isinstance(store, GraphStore) or (y is not None and not y.dtype.startswith("int")):
         raise UserError(
-            f"{folder} holds data of the task {header.kind}, which are not one graph whose nodes have classes or"
-            " labels",
-            fix="partition data of the task node_classification: graphmill datasets lists them",
+            f"{folder} holds data of the task {header.kind}, which are not one graph of nodes with classes or labels,"
+            " or of links",
+            fix="partition a graph with splits of its nodes or links: graphmill datasets lists what is prepared",
         )
     return store
 

@@ -4,6 +4,7 @@ Every rank of a host maps the same pages, so a graph is in memory once however m
 the nodes and edges besides their features is an array of its own store class.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,14 @@ class GraphStore(PreparedStore):
     def node_type(self) -> NDArray[Any]:
         """Of a typed graph: which of `metadata.node_types` each node is of [num_nodes]."""
         return self.array("node_type")
+
+    def seeds_of_nodes(self) -> NDArray[Any] | None:
+        """How many seeds of an epoch each node answers for [num_nodes], bool or uint32; None: it is never in parts."""
+        return None
+
+    def lists(self) -> Mapping[str, NDArray[Any] | None]:
+        """Of a graph in parts what all ranks read: arrays that are of no node and no edge; None: the store's own."""
+        return {}
 
     @property
     def features(self) -> Features:

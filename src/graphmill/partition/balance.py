@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from graphmill import _native
 from graphmill.graph.topology import Topology
-from graphmill.partition.problem import Amounts, Balance, Ids, Parts, Problem
+from graphmill.partition.problem import Amounts, Balance, Ids, Parts, Problem, Seeds
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def balanced(balance: Balance, edges: Ids) -> tuple[str, ...]:
     return ("nodes", "train") if has_few_edges(int(edges.sum()), len(edges)) else ("nodes", "edges", "train")
 
 
-def amounts_of(balance: Balance, edges: Ids, is_train: NDArray[np.bool_]) -> Amounts:
+def amounts_of(balance: Balance, edges: Ids, seeds: Seeds) -> Amounts:
     """What each node adds to a part, in each of the things that are balanced."""
     names = balanced(balance, edges)
     found = np.empty((len(edges), len(names)), dtype=np.uint32)
@@ -54,13 +54,13 @@ def amounts_of(balance: Balance, edges: Ids, is_train: NDArray[np.bool_]) -> Amo
             case "edges":
                 found[:, number] = edges
             case "train":
-                found[:, number] = is_train
+                found[:, number] = seeds
             case _:
-                found[:, number] = _sum_of_shares(edges, is_train)
+                found[:, number] = _sum_of_shares(edges, seeds)
     return found
 
 
-def single_weight(balance: Balance, edges: Ids, graph: Topology, is_train: NDArray[np.bool_]) -> NDArray[np.int64]:
+def single_weight(balance: Balance, edges: Ids, graph: Topology, seeds: Seeds) -> NDArray[np.int64]:
     """The one weight [num_nodes], above 0, for a partitioner that knows only one.
 
     For all three the edges of both directions: measured against in-edges and against sums of shares, the cut that is
@@ -76,16 +76,16 @@ def single_weight(balance: Balance, edges: Ids, graph: Topology, is_train: NDArr
         case "nodes":
             return np.ones(len(edges), np.int64)
         case "train":
-            per_train = _TRAIN_SHARE * len(edges) // max(1, int(np.count_nonzero(is_train)))
-            return 1 + per_train * is_train.astype(np.int64)
+            per_seed = _TRAIN_SHARE * len(edges) // max(1, int(seeds.sum(dtype=np.int64)))
+            return 1 + per_seed * seeds.astype(np.int64)
         case "weighted":
-            return np.maximum(_sum_of_shares(edges, is_train), 1)
+            return np.maximum(_sum_of_shares(edges, seeds), 1)
 
 
-def _sum_of_shares(edges: Ids, is_train: NDArray[np.bool_]) -> Ids:
-    """A node's share of all nodes, of all edges and of all training nodes, added up."""
-    num_nodes, num_train = len(edges), max(1, int(np.count_nonzero(is_train)))
-    shares = 1 + edges * (num_nodes / max(1, int(edges.sum()))) + is_train * (num_nodes / num_train)
+def _sum_of_shares(edges: Ids, seeds: Seeds) -> Ids:
+    """A node's share of all nodes, of all edges and of all seeds, added up."""
+    num_nodes, num_seeds = len(edges), max(1, int(seeds.sum(dtype=np.int64)))
+    shares = 1 + edges * (num_nodes / max(1, int(edges.sum()))) + seeds * (num_nodes / num_seeds)
     units: Ids = np.minimum(np.rint(_UNITS_PER_NODE * shares), 2**32 - 1).astype(np.int64)
     return units
 

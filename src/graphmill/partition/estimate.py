@@ -25,6 +25,7 @@ _INCLUSION_BYTES: Final = 17  # of a node: its probability of being in a batch, 
 _INCLUSION_BLOCK: Final = 2**18  # nodes whose logarithms are computed together
 _INCLUSION_BLOCK_BYTES: Final = 40
 _RANKED_BYTES: Final = 30  # of a node, while a part's nodes are sorted
+_LISTED_BYTES: Final = 100  # of a link, while edges are looked up among all: its ends, its keys, and their order
 _POLICIES: Final = 4  # that nodes of other parts are ranked by
 
 
@@ -70,6 +71,7 @@ class Sizes:
     num_parts: int
     num_amounts: int  # that are balanced
     largest_bytes: int  # of an array of the store
+    num_links: int = 0  # that models learn from, where those are no nodes
     base_bytes: int  # that this process has in memory already
 
     @property
@@ -80,13 +82,13 @@ class Sizes:
 
     @property
     def problem(self) -> int:
-        """Of a partitioner's input: edges, a weight, amounts and a mask for each node, the ids of training nodes."""
-        return self.base_bytes + self.mapped + self.num_nodes * (8 + 8 + 4 * self.num_amounts + 1) + 8 * self.num_train
+        """Of a partitioner's input: edges, a weight, amounts and seeds of each node, the ids of training nodes."""
+        return self.base_bytes + self.mapped + self.num_nodes * (8 + 8 + 4 * self.num_amounts + 4) + 8 * self.num_train
 
     @property
     def measured(self) -> int:
-        """Of a quality report's input: edges and the part of each node, the ids of training nodes."""
-        return self.base_bytes + self.mapped + 12 * self.num_nodes + 8 * self.num_train
+        """Of a quality report's input: edges, the part and the seeds of each node, the ids of training nodes."""
+        return self.base_bytes + self.mapped + 16 * self.num_nodes + 8 * self.num_train
 
 
 def estimate(sizes: Sizes, method: Method, *, ranked: bool) -> Estimate:
@@ -95,7 +97,12 @@ def estimate(sizes: Sizes, method: Method, *, ranked: bool) -> Estimate:
     inclusion, others = _inclusion(n), index_dtype(n).itemsize * n * (sizes.num_parts - 1)
     rank = 8 * n * sizes.num_parts + max(inclusion, _RANKED_BYTES * n) + _POLICIES * others
     balance = sizes.problem + 4 * n + max(16 * sizes.num_isolated, 32 * n)
-    write = sizes.base_bytes + 36 * n + _CHUNKS_AT_ONCE * min(CHUNK_BYTES, sizes.largest_bytes)
+    write = (
+        sizes.base_bytes
+        + _LISTED_BYTES * sizes.num_links
+        + 36 * n
+        + _CHUNKS_AT_ONCE * min(CHUNK_BYTES, sizes.largest_bytes)
+    )
     cut_block = _cut_block(sizes)
     return Estimate(
         (

@@ -18,7 +18,7 @@ from pydantic import (
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import STORED_AS, FeatureDtype
-from graphmill.graph.header import Expected, Header, read_header, read_metadata
+from graphmill.graph.header import ArrayRecord, Expected, Header, read_header, read_metadata
 from graphmill.graph.topology import index_dtype
 from graphmill.graph.typed import EdgeType, NamedTypes, NodeType, type_dtype
 from graphmill.partition.problem import default_balance
@@ -32,6 +32,8 @@ Quantity = StrictInt | float | tuple[StrictInt, ...] | tuple[float, ...]
 _COUNTS: Final = ("num_nodes", "num_edges", "num_undirected_edges", "num_features")
 TOPOLOGY_FOLDER: Final = "topology"
 """Of the whole graph, in the parts folder."""
+LISTS_FOLDER: Final = "lists"
+"""What is of no node and no edge: whole, in the parts folder. Which arrays these are, the task knows."""
 _OF_ROWS: Final = frozenset({"node_ids", "split", "y", "indptr", "undirected_indptr", "x_indptr"})
 _HOT: Final = re.compile(r"part_[0-9]{5}/hot/[a-z0-9_]+")
 
@@ -144,7 +146,7 @@ class PartsMetadata(Header, NamedTypes):
 
     @property
     def splits(self) -> Mapping[str, int]:
-        """Nodes in each split, "none" included."""
+        """Nodes in each split, "none" included; none of a graph whose links are split."""
         found: Mapping[str, int] = self.store.get("splits", {})
         return found
 
@@ -152,6 +154,15 @@ class PartsMetadata(Header, NamedTypes):
     def has_sparse_features(self) -> bool:
         """Whether features are compressed sparse rows."""
         return f"{part_folder(0)}/x_indptr" in self.arrays
+
+    @property
+    def lists(self) -> Mapping[str, ArrayRecord]:
+        """Arrays that are of no node and no edge, by the name that the task gave them."""
+        return {name.split("/", 1)[1]: record for name, record in self.arrays.items() if self._is_list(name)}
+
+    @staticmethod
+    def _is_list(name: str) -> bool:
+        return name.startswith(f"{LISTS_FOLDER}/")
 
     def num_nodes_in(self, part: int) -> int:
         """Rows of a part."""
@@ -168,7 +179,9 @@ class PartsMetadata(Header, NamedTypes):
         expected = self._expected_whole()
         for part in range(self.num_parts):
             expected |= self._expected_of(part)
-        asked = {name for name in self.arrays if not (self.fanouts and _HOT.fullmatch(name))}
+        asked = {
+            name for name in self.arrays if not (self.fanouts and _HOT.fullmatch(name)) and not self._is_list(name)
+        }
         if asked != set(expected):
             return f"arrays that are too many or missing: {sorted(asked ^ set(expected))[:10]}"
         for name, (dtype, shape) in expected.items():
@@ -214,11 +227,9 @@ class PartsMetadata(Header, NamedTypes):
 
     def _expected_of(self, part: int) -> Expected:
         folder, rows, ids = part_folder(part), self.num_nodes_in(part), index_dtype(self.num_nodes).name
-        expected: Expected = {
-            f"{folder}/node_ids": (ids, (rows,)),
-            f"{folder}/y": self.stored_target(rows),
-            f"{folder}/split": ("int8", (rows,)),
-        }
+        expected: Expected = {f"{folder}/node_ids": (ids, (rows,))}
+        if self.splits:
+            expected |= {f"{folder}/y": self.stored_target(rows), f"{folder}/split": ("int8", (rows,))}
         for prefix, _ in self._directions():
             num_entries = self._entries(f"{folder}/{prefix}indices")
             expected[f"{folder}/{prefix}indptr"] = ("int64", (rows + 1,))
@@ -254,13 +265,13 @@ def is_parts(folder: Path) -> bool:
     return "parts_version" in read_header(folder).own
 
 
-def read_parts_metadata(folder: Path) -> PartsMetadata:
-    """What a parts folder says about itself; `UserError` if it is none, or damaged."""
+def read_parts_metadata(folder: Path, kind: str | None = None) -> PartsMetadata:
+    """What a parts folder says about itself; `UserError` if it is none, damaged, or not of the task `kind`."""
     if not is_parts(folder):
         raise UserError(
             f"{folder} holds a graph that is not partitioned", fix=f"graphmill partition {folder} --num-parts P"
         )
-    return read_metadata(folder, PartsMetadata, read_header(folder).kind)
+    return read_metadata(folder, PartsMetadata, kind or read_header(folder).kind)
 
 
 def again(metadata: PartsMetadata, path: Path) -> str:
@@ -284,5 +295,5 @@ def decides_where(name: str) -> bool:
 def files_of(metadata: PartsMetadata, parts: Iterable[int], *, whole_topology: bool) -> list[str]:
     """The arrays that a host with these parts reads."""
     own = {part_folder(number) for number in parts}
-    common = {"node_book", "splits"} | ({TOPOLOGY_FOLDER} if whole_topology else set())
+    common = {"node_book", "splits", LISTS_FOLDER} | ({TOPOLOGY_FOLDER} if whole_topology else set())
     return [name for name in metadata.arrays if name.split("/")[0] in own | common]

@@ -22,6 +22,7 @@ from graphmill.graph.splits import SPLITS, Split
 from graphmill.graph.topology import EdgeIds, Topology
 from graphmill.partition.book import PartitionBook
 from graphmill.partition.metadata import (
+    LISTS_FOLDER,
     TOPOLOGY_FOLDER,
     PartsMetadata,
     again,
@@ -196,13 +197,23 @@ class PartedGraph:
         )
 
     def nodes_in(self, split: Split) -> NDArray[np.int64]:
-        """Ascending ids of the nodes of a split, of all parts."""
+        """Ascending ids of the nodes of a split, of all parts. `UserError` if its nodes are in none."""
+        if not self.metadata.splits:
+            raise UserError(
+                f"the nodes of {self.path} are in no splits: it was made for the task {self.metadata.kind}",
+                fix="name nodes yourself, such as torch.arange(num_nodes), or parts of a graph whose nodes are split",
+            )
         return _mapped(self.path, self.metadata.arrays, f"splits/{split}")
 
     @property
     def labels(self) -> LabelsOfSplits:
         """Classes, or labels, of the nodes that are in a split, by id."""
-        return LabelsOfSplits(tuple((self.nodes_in(split), self.labels_in(split)) for split in SPLITS))
+        splits = SPLITS if self.metadata.splits else ()
+        return LabelsOfSplits(tuple((self.nodes_in(split), self.labels_in(split)) for split in splits))
+
+    def list_of(self, name: str) -> NDArray[Any]:
+        """One of the metadata's `lists`, mapped."""
+        return _mapped(self.path, self.metadata.arrays, f"{LISTS_FOLDER}/{name}")
 
     def labels_in(self, split: Split) -> NDArray[np.integer[Any]]:
         """Their classes [n], or labels [n, num_labels], in the same order."""

@@ -1,7 +1,7 @@
 """What a partitioner is given: a graph in both directions, what its nodes weigh, and into how many parts it goes."""
 
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ BALANCES: Final[tuple[Balance, ...]] = get_args(Balance)
 
 Parts = NDArray[np.int32]  # [num_nodes]: the part of each node; -1: not assigned yet
 Amounts = NDArray[np.uint32]  # [num_nodes, num_amounts]: what each node adds to a part, in each thing that is balanced
+Seeds = NDArray[Any]  # bool or uint32 [num_nodes]: seeds of an epoch that each node answers for
 Ids = NDArray[np.int64]
 
 DEFAULT_FANOUTS: Final = (15, 10, 5)

@@ -12,7 +12,7 @@ from graphmill.partition.balance import imbalance
 from graphmill.partition.inclusion import vertex_inclusion
 from graphmill.partition.metadata import Quantity
 from graphmill.partition.methods.files import row_blocks
-from graphmill.partition.problem import Ids, Parts
+from graphmill.partition.problem import Ids, Parts, Seeds
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,8 @@ class Measured:
 
     graph: Topology  # the union of both directions
     edges: Ids  # [num_nodes]: in-edges as given
-    train: Ids  # ascending
+    train: Ids  # ascending nodes that answer for a seed
+    seeds: Seeds
     parts: Parts
     num_parts: int
     fanouts: tuple[int, ...]
@@ -37,17 +38,17 @@ def measure(known: Measured) -> dict[str, Quantity]:
     """All of it, by name; lists are by part."""
     nodes = np.bincount(known.parts, minlength=known.num_parts)
     edges = np.bincount(known.parts, weights=known.edges, minlength=known.num_parts).astype(np.int64)
-    train = np.bincount(known.parts[known.train], minlength=known.num_parts)
+    seeds = np.bincount(known.parts, weights=known.seeds, minlength=known.num_parts).astype(np.int64)
     crossed, between, halos = crossing(known.graph, known.parts, known.num_parts)
     return {
         "edge_cut": crossed / between if between else 0.0,
         "cut_edges": crossed // 2,
         "nodes": tuple(nodes.tolist()),
         "edges": tuple(edges.tolist()),
-        "train": tuple(train.tolist()),
+        "train": tuple(seeds.tolist()),
         "imbalance_nodes": imbalance(nodes),
         "imbalance_edges": imbalance(edges),
-        "imbalance_train": imbalance(train),
+        "imbalance_train": imbalance(seeds),
         "halo_nodes": tuple(halos.tolist()),
         "remote_rows_per_batch": _remote_rows(known),
         "remote_rows_batch_size": BATCH_SIZE,

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph.header import Header, seal, write_metadata
-from graphmill.graph.splits import SPLIT_CODES
 from graphmill.graph.store import GraphStore
 from graphmill.graph.topology import Topology
 from graphmill.graph.write import new_store
@@ -30,7 +29,7 @@ from graphmill.partition.balance import (
 from graphmill.partition.estimate import Estimate, Sizes, estimate
 from graphmill.partition.metadata import PartsMetadata
 from graphmill.partition.methods.packages import Found, partition_with, require_package
-from graphmill.partition.problem import DEFAULT_FANOUTS, Balance, Ids, Parts, Problem, default_balance
+from graphmill.partition.problem import DEFAULT_FANOUTS, Balance, Ids, Parts, Problem, Seeds, default_balance
 from graphmill.partition.quality import Measured, imbalances, measure, warn_if_near_random
 from graphmill.partition.streams import Advance
 from graphmill.partition.types import types_in_parts
@@ -120,11 +119,12 @@ def _with_method(store: GraphStore, wanted: Wanted, method: Method) -> tuple[Cho
 
 
 def _sizes(store: GraphStore, chosen: Chosen) -> Sizes:
-    known = store.metadata
+    known, seeds = store.metadata, _seeds_of(store)
     return Sizes(
         num_nodes=known.num_nodes,
         num_isolated=known.num_isolated_nodes,
-        num_train=int(np.count_nonzero(store.array("split") == SPLIT_CODES["train"])),
+        num_train=int(np.count_nonzero(seeds)),
+        num_links=0 if seeds.dtype == np.bool_ else int(seeds.sum(dtype=np.int64)),
         num_entries=known.num_undirected_edges,
         is_symmetric=known.is_symmetric,
         num_parts=chosen.num_parts,
@@ -144,16 +144,22 @@ def _balance_of(method: Method, balance: Balance | None) -> Balance:
 
 
 def _check(store: GraphStore, num_parts: int) -> None:
-    if not {"y", "split"} <= set(store.metadata.arrays):
-        raise UserError(
-            f"{store.metadata.name} has no classes and splits of nodes, and only such graphs are partitioned",
-            fix="partition data of the task node_classification: graphmill datasets lists them",
-        )
+    _seeds_of(store)
     if not 1 <= num_parts <= store.metadata.num_nodes:
         raise UserError(
             f"{num_parts} parts of a graph of {store.metadata.num_nodes} nodes",
             fix="set --num-parts to at least 1, and at most one per node",
         )
+
+
+def _seeds_of(store: GraphStore) -> Seeds:
+    seeds = store.seeds_of_nodes()
+    if seeds is None:
+        raise UserError(
+            f"{store.metadata.name} says of no node that a model learns from it, and such graphs are not partitioned",
+            fix="partition a graph with splits of its nodes or links: graphmill datasets lists what is prepared",
+        )
+    return seeds
 
 
 def split_store(store: GraphStore, chosen: Chosen, path: Path, shown: Shown, rank: Rank) -> Written:
@@ -203,14 +209,14 @@ def _assigned(store: GraphStore, chosen: Chosen, scratch: Path, shown: Shown) ->
     """The part of each node with what it is measured by, and the memory of a partitioner's process."""
     graph = store.topology(undirected=True)
     edges = in_edges(store.topology(undirected=False))
-    is_train = store.array("split") == SPLIT_CODES["train"]
-    amounts = amounts_of(chosen.balance, edges, is_train)
+    seeds = _seeds_of(store)
+    amounts = amounts_of(chosen.balance, edges, seeds)
     problem = Problem(
         graph=graph,
         amounts=amounts,
         limits=limits_of(amounts, chosen.num_parts),
-        weights=single_weight(chosen.balance, edges, graph, is_train),
-        train=np.flatnonzero(is_train).astype(np.int64, copy=False),
+        weights=single_weight(chosen.balance, edges, graph, seeds),
+        train=np.flatnonzero(seeds).astype(np.int64, copy=False),
         num_parts=chosen.num_parts,
         rng_seed=chosen.rng_seed,
         fanouts=chosen.fanouts or DEFAULT_FANOUTS,
@@ -224,6 +230,7 @@ def _assigned(store: GraphStore, chosen: Chosen, scratch: Path, shown: Shown) ->
         graph=graph,
         edges=edges,
         train=problem.train,
+        seeds=seeds,
         parts=parts,
         num_parts=chosen.num_parts,
         fanouts=problem.fanouts,

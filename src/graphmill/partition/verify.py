@@ -30,7 +30,8 @@ def verify_parts(graph: PartedGraph) -> None:
             _verify_rows(graph, part, undirected=undirected)
             if has_topology:
                 _compare_rows(graph, part, undirected=undirected)
-    _verify_splits(graph)
+    if graph.metadata.splits:
+        _verify_splits(graph)
     for part in graph.parts if graph.metadata.edge_types else ():
         _verify_types(graph, part)
 

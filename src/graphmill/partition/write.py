@@ -18,7 +18,7 @@ from graphmill.graph.pages import forget
 from graphmill.graph.splits import SPLIT_CODES
 from graphmill.graph.store import GraphStore
 from graphmill.graph.topology import index_dtype
-from graphmill.partition.metadata import part_folder
+from graphmill.partition.metadata import LISTS_FOLDER, part_folder
 from graphmill.partition.methods.files import row_blocks
 from graphmill.partition.problem import Ids, Parts
 from graphmill.partition.streams import Advance, ArrayReader, ArrayWriter, copy_array
@@ -88,13 +88,16 @@ def write_parts(store: GraphStore, folder: PartsFolder) -> Ids:
     counts = np.bincount(folder.parts, minlength=folder.num_parts)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     _write_book(folder, offsets)
-    _write_splits(store, folder)
+    has_splits = "split" in store.metadata.arrays
+    if has_splits:
+        _write_splits(store, folder)
+    _write_lists(store, folder)
     if store.metadata.node_types:
         _copy(store, folder, "node_type", "node_book/node_type")
     for prefix in ("",) if store.metadata.is_symmetric else ("", "undirected_"):
         _copy_topology(store, folder, prefix)
         _split_topology(store, folder, prefix)
-    for name in ("y", "split"):
+    for name in ("y", "split") if has_splits else ():
         _split_rows(store, folder, name)
     if store.metadata.has_sparse_features:
         _split_ragged(store, folder, "x_indptr", {"x_indices": None, "x_values": None})
@@ -161,6 +164,15 @@ def _write_splits(store: GraphStore, folder: PartsFolder) -> None:
         nodes = np.flatnonzero(split == SPLIT_CODES[name]).astype(np.int64, copy=False)
         folder.write(f"splits/{name}", nodes)
         folder.write(f"splits/{name}_y", labels[nodes])
+
+
+def _write_lists(store: GraphStore, folder: PartsFolder) -> None:
+    """What is of no node and no edge: as it is, for every rank."""
+    for name, array in store.lists().items():
+        if array is None:
+            _copy(store, folder, name, f"{LISTS_FOLDER}/{name}")
+        else:
+            folder.write(f"{LISTS_FOLDER}/{name}", array)
 
 
 def _copy_topology(store: GraphStore, folder: PartsFolder, prefix: str) -> None:

@@ -13,8 +13,8 @@ from torch_geometric.sampler.base import DataType
 
 from graphmill import _native
 from graphmill.base.errors import InvalidInputError
-from graphmill.pyg.columns import Columns, Ints, checked_columns
 from graphmill.sample.checked_data import array_of, check_edges_between, check_rows_of, checked_edges
+from graphmill.sample.columns import Columns, Ints, checked_columns
 
 EdgeType = Any  # (source, relation, target), or None where there are no types
 NodeType = Any  # a name, or None

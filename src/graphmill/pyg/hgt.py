@@ -11,8 +11,8 @@ from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, NodeSample
 from graphmill import _native
 from graphmill.base.errors import InvalidInputError
 from graphmill.graph.keys import keys_below
-from graphmill.pyg.columns import Ints
 from graphmill.pyg.graph import NodeType, read_graph
+from graphmill.sample.columns import Ints
 
 _MOST_NEIGHBOURS: Final = 520  # of a node whose neighbours gain weight; of more, so many are drawn, as in PyG
 _OF_BUDGET: Final = 2**34  # coordinates of the draws, apart from those of neighbours

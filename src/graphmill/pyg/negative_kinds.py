@@ -13,8 +13,8 @@ from graphmill import _native
 from graphmill.base.arguments import whole_number
 from graphmill.base.errors import InvalidInputError
 from graphmill.graph.keys import keys_below
-from graphmill.pyg.columns import Ints
-from graphmill.pyg.negatives import Negatives
+from graphmill.sample.columns import Ints
+from graphmill.sample.negatives import Negatives
 
 _TRIES: Final = 32  # draws among the past for each; then one among all
 _HALF: Final = np.uint64(32)

@@ -18,10 +18,10 @@ from torch_geometric.sampler.base import NumNeighbors, SubgraphType
 from graphmill import _native
 from graphmill.base.arguments import one_of
 from graphmill.base.errors import InvalidInputError
-from graphmill.pyg.columns import Ints
 from graphmill.pyg.edges import sampled_edges
 from graphmill.pyg.graph import EdgeType, NodeType, read_graph
-from graphmill.pyg.negatives import Ends, KnownEdges, Negatives
+from graphmill.sample.columns import Ints
+from graphmill.sample.negatives import Ends, KnownEdges, Negatives
 
 Output: TypeAlias = Any  # a SamplerOutput or HeteroSamplerOutput; PyG is not typed
 

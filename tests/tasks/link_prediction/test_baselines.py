@@ -1,12 +1,12 @@
 """Baselines against scores and ranks that are written out in full."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from labelled_stores import split_made
 
 from graphmill.graph.features import dense, no_features, sparse
 from graphmill.graph.splits import SPLITS
@@ -20,8 +20,10 @@ from graphmill.tasks.link_prediction.data.links import GivenCandidates, SharedCa
 from graphmill.tasks.link_prediction.data.prepare import prepare_asked
 from graphmill.tasks.link_prediction.data.splits import JoinedGraph, split_as_asked
 from graphmill.tasks.link_prediction.data.store import write_links
+from graphmill.tasks.link_prediction.known import LeftOut
 from graphmill.tasks.link_prediction.page import LinkPredictionPlan
 from graphmill.tasks.link_prediction.page.data import BASELINES, LinkPrepareOptions
+from graphmill.tasks.link_prediction.parts import open_links
 from graphmill.tasks.stores import Preparation
 
 NUM_NODES = 18
@@ -209,6 +211,19 @@ def test_what_takes_long_is_not_scored_unasked(tmp_path, monkeypatch):
     assert found.values is not None
 
 
+@pytest.mark.parametrize("relations", [0, 2])
+def test_degrees_alone_are_scored_of_parts(tmp_path, relations):
+    store = store_of(tmp_path / "s", 1, features="dense", relations=relations)
+    split_made(store, tmp_path / "p")
+    found = list(score(plan_of(open_links(tmp_path / "p")), NAMES, ("test",), bounded=True))
+    (degree,) = score(plan_of(store), ["degree"], ("test",), bounded=True)
+    for each in found:
+        if each.baseline == "degree":
+            assert each.values == degree.values
+        else:
+            assert "is partitioned: graphmill baseline NAME scores it" in each.why_not
+
+
 def test_pairs_that_are_no_links(tmp_path):
     store = store_of(tmp_path / "s", 3)
     every = {pair for split in SPLITS for pair in map(tuple, store.links(split).ends.T.tolist())}
@@ -233,7 +248,6 @@ def test_a_row_of_its_own_is_no_argument():
     empty = overlap.CompressedRows(np.zeros(4, np.int64), np.empty(0, np.int64), np.empty(0))
     nothing = overlap.Overlap.of(empty, np.ones(2))
     assert nothing.pair_scores(np.array([0, 1]), np.array([1, 2])).tolist() == [0, 0]
-    none = SimpleNamespace(indptr=np.zeros(3, np.int64), ids=np.empty(0, np.int64))
-    left_out = baselines.LeftOut.of_rows(none.indptr, none.ids)
+    left_out = LeftOut(np.zeros(2, np.int64), np.zeros(2, np.int64), np.empty(0, np.int32))
     found = nothing.ranks(np.array([0, 1]), np.array([1, 2]), left_out)
     assert (found.above.tolist(), found.tied.tolist(), found.candidates.tolist()) == ([0, 0], [2, 2], [2, 2])

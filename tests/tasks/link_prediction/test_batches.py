@@ -41,8 +41,8 @@ def pairs(sources, targets) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize(("side", "has_direction"), list(product(["target", "source", "both"], [True, False])))
 def test_negatives_are_no_known_pair_and_keep_an_end(edges, side, has_direction):
-    links, messages = Links(*edges[:, ::2]), topology_of(edges[:, 1::2])
-    sampler = NegativeSampler.of(NegativesSpec(count=5, side=side), 1, links, messages, have_direction=has_direction)
+    links, messages, asked = Links(*edges[:, ::2]), edges[:, 1::2], NegativesSpec(count=5, side=side)
+    sampler = NegativeSampler.of(asked, 1, links, messages, NODES, have_direction=has_direction)
     seeds = Seeds(0, 3, SeedIds(np.arange(len(links))))
     sources, targets = pairs_drawn(sampler, links, seeds)
     known = pairs(*edges) if has_direction else pairs(*edges) | pairs(*edges[::-1])
@@ -60,8 +60,8 @@ def test_negatives_are_no_known_pair_and_keep_an_end(edges, side, has_direction)
 
 
 def test_negatives_of_a_link_do_not_hang_on_the_batch_it_is_in(edges):
-    links, messages = Links(*edges), topology_of(edges)
-    sampler = NegativeSampler.of(NegativesSpec(count=3, side="both"), 1, links, messages, have_direction=True)
+    links, asked = Links(*edges), NegativesSpec(count=3, side="both")
+    sampler = NegativeSampler.of(asked, 1, links, edges, NODES, have_direction=True)
     whole = pairs_drawn(sampler, links, Seeds(2, 5, SeedIds(np.arange(len(links)))))
     some = np.array([7, 3, 30])
     its = pairs_drawn(sampler, links.taken(some), Seeds(2, 5, SeedIds(some)))
@@ -73,8 +73,8 @@ def test_negatives_of_a_link_do_not_hang_on_the_batch_it_is_in(edges):
 
 def test_negatives_by_degree_follow_the_degrees(edges):
     links = Links(np.zeros(30, np.int64), np.repeat(np.arange(1, 4), [1, 5, 24]))
-    nothing = topology_of(np.empty((2, 0), np.int64))
-    sampler = NegativeSampler.of(NegativesSpec(side="source", by="degree"), 1, links, nothing, have_direction=True)
+    nothing, by_degree = np.empty((2, 0), np.int64), NegativesSpec(side="source", by="degree")
+    sampler = NegativeSampler.of(by_degree, 1, links, nothing, NODES, have_direction=True)
     asked = Links(np.zeros(20_000, np.int64), np.full(20_000, 20))  # a target that no link has
     sources, _ = pairs_drawn(sampler, asked, Seeds(0, 0, SeedIds(np.arange(20_000))))
     found = np.bincount(sources[:, 0], minlength=NODES)

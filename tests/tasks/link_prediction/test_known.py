@@ -72,19 +72,8 @@ NODES = np.array([0, 1, 2])
         (lambda: KnownLinks.of(Columns(NODES, NODES, NODES), 3).answers(NODES, None, "target"), "none"),
         (lambda: KnownLinks.of(Columns(NODES, NODES), 3).answers(NODES + 1, None, "target"), "anchors go from 1 to 3"),
         (lambda: KnownLinks.of(Columns(NODES, NODES), 3).answers(NODES, None, "both"), "side is 'both'"),
-        (lambda: LeftOut.of_rows(np.array([0, 2]), np.array([3, 3])), "3 follows 3"),
-        (lambda: LeftOut.of_rows(np.array([0, 2, 3]), np.array([4, 3, 1])), "3 follows 4"),
-        (lambda: LeftOut.of_rows(np.array([0, 2]), np.array([1, 2, 3])), "indptr"),
-        (lambda: LeftOut.of_rows(np.array([0, 2, 1, 3]), np.array([1, 2, 3])), "indptr"),
-        (lambda: LeftOut.of_rows(np.array([0, 1]), np.array([-1])), "from -1"),
     ],
 )
 def test_what_does_not_fit_is_said(run, problem):
     with pytest.raises(InvalidInputError, match=problem):
         run()
-
-
-def test_empty_rows_beside_full_ones():
-    left_out = LeftOut.of_rows(np.array([0, 0, 2, 2, 3, 3]), np.array([4, 9, 1]))
-    assert lists_of(left_out) == [[], [4, 9], [], [1], []]
-    assert lists_of(LeftOut.of_rows(np.array([0, 0]), np.array([], dtype=int))) == [[]]

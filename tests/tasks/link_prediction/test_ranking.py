@@ -33,7 +33,7 @@ def whole_vectors(rng, count, width, most=2):
 
 def rows_of(lists) -> LeftOut:
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in lists])]).astype(np.int64)
-    return LeftOut.of_rows(indptr, np.array(list(itertools.chain(*lists)), dtype=np.int64))
+    return LeftOut(indptr[:-1], indptr[1:], np.array(list(itertools.chain(*lists)), dtype=np.int32))
 
 
 def same(a: LinkRanks, b: LinkRanks) -> bool:

@@ -6,8 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from labelled_stores import made_store, split_made
 
+import graphmill
 from graphmill.base.errors import UserError
+from graphmill.graph.sampled import NodeIds
+from graphmill.partition.parts import PartedGraph
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.pause import never_pause
@@ -25,6 +29,8 @@ from graphmill.tasks.link_prediction.page.models import (
     PerceptronSpec,
     SoftmaxLossSpec,
 )
+from graphmill.tasks.link_prediction.parts import open_links
+from graphmill.tasks.node_classification.parts import open_graph
 from graphmill.tasks.planning import plan_experiment
 
 MODELS = {
@@ -35,22 +41,33 @@ MODELS = {
         "target": "torch_geometric.nn.models.GCN",
         "options": {"hidden_channels": 8, "num_layers": 2},
     },
+    "rgcn": {"kind": "rgcn", "hidden_channels": 8, "num_bases": 2, "dropout": 0.0},
     "embedding": {"kind": "embedding"},
 }
 
 
 def plan_of(
-    root: Path, model="graphsage", *, head=None, negatives=None, task=None, name="circle", channels=8, **train
+    root: Path,
+    model="graphsage",
+    *,
+    head=None,
+    negatives=None,
+    task=None,
+    name="circle",
+    channels=8,
+    partition=None,
+    **train,
 ) -> Plan:
     experiment = LinkPredictionExperiment.model_validate(
         {
             "task": {"kind": "link_prediction", **(task or {})},
-            "dataset": {"name": name},
+            "dataset": {"name": name, "undirected": model != "rgcn"},
             "model": MODELS[model],
             "embedding_channels": channels,
             "head": head or {"kind": "dot"},
             "negatives": negatives or {},
             "train": {"epochs": 40, "batch_size": 64, "num_neighbors": [4, 3], "threads": 1, **train},
+            "partition": partition or {},
         }
     )
     return plan_experiment(experiment, dataset_root=root, run_id="run")
@@ -155,6 +172,84 @@ def ends_of(batch) -> dict[str, np.ndarray]:
     pairs, nodes = batch.pairs, batch.pairs.nodes
     ends = {name: nodes[getattr(pairs, name)].numpy().copy() for name in ("sources", "targets", "others")}
     return ends | {"replaces_target": pairs.replaces_target.numpy()}
+
+
+IN_PARTS = {
+    "graphsage": ("circle", {"kind": "dot"}),
+    "gat": ("mutual", {"kind": "mlp", "hidden_channels": 8}),
+    "custom": ("given", {"kind": "dot"}),
+    "rgcn": ("typed", {"kind": "distmult"}),
+    "embedding": ("shared", {"kind": "dot"}),
+}
+
+
+@pytest.mark.parametrize(("model", "topology"), list(product(IN_PARTS, ["replicated", "partitioned"])))
+def test_one_process_makes_of_parts_what_it_makes_of_the_whole(root, model, topology):
+    """Several ranks, each with parts of its own: tests/integration/test_in_parts.py."""
+    name, head = IN_PARTS[model]
+    partition = {"topology": topology, "cache": {"policy": "none"}}
+    asked = {"head": head, "negatives": {"count": 2, "side": "both"}}
+    whole = task_of(plan_of(root, model, name=name, **asked))
+    parts = task_of(plan_of(root, model, name=f"parts/{name}/3-ldg", partition=partition, **asked))
+    for one, other in zip(whole.batches(1, 0), parts.batches(1, 0), strict=True):
+        np.testing.assert_array_equal(one.seeds.ids, other.seeds.ids)
+        for of_one, of_other in zip(ends_of(one).values(), ends_of(other).values(), strict=True):
+            np.testing.assert_array_equal(of_one, of_other)
+        assert whole.loss_sum(one).item() == parts.loss_sum(other).item()
+    for split in ("val", "test"):
+        assert parts.evaluate(split) == whole.evaluate(split)
+    for embeddings in (False, True):
+        found, expected = (task.predict(["test"], embeddings=embeddings).values for task in (parts, whole))
+        for column, values in expected.items():
+            np.testing.assert_array_equal(found[column], values)
+
+
+@pytest.mark.parametrize("name", ["circle", "mutual"])
+def test_what_lies_whole_beside_parts_is_what_the_store_has(root, name):
+    whole, parts = LinkStore.open(root / name), open_links(root / "parts" / name / "3-ldg")
+    parts.verify()
+    for split in ("train", "val", "test"):
+        np.testing.assert_array_equal(parts.links(split).columns, whole.links(split).columns)
+    joined = {tuple(pair) for pair in whole.known_edges().T.tolist()}
+    learnt = {tuple(pair) for pair in whole.links("train").ends.T.tolist()}
+    learnt |= set() if whole.metadata.links_have_direction else {pair[::-1] for pair in learnt}
+    assert {tuple(pair) for pair in parts.known_edges().T.tolist()} == joined - learnt
+    assert bool(joined - learnt) == (name == "mutual")
+    assert parts.info(None).model_dump(exclude={"path", "checksum", "num_parts"}) == whole.info(None).model_dump(
+        exclude={"path", "checksum", "num_parts"}
+    )
+
+
+def test_each_link_is_of_the_rank_that_owns_its_source(root):
+    asked = {"name": "parts/circle/3-ldg", "partition": {"placement": "per_rank"}}
+    plan = plan_of(root, "embedding", ranks=3, batch_size=32, **asked)
+    shares = [task_of(plan, rank, 3) for rank in range(3)]
+    links, graph = shares[0].seeds.links, PartedGraph.open(root / asked["name"])
+    for step in range(plan.calendar.steps_in(0)):
+        seeds = [task.schedule.seeds(0, step, rank).ids for rank, task in enumerate(shares)]
+        batch = shares[0].schedule.cut(shares[0].schedule.order(0), step)
+        assert sorted(np.concatenate(seeds)) == sorted(batch)
+        for rank, its in enumerate(seeds):
+            assert (graph.book.part_of(graph.book.storage_of(NodeIds(links.sources[its]))) == rank).all()
+
+
+def test_parts_of_another_task_are_refused(root, tmp_path):
+    split_made(made_store(tmp_path / "nodes"), tmp_path / "parts/nodes/3-ldg")
+    with pytest.raises(UserError, match="holds data of the task node_classification, and the task is link_prediction"):
+        plan_of(tmp_path, name="parts/nodes/3-ldg")
+    with pytest.raises(UserError, match="holds data of the task link_prediction, and the task is node_class"):
+        open_graph(root / "parts/circle/3-ldg")
+
+
+def test_a_loader_of_a_script_takes_the_parts_without_labels(root):
+    pytest.importorskip("torch_geometric")
+    parts = graphmill.open_partitioned(root / "parts/circle/3-ldg")
+    with pytest.raises(UserError, match="in no splits"):
+        parts.nodes_in("train")
+    (batch,) = graphmill.NeighborLoader(parts, [3], torch.arange(10), batch_size=10)
+    assert parts.num_classes == 0
+    assert "y" not in batch
+    np.testing.assert_array_equal(batch.x.numpy(), LinkStore.open(root / "circle").features.x[batch.n_id.numpy()])
 
 
 def test_a_batch_is_the_same_after_a_resume(root):

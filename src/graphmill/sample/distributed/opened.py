@@ -67,8 +67,8 @@ class PartitionedData:
 
     @property
     def num_classes(self) -> int:
-        """Classes of `y`."""
-        return int(self._metadata.store["num_classes"])
+        """Classes of `y`; 0: its nodes have none."""
+        return int(self._metadata.store.get("num_classes", 0))
 
     def nodes_in(self, split: Split) -> Tensor:
         """Ids of the nodes of a split of the whole graph, ascending: what a loader takes as `input_nodes`."""

@@ -19,11 +19,13 @@ from graphmill.tasks.link_prediction.data.links import (
     SharedCandidates,
     concatenated,
 )
+from graphmill.tasks.link_prediction.data.lists import LinkLists
 from graphmill.tasks.link_prediction.data.store import LinkStore
 from graphmill.tasks.link_prediction.known import KnownLinks, LeftOut
 from graphmill.tasks.link_prediction.overlap import CompressedRows, Overlap, ranks_of_one_row
 from graphmill.tasks.link_prediction.page import LinkPredictionPlan
 from graphmill.tasks.link_prediction.page.data import ADAMIC_ADAR, COMMON, COSINE, DEGREE
+from graphmill.tasks.link_prediction.parts import PartedLinkStore, open_links
 from graphmill.tasks.link_prediction.ranking import (
     LinkRanks,
     auc_ap,
@@ -60,7 +62,7 @@ class PairScorer(Protocol):
 def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:
     """`tasks.baselines.ScoresBaselines` of link prediction."""
     assert isinstance(own, LinkPredictionPlan)
-    store = LinkStore.open(Path(own.dataset.path))
+    store = open_links(Path(own.dataset.path))
     sides: tuple[Side, ...] = ("target",) if own.ranked == "target" else ("target", "source")
     known: KnownLinks | None = None
     for name in names:
@@ -82,16 +84,22 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
             yield BaselineScore(name, split, measures_of(store, scorer, split, sides, known))
 
 
-def known_links(store: LinkStore) -> KnownLinks:
+def known_links(store: LinkLists) -> KnownLinks:
     """Of all splits: what a link is not ranked among."""
     links = concatenated([store.links(split) for split in SPLITS])
     return KnownLinks.of(links, store.metadata.num_nodes, have_direction=store.metadata.links_have_direction)
 
 
-def scorer_of(store: LinkStore, name: str) -> PairScorer | str:
+def scorer_of(store: LinkStore | PartedLinkStore, name: str) -> PairScorer | str:
     """The baseline of that name, or why there is none."""
     if name == DEGREE.name:
         return _Degree(store)
+    if isinstance(store, PartedLinkStore):
+        return f"it reads the whole graph at once, and {store.path} is partitioned: graphmill baseline NAME scores it"
+    return _of_whole_graph(store, name)
+
+
+def _of_whole_graph(store: LinkStore, name: str) -> PairScorer | str:
     if name in (COMMON.name, ADAMIC_ADAR.name):
         neighbours = _neighbours(store)
         degrees = np.diff(neighbours.indptr)
@@ -129,7 +137,7 @@ def _written_out(rows: CompressedRows, num_columns: int) -> NDArray[np.float32]:
 
 
 def measures_of(
-    store: LinkStore, scorer: PairScorer, split: Split, sides: Sequence[Side], known: KnownLinks
+    store: LinkLists, scorer: PairScorer, split: Split, sides: Sequence[Side], known: KnownLinks
 ) -> dict[str, float]:
     """All measures of a split, by name."""
     links = store.links(split)
@@ -140,7 +148,7 @@ def measures_of(
     return {"mrr": mrr(found), **hits, "auc": auc, "ap": ap}
 
 
-def _ranks(store: LinkStore, scorer: PairScorer, split: Split, sides: Sequence[Side], known: KnownLinks) -> LinkRanks:
+def _ranks(store: LinkLists, scorer: PairScorer, split: Split, sides: Sequence[Side], known: KnownLinks) -> LinkRanks:
     links, candidates = store.links(split), store.candidates(split)
     if isinstance(candidates, SharedCandidates):
         return ranks_among_pool(_pairs(scorer, links), _pairs(scorer, Links.of(candidates.pairs)))
@@ -230,7 +238,7 @@ class _Likeness:
 class _Degree:
     """By how many training links of that direction and relation each end has: the product of both, each plus one."""
 
-    def __init__(self, store: LinkStore) -> None:
+    def __init__(self, store: LinkLists) -> None:
         self._train = store.links("train")
         self._num_nodes = store.metadata.num_nodes
         self._directed = store.metadata.links_have_direction
@@ -300,7 +308,7 @@ def _unit_rows(features: SparseFeatures) -> CompressedRows:
     return CompressedRows(features.indptr.astype(np.int64), features.indices.astype(np.int64), scaled)
 
 
-def _bytes_of(store: LinkStore) -> float:
+def _bytes_of(store: LinkLists) -> float:
     """What is in memory at a time, roughly: entries with their keys, and the terms of a block."""
     known = store.metadata
     entries = known.arrays["x_values"].shape[0] if known.has_sparse_features else 2 * known.num_undirected_edges

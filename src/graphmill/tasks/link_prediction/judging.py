@@ -18,7 +18,7 @@ from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause
 from graphmill.tasks.link_prediction.data.links import GivenCandidates, Links, SharedCandidates, concatenated
-from graphmill.tasks.link_prediction.data.store import LinkStore
+from graphmill.tasks.link_prediction.data.lists import LinkLists
 from graphmill.tasks.link_prediction.known import KnownLinks, LeftOut
 from graphmill.tasks.link_prediction.nn.heads import AnyHead, BilinearHead
 from graphmill.tasks.link_prediction.page import LinkPredictionPlan
@@ -50,7 +50,7 @@ class LinkJudge:
     plan: Plan
     own: LinkPredictionPlan
     group: Group
-    store: LinkStore
+    store: LinkLists
     _known: KnownLinks | None = field(default=None, init=False)
     _non_links: dict[Split, Links] = field(default_factory=dict, init=False)
 

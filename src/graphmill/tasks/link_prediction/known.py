@@ -39,39 +39,6 @@ class LeftOut:
     ends: Ids  # [q]
     ids: NDArray[np.int32]
 
-    @classmethod
-    def of_rows(cls, indptr: NDArray[Any], indices: NDArray[Any]) -> "LeftOut":
-        """Of compressed rows that no two queries share.
-
-        Args:
-            indptr: [q + 1] offsets.
-            indices: ids, ascending within a row.
-
-        Raises:
-            InvalidInputError: a row falls, or holds an id twice.
-        """
-        indptr, indices = _integers("indptr", indptr), _integers("indices", indices)
-        lengths = np.diff(indptr)
-        if not len(indptr) or indptr[0] != 0 or indptr[-1] != len(indices) or (lengths < 0).any():
-            raise InvalidInputError(
-                f"indptr [{len(indptr)}] holds no offsets of {len(indices)} ids",
-                fix="give offsets that begin at 0, never fall, and end at the number of ids",
-            )
-        is_first = np.zeros(len(indices) + 1, dtype=bool)
-        is_first[indptr] = True
-        falls = np.flatnonzero((np.diff(indices) <= 0) & ~is_first[1:-1]) if len(indices) else np.empty(0, np.int64)
-        if len(falls):
-            raise InvalidInputError(
-                f"ids to leave out do not ascend: {indices[falls[0] + 1]} follows {indices[falls[0]]} in one row",
-                fix="sort each row, and give an id once",
-            )
-        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < 2**31:
-            raise InvalidInputError(
-                f"ids to leave out go from {indices.min()} to {indices.max()}",
-                fix="give row numbers from 0 to 2^31 - 1",
-            )
-        return cls(indptr[:-1], indptr[1:], indices.astype(np.int32))
-
     def __len__(self) -> int:
         return len(self.starts)
 

@@ -12,7 +12,7 @@ from graphmill.base.names import did_you_mean
 from graphmill.graph.splits import SPLITS, Split
 from graphmill.sync.pause import never_pause
 from graphmill.tasks.link_prediction.data.links import Links, concatenated
-from graphmill.tasks.link_prediction.data.store import LinkStore
+from graphmill.tasks.link_prediction.data.lists import LinkLists
 from graphmill.tasks.link_prediction.judging import LinkJudge, RankedSide, pair_scores
 from graphmill.tasks.link_prediction.nn.heads import AnyHead
 from graphmill.tasks.task import Predictions
@@ -37,7 +37,7 @@ def of_splits(judge: LinkJudge, splits: Sequence[Split], rows: Tensor, head: Any
     return Predictions({"link": np.arange(len(links))}, values)
 
 
-def of_pairs(store: LinkStore, pairs: Mapping[str, Sequence[Any]], rows: Tensor, head: AnyHead) -> Predictions:
+def of_pairs(store: LinkLists, pairs: Mapping[str, Sequence[Any]], rows: Tensor, head: AnyHead) -> Predictions:
     """A score of each given pair."""
     links = read_links(store, pairs, ("source", "target"))
     values = {**_named(store, links), "score": pair_scores(head, rows, links)}
@@ -69,7 +69,7 @@ def best_of(
     return Predictions({"pair": np.arange(len(links))}, values)
 
 
-def read_links(store: LinkStore, columns: Mapping[str, Sequence[Any]], ends: Sequence[str]) -> Links:
+def read_links(store: LinkLists, columns: Mapping[str, Sequence[Any]], ends: Sequence[str]) -> Links:
     """Links of columns of ids, or of names; with `ends` source alone the targets are the sources.
 
     Raises:
@@ -105,7 +105,7 @@ def _numbers(values: Sequence[Any], names: Mapping[str, int], count: int, what: 
     return found
 
 
-def _named(store: LinkStore, links: Links) -> dict[str, NDArray[Any]]:
+def _named(store: LinkLists, links: Links) -> dict[str, NDArray[Any]]:
     """Columns of links: ids, and names where the data have some."""
     columns: dict[str, NDArray[Any]] = {"source": links.sources, "target": links.targets}
     if store.metadata.has_names:

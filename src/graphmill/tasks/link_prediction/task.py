@@ -4,7 +4,7 @@ import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,18 @@ from torch import Tensor, nn
 from graphmill.access.exact import in_order_of_nodes
 from graphmill.access.graph import GraphAccess
 from graphmill.access.opening import open_access
+from graphmill.access.seeds import assign_of, owners_of
 from graphmill.access.spec import AccessSpec
 from graphmill.base.errors import UserError
 from graphmill.graph.keys import drawn
 from graphmill.graph.splits import Split
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
-from graphmill.sample.schedule import SeedSchedule, contiguous_shares
+from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.columns import Cell
 from graphmill.spec.exact_pass import evaluated_on_other
 from graphmill.spec.node_models import reads_node_types
+from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.transform import refuse_other_form
 from graphmill.sync.group import Group
@@ -37,9 +39,10 @@ from graphmill.tasks.link_prediction.nn.model import LinkModel, NodeTable, model
 from graphmill.tasks.link_prediction.page import LinkPredictionPlan
 from graphmill.tasks.link_prediction.page.models import EmbeddingSpec
 from graphmill.tasks.link_prediction.page.sizes import whole_pass
+from graphmill.tasks.link_prediction.parts import PartedLinkStore, open_links
 from graphmill.tasks.link_prediction.predict import best_of, known_splits, of_pairs, of_splits
 from graphmill.tasks.node_encoders import DTYPE_OF, check_model
-from graphmill.tasks.same_data import open_planned
+from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import Measures, Predictions
 
 _log = logging.getLogger(__name__)
@@ -67,17 +70,11 @@ class LinkPrediction:
 
     def __post_init__(self) -> None:
         plan, own, group = self.plan, self.own, self.group
-        store = open_planned(LinkStore, own.dataset)
-        links, has_direction = store.links("train"), own.dataset.links_have_direction
-        ids = drawn(np.arange(len(links)), own.dataset.num_train, plan.seed)
-        assign = partial(contiguous_shares, world_size=group.world_size)
-        negatives = NegativeSampler.of(
-            own.negatives, plan.seed, links, store.topology(undirected=False), have_direction=has_direction
-        )
-        schedule = SeedSchedule.equal(ids, plan.batches, plan.seed, assign)
-        self.seeds = LinkSeeds(schedule, links, negatives, own.dataset.num_nodes, own.resamples)
+        store, spec = open_links(Path(own.dataset.path)), access_spec(plan, own)
+        refuse_other_data(own.dataset, store.metadata.checksum)
+        self.seeds = link_seeds(spec, own, store, group)
         is_table = isinstance(own.model, EmbeddingSpec)
-        self.access = None if is_table else open_access(access_spec(plan, own), store, group, seeds=self.seeds)
+        self.access = None if is_table else open_access(spec, store, group, seeds=self.seeds)
         scale = None if self.access is None else self.access.standardise()
         self.model = LinkModel(plan, own, rank=group.rank, standardise=scale).to(group.device)
         if self.access is not None:
@@ -93,7 +90,7 @@ class LinkPrediction:
 
     def batches(self, epoch: int, first_step: int) -> Generator[LinkBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
-        self.seeds.forget()
+        self.seeds.begin()
         device, rank = self.group.device, self.group.rank
         if self.access is None:
             for step in range(first_step, self.plan.calendar.steps_in(epoch)):
@@ -181,7 +178,7 @@ class LinkPrediction:
             check_model(plan, own.model, model_inputs(own), own.num_neighbors)
 
     @staticmethod
-    def on_other_data(own: LinkPredictionPlan, store: LinkStore) -> LinkPredictionPlan:
+    def on_other_data(own: LinkPredictionPlan, store: LinkStore | PartedLinkStore) -> LinkPredictionPlan:
         """The plan section over other prepared links with the same features and relations."""
         from graphmill.tasks.link_prediction.page import LinkDatasetSpec
 
@@ -199,10 +196,12 @@ class LinkPrediction:
                     " nodes",
                 )
         refuse_other_form(own.features, found)
-        other = own.model_copy(update={"dataset": found})
+        partition = None if found.num_parts is None else own.partition or PartitionSpec()
+        other = own.model_copy(update={"dataset": found, "partition": partition})
         if same_nodes:
             return other
-        way = evaluated_on_other(own.evaluate_on, whole_pass(own), whole_pass(other), in_parts=False)
+        in_parts = partition is not None
+        way = evaluated_on_other(own.evaluate_on, whole_pass(own), whole_pass(other), in_parts=in_parts)
         other = other.model_copy(update={"evaluate_on": way})
         if way != own.evaluate_on:
             _log.info(f"{found.name}: evaluated {other.evaluation}")
@@ -219,6 +218,26 @@ class LinkPrediction:
         return model.eval()
 
 
+def link_seeds(
+    spec: AccessSpec, own: LinkPredictionPlan, store: LinkStore | PartedLinkStore, group: Group
+) -> LinkSeeds:
+    """Which training links each rank has at each step; of a graph in parts perhaps those whose sources it owns."""
+    links, known, rng_seed = store.links("train"), own.dataset, spec.plan.seed
+    owners = owners_of(spec, store.path, ranks=group.world_size, hosts=group.num_hosts)
+    assign = assign_of(spec, owners, group.world_size, nodes=links.sources)
+    ids = drawn(np.arange(len(links)), known.num_train, rng_seed)
+    negatives = NegativeSampler.of(
+        own.negatives,
+        rng_seed,
+        links,
+        store.known_edges(),
+        known.num_nodes,
+        have_direction=known.links_have_direction,
+    )
+    schedule = SeedSchedule.equal(ids, spec.plan.batches, rng_seed, assign)
+    return LinkSeeds(schedule, links, negatives, known.num_nodes, own.resamples)
+
+
 def access_spec(plan: Plan, own: LinkPredictionPlan) -> AccessSpec:
     """Of the plan's message graph what its model reads."""
     return AccessSpec(
@@ -233,7 +252,7 @@ def access_spec(plan: Plan, own: LinkPredictionPlan) -> AccessSpec:
         edge_columns=own.edge_columns,
         node_types=reads_node_types(own.model),
         has_weighted_means=False,
-        partition=None,
+        partition=own.partition,
         evaluates_whole=own.evaluate_on == "whole_graph",
         presampled=None,
     )

@@ -19,7 +19,7 @@ from graphmill.tasks.node_classification.data.store import (
     refuse_empty_splits,
     refuse_unlabelled,
 )
-from graphmill.tasks.node_classification.page import GraphInfo
+from graphmill.tasks.node_classification.page import KIND, GraphInfo
 
 
 def open_graph(path: Path) -> "LabelledGraphStore | PartedLabelledGraph":
@@ -48,8 +48,9 @@ class PartedLabelledGraph:
     @classmethod
     def open(cls, path: Path) -> "PartedLabelledGraph":
         """After checking the metadata, the book and the splits. Ranks read those, and check their parts."""
+        known = read_parts_metadata(path, KIND.name)
         PartedGraph.open(path, parts=(), whole_topology=False, reads_index=False)
-        return cls(path, read_parts_metadata(path))
+        return cls(path, known)
 
     def verify(self) -> None:
         """Read all parts that are here, and what all ranks read. `UserError` names the first breach."""

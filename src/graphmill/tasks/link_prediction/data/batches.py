@@ -11,8 +11,7 @@ from torch import Tensor
 from graphmill.graph.batch import MiniBatch, copied
 from graphmill.graph.keys import Purpose
 from graphmill.graph.sampled import Sampled, SampledBlock, SeedIds, Seeds
-from graphmill.graph.topology import Topology
-from graphmill.pyg.negatives import Ends, KnownEdges, Negatives
+from graphmill.sample.negatives import Ends, KnownEdges, Negatives
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.tasks.link_prediction.data.links import Links
 from graphmill.tasks.link_prediction.page.models import NegativesSpec
@@ -70,13 +69,11 @@ class NegativeSampler:
 
     @classmethod
     def of(
-        cls, spec: NegativesSpec, rng_seed: int, links: Links, messages: Topology, *, have_direction: bool
+        cls, spec: NegativesSpec, rng_seed: int, links: Links, edges: Ids, num_nodes: int, *, have_direction: bool
     ) -> "NegativeSampler":
-        """Of the training links, and the edges of the message graph as given."""
-        num_nodes = messages.num_nodes
-        rows = np.repeat(np.arange(num_nodes), np.diff(messages.indptr))
-        edges = np.concatenate([links.ends, np.stack([messages.indices.astype(np.int64), rows])], axis=1)
-        edges = np.concatenate([edges, np.stack([np.arange(num_nodes)] * 2)], axis=1)  # no node with itself
+        """Of the training links, and the edges [2, n] of the message graph as given, of which some may be links."""
+        loops = np.stack([np.arange(num_nodes)] * 2)  # no node with itself
+        edges = np.concatenate([links.ends, edges, loops], axis=1)
         if not have_direction:
             edges = np.concatenate([edges, edges[::-1]], axis=1)
         weights = None
@@ -125,7 +122,7 @@ class LinkSeeds:
     negatives: NegativeSampler
     num_nodes: int
     resamples: bool  # whether a node draws its neighbours anew at each hop
-    _made: dict[tuple[int, int], LinkPairs] = field(default_factory=dict, init=False, repr=False)
+    _made: dict[tuple[int, int], LinkPairs] | None = field(default=None, init=False, repr=False)  # None: none is taken
 
     def pairs_of(self, seeds: Seeds) -> LinkPairs:
         """Links and negatives of a step of this rank."""
@@ -147,15 +144,18 @@ class LinkSeeds:
 
     def nodes_of(self, seeds: Seeds) -> Seeds:
         """The ends of the pairs of a step, ascending."""
-        pairs = self._made[seeds.epoch, seeds.step] = self.pairs_of(seeds)
+        pairs = self.pairs_of(seeds)
+        if self._made is not None:
+            self._made[seeds.epoch, seeds.step] = pairs
         return Seeds(seeds.epoch, seeds.step, SeedIds(pairs.nodes.numpy()))
 
-    def forget(self) -> None:
-        """Before an epoch's batches: steps that were made ahead and never taken."""
-        self._made.clear()
+    def begin(self) -> None:
+        """Before an epoch's batches: what is made from here on is taken; what an earlier one left is forgotten."""
+        self._made = {}
 
     def take(self, epoch: int, step: int) -> LinkPairs:
         """The pairs of a step whose nodes were asked for."""
+        assert self._made is not None, "nodes are asked for between `begin` and `take`"
         return self._made.pop((epoch, step))
 
     def kept(self, sampled: Sampled) -> Sampled:

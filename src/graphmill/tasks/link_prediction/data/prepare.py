@@ -12,8 +12,9 @@ from graphmill.graph.typed import with_reverse
 from graphmill.spec.typed_graph import plain_features
 from graphmill.tasks.link_prediction.data.leaks import remarks_on, without_leaks
 from graphmill.tasks.link_prediction.data.links import LinkGraph, Links
+from graphmill.tasks.link_prediction.data.lists import LinkMetadata
 from graphmill.tasks.link_prediction.data.splits import JoinedGraph, split_as_asked
-from graphmill.tasks.link_prediction.data.store import LinkMetadata, LinkStore, write_links
+from graphmill.tasks.link_prediction.data.store import LinkStore, write_links
 from graphmill.tasks.link_prediction.page.data import LinkPrepareOptions
 from graphmill.tasks.stores import Preparation, refuse_place, store_path
 

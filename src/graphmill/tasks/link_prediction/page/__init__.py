@@ -11,11 +11,13 @@ from graphmill.spec.columns import Measure
 from graphmill.spec.exact_pass import ABOUT_EVALUATE_ON, AskedEvaluation, EvaluateOn, evaluated_on, in_words
 from graphmill.spec.experiment import BatchSize, DatasetSpec, Experiment, TaskSpec, TrainSpec
 from graphmill.spec.fanouts import FanOuts, check_fanouts, resolve_fanouts
+from graphmill.spec.fetching import FETCHING
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, TaskPlan
 from graphmill.spec.node_models import GraphSageSpec, draws_anew, reads_types, refuse_other_depth, refuse_untyped
+from graphmill.spec.parted_info import PartedInfo
+from graphmill.spec.partition import InParts, PartitionSpec, parts_named, refuse_partition
 from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.transform import FeatureTransform, transform_of
-from graphmill.spec.typed_graph import TypedInfo
 from graphmill.tasks.link_prediction.page.data import (
     BASELINES,
     COUNTS,
@@ -105,9 +107,10 @@ class LinkPredictionExperiment(Experiment):
     head: HeadSpec = DotSpec()
     negatives: NegativesSpec = NegativesSpec()
     train: LinkTrainSpec = LinkTrainSpec()
+    partition: PartitionSpec = PartitionSpec()
 
 
-class LinkInfo(TypedInfo):
+class LinkInfo(PartedInfo):
     """What the planner must know about prepared links; `num_train` counts training links."""
 
     num_nodes: int
@@ -143,6 +146,12 @@ class LinkPredictionPlan(TaskPlan):
     ranked: Side
     val_limit: int | None
     evaluate_on: EvaluateOn | None = Field(None, description="absent: layer by layer, or a table")
+    partition: PartitionSpec | None = Field(None, description="absent: the message graph is stored whole")
+
+    @property
+    def in_parts(self) -> InParts | None:
+        """How its message graph is divided among hosts; None: it is stored whole."""
+        return self.dataset.placed(self.partition)
 
     @property
     def edge_columns(self) -> tuple[int, ...]:
@@ -166,7 +175,7 @@ class LinkPredictionPlan(TaskPlan):
         if isinstance(self.model, EmbeddingSpec):
             _refuse_way(asked)
             return self
-        way = evaluated_on(asked, self.model, whole_pass(self), memory_bytes, in_parts=False)
+        way = evaluated_on(asked, self.model, whole_pass(self), memory_bytes, in_parts=self.partition is not None)
         return self.model_copy(update={"evaluate_on": way})
 
     @property
@@ -185,7 +194,7 @@ def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPred
     model, head, is_embedding = experiment.model, experiment.head, isinstance(experiment.model, EmbeddingSpec)
     asked = () if is_embedding else experiment.train.num_neighbors
     undirected = experiment.dataset.undirected
-    drawn = resolve_fanouts(asked, dataset, undirected=undirected, num_parts=None, presampled=None)
+    drawn = resolve_fanouts(asked, dataset, undirected=undirected, num_parts=dataset.num_parts, presampled=None)
     features = transform_of(experiment.dataset.features, dataset)
     both = "both" if dataset.num_relations or not dataset.links_have_direction else "target"
     if not isinstance(model, EmbeddingSpec):
@@ -195,6 +204,7 @@ def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPred
         precision = experiment.train.precision
         refuse_untyped(model, dataset, undirected=experiment.dataset.undirected, precision=precision)
     _refuse_odd(head, experiment.embedding_channels)
+    refuse_partition(experiment.partition, dataset.num_parts, dataset.name)
     negatives = experiment.negatives
     return LinkPredictionPlan(
         dataset=dataset,
@@ -209,6 +219,7 @@ def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPred
         loss=experiment.train.loss,
         ranked=both if experiment.task.ranked == "auto" else experiment.task.ranked,
         val_limit=experiment.task.val_limit,
+        partition=None if dataset.num_parts is None else experiment.partition,
     )
 
 
@@ -238,9 +249,9 @@ def _refuse_odd(head: HeadSpec, channels: int) -> None:
 
 def from_catalogue(experiment: LinkPredictionExperiment, known: KnownDataset, path: str) -> LinkInfo | None:
     """What is published of links that are not prepared."""
-    del experiment
     if not known.sizes:
         return None
+    parts = parts_named(experiment.dataset.name)
     counts = dict(known.sizes)
     val, test = counts.pop("num_val"), counts.pop("num_test")
     return LinkInfo(
@@ -253,6 +264,7 @@ def from_catalogue(experiment: LinkPredictionExperiment, known: KnownDataset, pa
         candidates="shared" if known.name in WITH_POOL else "given" if known.name in WITH_CANDIDATES else "all",
         links_have_direction=known.name not in WITH_POOL,
         has_sparse_features=known.name in SPARSE,
+        num_parts=None if parts is None else parts.num_parts,
         **counts,
     )
 
@@ -280,13 +292,14 @@ KIND: Final = Kind(
         Measure("ap", "average precision", higher_is_better=True, about="of the same"),
     ),
     loss_unit="nats",
+    own_columns=FETCHING,
     experiment=LinkPredictionExperiment,
     info=LinkInfo,
     plan=LinkPredictionPlan,
     resolve=resolve,
     sizes=sizes,
     data=Data(
-        store="graphmill.tasks.link_prediction.data.store:LinkStore",
+        store="graphmill.tasks.link_prediction.parts:PreparedLinks",
         prepare="graphmill.tasks.link_prediction.data.prepare:prepare_asked",
         options=LinkPrepareOptions,
         counts=COUNTS,

@@ -1,12 +1,23 @@
 """What a model of links takes, by formula: parameters, sampled neighbourhoods, bytes of a step."""
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from graphmill.spec.attention import is_fused
 from graphmill.spec.exact_pass import WholePass, widest
 from graphmill.spec.kinds.kind import Sizes, StepShape
-from graphmill.spec.node_sizes import SampledModel, nodes_per_hop, parameters, sampled_bytes
+from graphmill.spec.node_models import GraphSageSpec
+from graphmill.spec.node_sizes import SampledModel, drawn_bytes, nodes_per_hop, num_drawn, parameters, sampled_bytes
+from graphmill.spec.parted_memory import (
+    PartedGraphSizes,
+    evaluation_bytes,
+    held_bytes,
+    largest_batch,
+    mapped_bytes,
+    shared_bytes,
+)
 from graphmill.tasks.link_prediction.page.models import ComplExSpec, DistMultSpec, EmbeddingSpec, PerceptronSpec
 
 if TYPE_CHECKING:
@@ -21,7 +32,7 @@ def sizes(plan: "LinkPredictionPlan", step: StepShape) -> Sizes:
     A rank keeps known edges, to check negatives. An evaluation has the rows of all nodes, and gathers them.
     """
     known, channels = plan.dataset, plan.embedding_channels
-    links = min(step.batch_size, known.num_train)
+    links = min(_most_links(plan, step), known.num_train)
     pairs = links * (1 + plan.negatives.count)
     ends = min(links * (2 + plan.negatives.count), known.num_nodes)
     of_pairs = 4 * pairs * (3 * channels + _hidden(plan))
@@ -47,13 +58,52 @@ def sizes(plan: "LinkPredictionPlan", step: StepShape) -> Sizes:
     of_evaluation = 2 * 4 * known.num_nodes * channels
     if plan.evaluate_on == "whole_graph":
         of_evaluation = max(of_evaluation, whole_pass(plan).num_bytes)
-    return Sizes(
+    found = Sizes(
         None if encoder is None else encoder + _head_parameters(plan),
         batch + 24 * pairs,
         max(activations + of_pairs, of_evaluation),
         nodes_per_batch=sum(hops),
         index_bytes=_known_bytes(plan),
         not_counted=_SPARSE_ROWS if known.has_sparse_features else "",
+    )
+    return _in_parts(plan, step, found, of, hops)
+
+
+def _most_links(plan: "LinkPredictionPlan", step: StepShape) -> int:
+    """Of a batch of a rank."""
+    if plan.partition is None or plan.dataset.num_parts is None:
+        return step.batch_size
+    return largest_batch(plan.partition, plan.dataset.num_parts, step)
+
+
+def _in_parts(
+    plan: "LinkPredictionPlan", step: StepShape, whole: Sizes, of: SampledModel, hops: Sequence[int]
+) -> Sizes:
+    """The same, and what a graph in parts has mapped and held; the lists of links are mapped whole."""
+    known, asked = plan.dataset, plan.partition
+    if asked is None or known.num_parts is None:
+        return whole
+    graph = PartedGraphSizes(
+        num_nodes=known.num_nodes,
+        num_entries=known.num_edges * (2 if plan.undirected else 1),
+        num_features=known.num_features,
+        is_sparse=known.has_sparse_features,
+        num_parts=known.num_parts,
+        num_train=known.num_nodes,
+        nodes_per_batch=sum(hops),
+        edges_per_batch=num_drawn(of, hops),
+        num_edge_columns=len(plan.edge_columns),
+        drawn_bytes=drawn_bytes(of, hops),
+    )
+    mapped, model = mapped_bytes(graph, asked, step), plan.model
+    lists = graph.id_bytes * (3 if known.num_relations else 2) * sum(known.links.values())
+    evaluating = evaluation_bytes(graph, model.hidden_channels) if isinstance(model, GraphSageSpec) else 0
+    return replace(
+        whole,
+        activation_bytes=max(whole.activation_bytes, evaluating + 4 * known.num_nodes * plan.embedding_channels),
+        data_bytes=None if mapped is None else mapped + lists,
+        shared_bytes=shared_bytes(graph, asked, step),
+        index_bytes=whole.index_bytes + held_bytes(graph, asked, step),
     )
 
 

@@ -90,6 +90,11 @@ class LabelledGraphStore(GraphStore):
         """Class of every node int64 [num_nodes], or its labels int8 [num_nodes, num_labels]; -1: unlabelled."""
         return self.array("y")
 
+    def seeds_of_nodes(self) -> NDArray[np.bool_]:
+        """One for each training node [num_nodes]."""
+        is_train: NDArray[np.bool_] = self.array("split") == SPLIT_CODES["train"]
+        return is_train
+
     def nodes_in(self, split: Literal["train", "val", "test"]) -> NDArray[np.int64]:
         """Ascending global ids of the nodes of a split."""
         found = np.flatnonzero(self.array("split") == SPLIT_CODES[split]).astype(np.int64, copy=False)

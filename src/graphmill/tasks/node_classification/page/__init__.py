@@ -5,7 +5,6 @@ from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from graphmill.base.errors import AbsentDataError
 from graphmill.spec.attention import refuse_fused
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import COMM_MB, Baseline, Layout, Measure
@@ -24,18 +23,12 @@ from graphmill.spec.node_models import (
     refuse_other_depth,
     refuse_untyped,
 )
-from graphmill.spec.partition import (
-    DEFAULT_METHOD,
-    PARTS_FOLDER,
-    InParts,
-    PartitionSpec,
-    parts_named,
-    refuse_partition,
-)
+from graphmill.spec.parted_info import PartedInfo
+from graphmill.spec.partition import InParts, PartitionSpec, parts_named, refuse_partition
 from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.targets import TARGET, TargetKind
 from graphmill.spec.transform import FeatureTransform, transform_of
-from graphmill.spec.typed_graph import TypedInfo, plain_features
+from graphmill.spec.typed_graph import plain_features
 from graphmill.tasks.node_classification.page.data import COUNTS, DATASETS, DENSE, MULTI_LABEL, GraphPrepareOptions
 from graphmill.tasks.node_classification.page.edges import refuse_edge_features, weight_column
 from graphmill.tasks.node_classification.page.sizes import sizes, whole_pass
@@ -114,7 +107,7 @@ class NodeClassificationExperiment(Experiment):
     partition: PartitionSpec = PartitionSpec()
 
 
-class GraphInfo(TypedInfo):
+class GraphInfo(PartedInfo):
     """What the planner must know about a prepared graph."""
 
     num_nodes: int
@@ -125,27 +118,11 @@ class GraphInfo(TypedInfo):
     has_sparse_features: bool
     scales_differ: bool = Field(False, description="dense features have columns of unlike scale, and are no counts")
     edge_features: tuple[str, ...] = ()
-    num_parts: int | None = Field(None, description="absent: the graph is stored whole")
 
     @property
     def plain_edge_features(self) -> tuple[str, ...]:
         """Columns of the edge features that are no types."""
         return plain_features(self.edge_features, self.edge_types)
-
-    @property
-    def prepared_checksum(self) -> str:
-        """The checksum; a `UserError` if nothing is prepared, or it is not in parts."""
-        if self.is_prepared or self.num_parts is None:
-            return super().prepared_checksum
-        root, _, name = self.path.rpartition(f"/{PARTS_FOLDER}/{self.name}/")
-        _, _, method = name.partition("-")
-        how = f"--num-parts {self.num_parts}" + ("" if method == DEFAULT_METHOD else f" --method {method}")
-        raise AbsentDataError(
-            f"{self.name} is not in {self.num_parts} parts under {root}: this plan has its sizes from the catalogue,"
-            " and cannot be trained",
-            fix=f"graphmill partition {self.name} {how} --dataset-root {root}; before that, if it is not prepared yet:"
-            f" graphmill prepare {self.name} --dataset-root {root} (add --from PATH if it is not a download)",
-        )
 
 
 class NodeClassificationPlan(TaskPlan):
@@ -187,10 +164,7 @@ class NodeClassificationPlan(TaskPlan):
     @property
     def in_parts(self) -> InParts | None:
         """How its graph is divided among hosts; None: it is stored whole."""
-        if self.partition is None or self.dataset.num_parts is None:
-            return None
-        asked = self.partition
-        return InParts(self.dataset.num_parts, asked.placement, asked.topology, asked.seeds)
+        return self.dataset.placed(self.partition)
 
     @property
     def reads_types(self) -> bool:

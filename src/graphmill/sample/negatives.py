@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphmill import _native
 from graphmill.base.errors import InvalidInputError
-from graphmill.pyg.columns import Columns, Ints
+from graphmill.sample.columns import Columns, Ints
 
 _TRIES: Final = 32  # draws for a pair; in a graph with half of all pairs, one of 4 billion needs more
 
