@@ -108,7 +108,7 @@ def ids_of_an_epoch(folder: Path, world_size: int) -> np.ndarray:
     ids.mkdir()
     experiment = {
         "name": "ids",
-        "dataset": {"name": "ids"},
+        "dataset": {"name": "ids", "features": "as_stored"},  # by default ids beside noise would be standardised
         "model": {"kind": "custom", "target": "records_ids.RecordsIds", "options": {"folder": str(ids)}},
         "train": {
             **{"ranks": world_size, "epochs": 1, "batch_size": 37, "num_neighbors": [2, 2], "threads": 1},
