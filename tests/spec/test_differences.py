@@ -1,6 +1,6 @@
 """What tells two runs apart: everything that was chosen, but for a short list that is written out here."""
 
-from graphmill.spec.differences import configuration, flat, varied_keys
+from graphmill.spec.differences import configuration, flat, plan_differences, varied_keys
 
 NO_CHOICE = {"name", "run_id", "seed", "baselines", "dataset.path", "init_from.source", "init_from.path", "presampled"}
 
@@ -18,3 +18,14 @@ def test_runs_of_another_precision_or_number_of_threads_are_no_repetitions(make_
         assert configuration(one) != configuration(other)
         assert [name.split(".")[-1] for name in varied_keys([one, other])] == [key]
     assert configuration(one) == configuration(make_plan("three", threads=1, seed=3))
+
+
+def test_how_a_machine_evaluates_is_a_choice_but_no_other_run(make_plan):
+    """A run that goes on with less memory evaluates as it was planned to; runs that differ in it are told apart."""
+    plan = make_plan()
+    one, other = (
+        plan.model_copy(update={"task": plan.task.model_copy(update={"evaluate_on": way})})
+        for way in ("whole_graph", "neighbourhoods")
+    )
+    assert plan_differences(one, other) == []
+    assert varied_keys([one, other]) == ["evaluate_on"]
