@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from other_tasks import make_captures, make_graphs, make_links, make_series, resume_with, train_and_kill
+from other_tasks import (
+    make_captures,
+    make_graphs,
+    make_links,
+    make_series,
+    make_values,
+    resume_with,
+    train_and_kill,
+)
 
 from graphmill.record.documents import Outcome
 from graphmill.record.manifest import Manifest
@@ -232,12 +240,21 @@ train:
    checkpoint: {every_steps: 4}}
 """
 
+VALUES = """
+task: node_regression
+dataset: {name: synthetic/values}
+model: {kind: graphsage, hidden_channels: 8, dropout: 0}
+train:
+  {epochs: 2, batch_size: 12, num_neighbors: [4, 3], ranks: 2, threads: 1, device: cpu, checkpoint: {every_steps: 4}}
+"""
+
 TASKS = {
     "traffic": (make_series, FORECAST, 3),
     "graphs": (make_graphs, GRAPHS, 3),
     "graphs by budget": (make_graphs, BY_BUDGET, 3),
     "windows": (make_captures, WINDOWS, 1),
     "links": (make_links, LINKS, 3),
+    "values": (make_values, VALUES, 3),
 }
 
 

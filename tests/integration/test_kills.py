@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 from killing import Tally, assert_same, run_with_kills
-from other_tasks import make_captures, make_graphs, make_links, make_series, resume_with, train_and_kill
+from other_tasks import (
+    make_captures,
+    make_graphs,
+    make_links,
+    make_series,
+    make_values,
+    resume_with,
+    train_and_kill,
+)
 
 from graphmill.record.events import Checkpoint, Sync, events_in
 from graphmill.record.run_folder import RunFolder
@@ -67,6 +75,15 @@ head: {kind: mlp, hidden_channels: 8, dropout: 0.2}
 negatives: {count: 2, side: both}
 train:
   {epochs: 3, batch_size: 8, num_neighbors: [4, 3], ranks: 2, threads: 1, device: cpu,
+   sync: {scheme: local_sgd, every: 2}, checkpoint: {every_steps: 6}}
+"""
+
+VALUES = """
+task: node_regression
+dataset: {name: synthetic/values}
+model: {kind: graphsage, hidden_channels: 8}
+train:
+  {epochs: 3, batch_size: 12, num_neighbors: [4, 3], ranks: 2, threads: 1, device: cpu, loss: {kind: huber},
    sync: {scheme: local_sgd, every: 2}, checkpoint: {every_steps: 6}}
 """
 
@@ -288,8 +305,14 @@ def test_stopped_at_every_sync(zygote, planned, tmp_path):
 
 @pytest.mark.parametrize(
     ("prepare", "experiment"),
-    [(make_series, FORECAST), (make_graphs, GRAPHS), (make_captures, WINDOWS), (make_links, LINKS)],
-    ids=["traffic", "graphs", "windows", "links"],
+    [
+        (make_series, FORECAST),
+        (make_graphs, GRAPHS),
+        (make_captures, WINDOWS),
+        (make_links, LINKS),
+        (make_values, VALUES),
+    ],
+    ids=["traffic", "graphs", "windows", "links", "values"],
 )
 def test_other_tasks_killed_in_the_middle(zygote, environ, tmp_path, prepare, experiment):
     """`graphmill train`, killed with all its ranks between two checkpoints: while DCRNN's decoder is fed by chance,

@@ -15,6 +15,8 @@ from graphmill.tasks.intrusion.data.prepare import prepare_asked as prepare_capt
 from graphmill.tasks.intrusion.page import CapturePrepareOptions
 from graphmill.tasks.link_prediction.data.prepare import prepare_asked as prepare_links
 from graphmill.tasks.link_prediction.page.data import LinkPrepareOptions
+from graphmill.tasks.node_regression.data.prepare import prepare_asked as prepare_values
+from graphmill.tasks.node_regression.page.data import ValuesPrepareOptions
 from graphmill.tasks.stores import Preparation
 from graphmill.tasks.traffic.data.prepare import prepare_traffic
 
@@ -36,6 +38,10 @@ def make_captures(root: Path) -> None:
 
 def make_links(root: Path) -> None:
     prepare_links(Preparation(LINKS, root, LinkPrepareOptions(num_nodes=120, neighbours=4)))
+
+
+def make_values(root: Path) -> None:
+    prepare_values(Preparation("synthetic/values", root, ValuesPrepareOptions(num_nodes=400, targets=2)))
 
 
 def graphmill_command(*words: str) -> list[str]:
