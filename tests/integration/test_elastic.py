@@ -11,6 +11,7 @@ from other_tasks import (
     make_links,
     make_links_in_parts,
     make_series,
+    make_values,
     resume_with,
     train_and_kill,
 )
@@ -240,6 +241,14 @@ train:
    checkpoint: {every_steps: 4}}
 """
 
+VALUES = """
+task: node_regression
+dataset: {name: synthetic/values}
+model: {kind: graphsage, hidden_channels: 8, dropout: 0}
+train:
+  {epochs: 2, batch_size: 12, num_neighbors: [4, 3], ranks: 2, threads: 1, device: cpu, checkpoint: {every_steps: 4}}
+"""
+
 TASKS = {
     "traffic": (make_series, FORECAST, 3),
     "graphs": (make_graphs, GRAPHS, 3),
@@ -247,6 +256,7 @@ TASKS = {
     "windows": (make_captures, WINDOWS, 1),
     "links": (make_links, LINKS, 3),
     "links in parts": (make_links_in_parts, LINKS.replace("synthetic/nearest", "parts/synthetic/nearest/2-ldg"), 3),
+    "values": (make_values, VALUES, 3),
 }
 
 

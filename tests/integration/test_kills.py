@@ -14,6 +14,7 @@ from other_tasks import (
     make_links,
     make_links_in_parts,
     make_series,
+    make_values,
     resume_with,
     train_and_kill,
 )
@@ -78,6 +79,15 @@ train:
    sync: {scheme: local_sgd, every: 2}, checkpoint: {every_steps: 6}}
 """
 PER_RANK = "partition: {placement: per_rank, topology: partitioned, cache: {policy: presample}}"
+
+VALUES = """
+task: node_regression
+dataset: {name: synthetic/values}
+model: {kind: graphsage, hidden_channels: 8}
+train:
+  {epochs: 3, batch_size: 12, num_neighbors: [4, 3], ranks: 2, threads: 1, device: cpu, loss: {kind: huber},
+   sync: {scheme: local_sgd, every: 2}, checkpoint: {every_steps: 6}}
+"""
 
 
 def plan_of(planned, run_id: str, ranks: int, every_steps: int, epochs: int = 3) -> Plan:
@@ -303,8 +313,9 @@ def test_stopped_at_every_sync(zygote, planned, tmp_path):
         (make_captures, WINDOWS),
         (make_links, LINKS),
         (make_links_in_parts, LINKS.replace("synthetic/nearest", "parts/synthetic/nearest/2-ldg") + PER_RANK),
+        (make_values, VALUES),
     ],
-    ids=["traffic", "graphs", "windows", "links", "links in parts"],
+    ids=["traffic", "graphs", "windows", "links", "links in parts", "values"],
 )
 def test_other_tasks_killed_in_the_middle(zygote, environ, tmp_path, prepare, experiment):
     """`graphmill train`, killed with all its ranks between two checkpoints: while DCRNN's decoder is fed by chance,

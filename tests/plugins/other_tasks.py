@@ -15,6 +15,8 @@ from graphmill.tasks.intrusion.data.prepare import prepare_asked as prepare_capt
 from graphmill.tasks.intrusion.page import CapturePrepareOptions
 from graphmill.tasks.link_prediction.data.prepare import prepare_asked as prepare_links
 from graphmill.tasks.link_prediction.page.data import LinkPrepareOptions
+from graphmill.tasks.node_regression.data.prepare import prepare_asked as prepare_values
+from graphmill.tasks.node_regression.page.data import ValuesPrepareOptions
 from graphmill.tasks.stores import Preparation
 from graphmill.tasks.traffic.data.prepare import prepare_traffic
 
@@ -42,6 +44,10 @@ def make_links_in_parts(root: Path) -> None:
     make_links(root)
     words = ("--num-parts", "2", "--method", "ldg", "--dataset-root", str(root))
     subprocess.run(graphmill_command("partition", LINKS, *words), check=True, capture_output=True)
+
+
+def make_values(root: Path) -> None:
+    prepare_values(Preparation("synthetic/values", root, ValuesPrepareOptions(num_nodes=400, targets=2)))
 
 
 def graphmill_command(*words: str) -> list[str]:

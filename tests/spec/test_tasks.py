@@ -25,6 +25,8 @@ GRAPH = GraphInfo(
     num_classes=3, has_sparse_features=False,
 )  # fmt: skip
 
+OF_NODES = "task=node_classification or task=node_regression or task=link_prediction"
+
 
 def traffic(value=None, **train) -> Plan:
     experiment = inline_experiment({"task": "traffic", "train": {"epochs": 2, **train}, **(value or {})}, "mine")
@@ -55,8 +57,8 @@ def test_recipes_of_node_classification_name_no_task():
         ({"task": {"kind": 3}}, "task.kind is 3, but it is text", None),
         (
             {"task": "traffic", "train": {"num_neighbors": [3]}},
-            "train.num_neighbors belongs to task=node_classification or task=link_prediction, but task is traffic",
-            "remove train.num_neighbors, or set task=node_classification or task=link_prediction",
+            f"train.num_neighbors belongs to {OF_NODES}, but task is traffic",
+            f"remove train.num_neighbors, or set {OF_NODES}",
         ),
         ({"task": "traffic", "dataset": {"undirected": True}}, "dataset.undirected belongs to task=node_class", None),
         ({"task": "traffic", "model": {"hidden_channels": 8}}, "model.hidden_channels belongs to task=node_cl", None),
