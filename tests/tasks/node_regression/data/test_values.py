@@ -139,4 +139,4 @@ def test_it_is_not_split_into_parts(tmp_path, graphmill):
     graphmill("prepare", "synthetic/values", "-o", "num_nodes=50")
     result = graphmill("partition", "synthetic/values", "--num-parts", "2")
     assert result.code == 2
-    assert "node_regression, which are not one graph whose nodes have classes or labels" in result.err
+    assert "holds data of the task node_regression, which are not one graph" in result.err
