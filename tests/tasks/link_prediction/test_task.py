@@ -11,6 +11,7 @@ from labelled_stores import made_store, split_made
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import NodeIds
+from graphmill.partition.metadata import files_of
 from graphmill.partition.parts import PartedGraph
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
@@ -208,6 +209,8 @@ def test_one_process_makes_of_parts_what_it_makes_of_the_whole(root, model, topo
 def test_what_lies_whole_beside_parts_is_what_the_store_has(root, name):
     whole, parts = LinkStore.open(root / name), open_links(root / "parts" / name / "3-ldg")
     parts.verify()
+    of_any_host = files_of(parts.parts, [], whole_topology=False)
+    assert {f"lists/{name}" for name in whole.lists()} < set(of_any_host), "a host without parts has them, too"
     for split in ("train", "val", "test"):
         np.testing.assert_array_equal(parts.links(split).columns, whole.links(split).columns)
     joined = {tuple(pair) for pair in whole.known_edges().T.tolist()}
