@@ -35,12 +35,12 @@ class WeightedBlock:
     @property
     def num_rows(self) -> int:
         """Rows of the layer's result."""
-        return len(self.indptr) - 1
+        return self.indptr.shape[0] - 1
 
     @classmethod
     def of(cls, block: Block, weights: Tensor) -> "WeightedBlock":
         """Of a block that begins at 0 and the weights of its edges [num_edges], finite and not negative."""
-        num_edges = len(block.indices)
+        num_edges = block.indices.shape[0]  # no len(), here and below: torch.export would hold the number fixed
         ones = SparseRows(block.indptr, torch.zeros_like(block.indices), weights.contiguous(), 1)
         sums = sparse_linear(ones, weights.new_ones(1, 1))[:, 0]
         of_edges = torch.repeat_interleave(sums, block.indptr.diff(), output_size=num_edges)
@@ -56,7 +56,7 @@ class WeightedBlock:
 def mean_of(h: Tensor, block: Block | WeightedBlock) -> Tensor:
     """Mean of the rows of h [n, num_columns] over the edges of each row of the block → [num_rows, num_columns]."""
     if isinstance(block, WeightedBlock):
-        return sparse_linear(SparseRows(block.indptr, block.indices, block.shares, len(h)), h.contiguous())
+        return sparse_linear(SparseRows(block.indptr, block.indices, block.shares, h.shape[0]), h.contiguous())
     return segment_mean(h, block.indptr, block.indices)
 
 

@@ -16,6 +16,7 @@ from graphmill.graph.arrays import write_array
 from graphmill.graph.features import dense, sparse
 from graphmill.graph.header import seal, write_metadata
 from graphmill.graph.metadata import GraphMetadata
+from graphmill.nn.graphsage import GraphSage
 from graphmill.sync.group import Group
 from graphmill.sync.pause import never_pause
 from graphmill.tasks.build import build_task
@@ -445,3 +446,27 @@ def test_a_negative_weight_has_no_mean(tmp_path, in_parts):
     plan = planned_means((tmp_path, "dense"), "parts/edgy/2-ldg" if in_parts else "edgy")
     with pytest.raises(UserError, match=r"edgy has the weight -0\.5"):
         build_task(plan, ALONE)
+
+
+def test_a_model_of_weights_can_be_exported():
+    """As a program of `torch.export` for any graph: the same bits."""
+    model = GraphSage(
+        in_channels=5,
+        hidden_channels=8,
+        out_channels=3,
+        num_layers=2,
+        dropout=0,
+        input_dropout=0,
+        seed=1,
+        is_weighted=True,
+    )
+    loaded, made = NodeClassifier(model.eval(), "as_stored").eval(), torch.Generator().manual_seed(2)
+
+    def some(nodes, edges):
+        x = torch.randn(nodes, 5, generator=made)
+        return x, torch.randint(0, nodes, (2, edges), generator=made), torch.rand(edges, generator=made)
+
+    nodes, edges = torch.export.Dim("nodes", min=2), torch.export.Dim("edges", min=2)
+    program = torch.export.export(loaded, some(10, 30), dynamic_shapes=({0: nodes}, {1: edges}, {0: edges}))
+    given = some(23, 77)
+    assert torch.equal(program.module()(*given), loaded(*given))
