@@ -13,6 +13,7 @@ models get the same seeds, fan-outs and keys with a node's neighbours drawn anew
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -182,7 +183,7 @@ class Peer(nn.Module):
 
 
 def own_model(name: str) -> nn.Module:
-    shared = {
+    shared: dict[str, Any] = {
         "in_channels": FEATURES,
         "hidden_channels": HIDDEN,
         "out_channels": CLASSES,
