@@ -7,8 +7,10 @@ from typing import Final, Literal
 from pydantic import BaseModel
 
 from graphmill.base.errors import UserError
+from graphmill.spec.attention import is_fused
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec
+from graphmill.spec.node_sizes import SampledPlan
 from graphmill.spec.relational import HgtSpec, RelationalSpec
 
 EvaluateOn = Literal["whole_graph", "neighbourhoods"]
@@ -50,6 +52,24 @@ class WholePass:
         messages = copies * 4 * self.width * (self.num_entries + self.num_nodes)  # a loop for each node
         rows = _ROWS * 4 * self.width * self.num_nodes + 2 * 4 * self.num_features * self.num_nodes
         return messages + rows + self.num_entries * (_IDS + 4 * self.num_edge_columns)
+
+
+def whole_pass_of(plan: SampledPlan, model: BaseModel, out_channels: int) -> WholePass:
+    """One call of a plan's `model` on its whole graph."""
+    known = plan.dataset
+    return WholePass(
+        num_nodes=known.num_nodes,
+        num_entries=known.num_edges * (2 if plan.undirected else 1),
+        num_features=known.num_features,
+        num_edge_columns=len(plan.edge_columns),
+        width=widest(
+            model,
+            num_features=known.num_features,
+            has_sparse_features=known.has_sparse_features,
+            out_channels=out_channels,
+        ),
+        writes_messages=not is_fused(model),
+    )
 
 
 def widest(model: BaseModel, *, num_features: int, has_sparse_features: bool, out_channels: int) -> int:

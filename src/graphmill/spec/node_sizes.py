@@ -3,11 +3,47 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from graphmill.spec.attention import kept_bytes
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec, NodeModelSpec
 from graphmill.spec.relational import TYPED_MODELS, HgtSizes, HgtSpec, RelationalSpec
+
+
+class _KnownGraph(Protocol):
+    @property
+    def num_nodes(self) -> int: ...
+    @property
+    def num_edges(self) -> int: ...
+    @property
+    def num_features(self) -> int: ...
+    @property
+    def has_sparse_features(self) -> bool: ...
+    @property
+    def edge_types(self) -> tuple[str, ...]: ...
+    @property
+    def node_types(self) -> tuple[str, ...]: ...
+
+
+class SampledPlan(Protocol):
+    """The section of a plan whose model reads sampled neighbourhoods."""
+
+    @property
+    def dataset(self) -> _KnownGraph:
+        """What is known of the graph."""
+
+    @property
+    def num_neighbors(self) -> tuple[int, ...]:
+        """Of each hop."""
+
+    @property
+    def undirected(self) -> bool:
+        """Whether messages pass along both directions of every edge."""
+
+    @property
+    def edge_columns(self) -> tuple[int, ...]:
+        """Which columns of the edge features the model is called with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +60,23 @@ class SampledModel:
     num_node_types: int
     num_edge_columns: int  # features of an edge that it reads
     out_channels: int
+
+
+def sampled_model(plan: SampledPlan, model: NodeModelSpec, *, most_seeds: int, out_channels: int) -> SampledModel:
+    """`model`, the plan's; `most_seeds`: of a batch."""
+    known = plan.dataset
+    return SampledModel(
+        model=model,
+        num_neighbors=plan.num_neighbors,
+        num_nodes=known.num_nodes,
+        most_seeds=most_seeds,
+        num_features=known.num_features,
+        has_sparse_features=known.has_sparse_features,
+        num_relations=len(known.edge_types),
+        num_node_types=len(known.node_types),
+        num_edge_columns=len(plan.edge_columns),
+        out_channels=out_channels,
+    )
 
 
 def parameters(of: SampledModel) -> int | None:

@@ -1,22 +1,21 @@
 """Link prediction: which pairs of nodes are joined, and by what?"""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final, Literal, Self
+from typing import Final, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from graphmill.base.errors import UserError
 from graphmill.spec.attention import refuse_fused
 from graphmill.spec.columns import Measure
-from graphmill.spec.exact_pass import ABOUT_EVALUATE_ON, AskedEvaluation, EvaluateOn, evaluated_on, in_words
-from graphmill.spec.experiment import BatchSize, DatasetSpec, Experiment, TaskSpec, TrainSpec
-from graphmill.spec.fanouts import FanOuts, check_fanouts, resolve_fanouts
+from graphmill.spec.exact_pass import AskedEvaluation, EvaluateOn, evaluated_on, in_words
+from graphmill.spec.experiment import BatchSize, DatasetSpec, Experiment, TaskSpec
+from graphmill.spec.fanouts import FanOuts, resolve_fanouts
 from graphmill.spec.fetching import FETCHING
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, TaskPlan
+from graphmill.spec.neighbour_training import ABOUT_FANOUTS, NeighbourTrainSpec
 from graphmill.spec.node_models import GraphSageSpec, draws_anew, reads_types, refuse_other_depth, refuse_untyped
 from graphmill.spec.parted_info import PartedInfo
 from graphmill.spec.partition import InParts, PartitionSpec, parts_named, refuse_partition
-from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.tasks.link_prediction.page.data import (
     BASELINES,
@@ -74,27 +73,12 @@ class LinkDatasetSpec(DatasetSpec):
     )
 
 
-class LinkTrainSpec(TrainSpec):
+class LinkTrainSpec(NeighbourTrainSpec):
     """How to train on links."""
-
-    also_called: ClassVar[Mapping[str, str]] = {
-        **ALSO_CALLED,
-        **dict.fromkeys(("fanout", "fanouts", "fan_out", "neighbours", "sizes"), "train.num_neighbors"),
-    }
 
     batch_size: BatchSize = Field(1024, description="links per rank and step; auto: see train.batch")
     loss: LinkLossSpec = BinaryLossSpec()
-    num_neighbors: FanOuts = Field(
-        (15, 10),
-        description="fan-outs, first hop first; -1: all neighbours; of a typed graph also a list for each relation, "
-        "{source:name:target: [5, 5], …}; model.kind=embedding reads none",
-    )
-    evaluate_on: AskedEvaluation = Field("auto", description=ABOUT_EVALUATE_ON)
-
-    @model_validator(mode="after")
-    def _fanouts_are_counts(self) -> Self:
-        check_fanouts(self.num_neighbors)
-        return self
+    num_neighbors: FanOuts = Field((15, 10), description=f"{ABOUT_FANOUTS}; model.kind=embedding reads none")
 
 
 class LinkPredictionExperiment(Experiment):

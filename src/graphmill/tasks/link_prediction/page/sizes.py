@@ -5,11 +5,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from graphmill.spec.attention import is_fused
-from graphmill.spec.exact_pass import WholePass, widest
+from graphmill.spec.exact_pass import WholePass, whole_pass_of
 from graphmill.spec.kinds.kind import Sizes, StepShape
 from graphmill.spec.node_models import GraphSageSpec
-from graphmill.spec.node_sizes import SampledModel, drawn_bytes, nodes_per_hop, num_drawn, parameters, sampled_bytes
+from graphmill.spec.node_sizes import (
+    SampledModel,
+    drawn_bytes,
+    nodes_per_hop,
+    num_drawn,
+    parameters,
+    sampled_bytes,
+    sampled_model,
+)
 from graphmill.spec.parted_memory import (
     PartedGraphSizes,
     evaluation_bytes,
@@ -40,18 +47,7 @@ def sizes(plan: "LinkPredictionPlan", step: StepShape) -> Sizes:
         table = known.num_nodes * channels
         activations = max(of_pairs + 4 * ends * channels, 4 * table)
         return Sizes(table + _head_parameters(plan), 24 * pairs, activations, index_bytes=_known_bytes(plan))
-    of = SampledModel(
-        model=plan.model,
-        num_neighbors=plan.num_neighbors,
-        num_nodes=known.num_nodes,
-        most_seeds=ends,
-        num_features=known.num_features,
-        has_sparse_features=known.has_sparse_features,
-        num_relations=len(known.edge_types),
-        num_node_types=len(known.node_types),
-        num_edge_columns=len(plan.edge_columns),
-        out_channels=channels,
-    )
+    of = sampled_model(plan, plan.model, most_seeds=ends, out_channels=channels)
     hops = nodes_per_hop(of, ends)
     batch, activations = sampled_bytes(of, hops)
     encoder = parameters(of)
@@ -109,20 +105,7 @@ def _in_parts(
 
 def whole_pass(plan: "LinkPredictionPlan") -> WholePass:
     """One call of the plan's encoder on the whole graph that messages pass along."""
-    known = plan.dataset
-    return WholePass(
-        num_nodes=known.num_nodes,
-        num_entries=known.num_edges * (2 if plan.undirected else 1),
-        num_features=known.num_features,
-        num_edge_columns=len(plan.edge_columns),
-        width=widest(
-            plan.model,
-            num_features=known.num_features,
-            has_sparse_features=known.has_sparse_features,
-            out_channels=plan.embedding_channels,
-        ),
-        writes_messages=not is_fused(plan.model),
-    )
+    return whole_pass_of(plan, plan.model, plan.embedding_channels)
 
 
 def _known_bytes(plan: "LinkPredictionPlan") -> int:

@@ -1,19 +1,19 @@
 """Node classification: which class is each node of a graph of?"""
 
-from collections.abc import Mapping
-from typing import ClassVar, Final, Literal, Self
+from typing import Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from graphmill.spec.attention import refuse_fused
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import COMM_MB, Baseline, Layout, Measure
-from graphmill.spec.exact_pass import ABOUT_EVALUATE_ON, AskedEvaluation, EvaluateOn, evaluated_on, in_words
-from graphmill.spec.experiment import DatasetSpec, Experiment, TaskSpec, TrainSpec
-from graphmill.spec.fanouts import FanOuts, check_fanouts, resolve_fanouts
+from graphmill.spec.exact_pass import EvaluateOn, evaluated_on, in_words
+from graphmill.spec.experiment import DatasetSpec, Experiment, TaskSpec
+from graphmill.spec.fanouts import resolve_fanouts
 from graphmill.spec.fetching import FETCHING
 from graphmill.spec.kinds.extras import Sampling
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, PredictsClasses, TaskPlan
+from graphmill.spec.neighbour_training import NeighbourTrainSpec
 from graphmill.spec.node_models import (
     EdgeArgument,
     GraphSageSpec,
@@ -25,7 +25,6 @@ from graphmill.spec.node_models import (
 )
 from graphmill.spec.parted_info import PartedInfo
 from graphmill.spec.partition import InParts, PartitionSpec, parts_named, refuse_partition
-from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.targets import TARGET, TargetKind
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import plain_features
@@ -61,21 +60,10 @@ class GraphDatasetSpec(DatasetSpec):
     )
 
 
-class SampledTrainSpec(TrainSpec):
+class SampledTrainSpec(NeighbourTrainSpec):
     """How to train on sampled neighbourhoods."""
 
-    also_called: ClassVar[Mapping[str, str]] = {
-        **ALSO_CALLED,
-        **dict.fromkeys(("fanout", "fanouts", "fan_out", "neighbours", "sizes"), "train.num_neighbors"),
-    }
-
     loss: ClassifierLossSpec = CrossEntropySpec()
-    num_neighbors: FanOuts = Field(
-        (25, 10),
-        description="fan-outs, first hop first; -1: all neighbours; of a typed graph also a list for each relation, "
-        "{source:name:target: [5, 5], …}",
-    )
-    evaluate_on: AskedEvaluation = Field("auto", description=ABOUT_EVALUATE_ON)
     presampled: str | None = Field(
         None,
         description="folder of epochs that `graphmill presample` has sampled with these options, to be read instead: "
@@ -90,11 +78,6 @@ class SampledTrainSpec(TrainSpec):
     def sampling_anew(self) -> Self:
         """The same, reading no sampled epochs."""
         return self.model_copy(update={"presampled": None})
-
-    @model_validator(mode="after")
-    def _fanouts_are_counts(self) -> Self:
-        check_fanouts(self.num_neighbors)
-        return self
 
 
 class NodeClassificationExperiment(Experiment):

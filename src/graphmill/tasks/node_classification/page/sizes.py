@@ -2,11 +2,18 @@
 
 from typing import TYPE_CHECKING, Final
 
-from graphmill.spec.attention import is_fused
-from graphmill.spec.exact_pass import WholePass, widest
+from graphmill.spec.exact_pass import WholePass, whole_pass_of
 from graphmill.spec.kinds.kind import Sizes, StepShape
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec
-from graphmill.spec.node_sizes import SampledModel, drawn_bytes, nodes_per_hop, num_drawn, parameters, sampled_bytes
+from graphmill.spec.node_sizes import (
+    SampledModel,
+    drawn_bytes,
+    nodes_per_hop,
+    num_drawn,
+    parameters,
+    sampled_bytes,
+    sampled_model,
+)
 from graphmill.spec.parted_memory import (
     PartedGraphSizes,
     evaluation_bytes,
@@ -62,20 +69,7 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
 
 def whole_pass(plan: "NodeClassificationPlan") -> WholePass:
     """One call of the plan's model on its whole graph."""
-    known = plan.dataset
-    return WholePass(
-        num_nodes=known.num_nodes,
-        num_entries=known.num_edges * (2 if plan.undirected else 1),
-        num_features=known.num_features,
-        num_edge_columns=len(plan.edge_columns),
-        width=widest(
-            plan.model,
-            num_features=known.num_features,
-            has_sparse_features=known.has_sparse_features,
-            out_channels=known.num_classes,
-        ),
-        writes_messages=not is_fused(plan.model),
-    )
+    return whole_pass_of(plan, plan.model, plan.dataset.num_classes)
 
 
 def _most_seeds(plan: "NodeClassificationPlan", step: StepShape) -> int:
@@ -93,15 +87,4 @@ def _not_counted(plan: "NodeClassificationPlan") -> str:
 
 def _sampled_model(plan: "NodeClassificationPlan") -> SampledModel:
     known = plan.dataset
-    return SampledModel(
-        model=plan.model,
-        num_neighbors=plan.num_neighbors,
-        num_nodes=known.num_nodes,
-        most_seeds=known.num_train,
-        num_features=known.num_features,
-        has_sparse_features=known.has_sparse_features,
-        num_relations=len(known.edge_types),
-        num_node_types=len(known.node_types),
-        num_edge_columns=len(plan.edge_columns),
-        out_channels=known.num_classes,
-    )
+    return sampled_model(plan, plan.model, most_seeds=known.num_train, out_channels=known.num_classes)

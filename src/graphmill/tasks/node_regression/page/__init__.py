@@ -1,25 +1,23 @@
 """Node regression: which numbers does each node of a graph have?"""
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat
 
 from graphmill.config.frozen import Spec
-from graphmill.spec.attention import is_fused, refuse_fused
+from graphmill.spec.attention import refuse_fused
 from graphmill.spec.columns import Measure
 from graphmill.spec.exact_pass import (
-    ABOUT_EVALUATE_ON,
-    AskedEvaluation,
     EvaluateOn,
     WholePass,
     evaluated_on,
     in_words,
-    widest,
+    whole_pass_of,
 )
-from graphmill.spec.experiment import CustomLossSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
-from graphmill.spec.fanouts import FanOuts, check_fanouts, resolve_fanouts
+from graphmill.spec.experiment import CustomLossSpec, DatasetSpec, Experiment, TaskSpec
+from graphmill.spec.fanouts import resolve_fanouts
 from graphmill.spec.kinds.kind import Baselines, Data, Kind, Sizes, StepShape, TaskPlan
+from graphmill.spec.neighbour_training import NeighbourTrainSpec
 from graphmill.spec.node_models import (
     GraphSageSpec,
     NodeModelSpec,
@@ -28,8 +26,7 @@ from graphmill.spec.node_models import (
     refuse_other_depth,
     refuse_untyped,
 )
-from graphmill.spec.node_sizes import SampledModel, nodes_per_hop, parameters, sampled_bytes
-from graphmill.spec.synonyms import ALSO_CALLED
+from graphmill.spec.node_sizes import nodes_per_hop, parameters, sampled_bytes, sampled_model
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import TypedInfo, plain_features
 from graphmill.tasks.node_regression.page.data import COUNTS, DATASETS, LINEAR, MEAN, NAME, ValuesPrepareOptions
@@ -67,26 +64,10 @@ class ValueLossSpec(Spec):
 NodeLossSpec = Annotated[ValueLossSpec | CustomLossSpec, Field(discriminator="kind")]
 
 
-class NodeRegressionTrainSpec(TrainSpec):
+class NodeRegressionTrainSpec(NeighbourTrainSpec):
     """How to train on sampled neighbourhoods."""
 
-    also_called: ClassVar[Mapping[str, str]] = {
-        **ALSO_CALLED,
-        **dict.fromkeys(("fanout", "fanouts", "fan_out", "neighbours", "sizes"), "train.num_neighbors"),
-    }
-
     loss: NodeLossSpec = ValueLossSpec()
-    num_neighbors: FanOuts = Field(
-        (25, 10),
-        description="fan-outs, first hop first; -1: all neighbours; of a typed graph also a list for each relation, "
-        "{source:name:target: [5, 5], …}",
-    )
-    evaluate_on: AskedEvaluation = Field("auto", description=ABOUT_EVALUATE_ON)
-
-    @model_validator(mode="after")
-    def _fanouts_are_counts(self) -> Self:
-        check_fanouts(self.num_neighbors)
-        return self
 
 
 class NodeRegressionExperiment(Experiment):
@@ -178,18 +159,7 @@ def resolve(experiment: NodeRegressionExperiment, dataset: ValuesInfo) -> NodeRe
 def sizes(plan: NodeRegressionPlan, step: StepShape) -> Sizes:
     """Parameters; nodes and bytes of a sampled neighbourhood, at most."""
     known = plan.dataset
-    of = SampledModel(
-        model=plan.model,
-        num_neighbors=plan.num_neighbors,
-        num_nodes=known.num_nodes,
-        most_seeds=known.num_train,
-        num_features=known.num_features,
-        has_sparse_features=known.has_sparse_features,
-        num_relations=len(known.edge_types),
-        num_node_types=len(known.node_types),
-        num_edge_columns=len(plan.edge_columns),
-        out_channels=known.num_targets,
-    )
+    of = sampled_model(plan, plan.model, most_seeds=known.num_train, out_channels=known.num_targets)
     hops = nodes_per_hop(of, step.batch_size)
     batch, activations = sampled_bytes(of, hops)
     not_counted = _SPARSE_ROWS if known.has_sparse_features else ""
@@ -200,20 +170,7 @@ def sizes(plan: NodeRegressionPlan, step: StepShape) -> Sizes:
 
 def whole_pass(plan: NodeRegressionPlan) -> WholePass:
     """One call of the plan's model on its whole graph."""
-    known = plan.dataset
-    return WholePass(
-        num_nodes=known.num_nodes,
-        num_entries=known.num_edges * (2 if plan.undirected else 1),
-        num_features=known.num_features,
-        num_edge_columns=len(plan.edge_columns),
-        width=widest(
-            plan.model,
-            num_features=known.num_features,
-            has_sparse_features=known.has_sparse_features,
-            out_channels=known.num_targets,
-        ),
-        writes_messages=not is_fused(plan.model),
-    )
+    return whole_pass_of(plan, plan.model, plan.dataset.num_targets)
 
 
 KIND: Final = Kind(
