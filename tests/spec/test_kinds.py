@@ -134,3 +134,10 @@ if __name__ == "__main__":  # python tests/spec/test_kinds.py SOURCE: the count,
 def test_a_part_of_python_is_no_task():
     with pytest.raises(UserError, match="a part of Python"):
         find_kind("this:KIND")
+
+
+def test_what_a_plan_calls_target_is_code():
+    """`runtime.trust` reads every string called so as a dotted path: a run would be refused for another one."""
+    for kind in all_kinds():
+        for part in (kind.info, kind.plan):
+            assert "target" not in part.model_fields, (kind.name, part.__name__)

@@ -115,14 +115,14 @@ class PartsMetadata(Header, NamedTypes):
         return bool(self.store.get("scales_differ", False))
 
     @property
-    def target(self) -> TargetKind:
+    def target_kind(self) -> TargetKind:
         """What is to be learnt of each node."""
         found: TargetKind = self.store.get(TARGET, "class")
         return found
 
     def stored_target(self, num_nodes: int) -> tuple[str, tuple[int, ...]]:
         """dtype and shape of the targets of so many nodes."""
-        return stored_target(self.target, num_nodes, int(self.store.get("num_classes", 0)))
+        return stored_target(self.target_kind, num_nodes, int(self.store.get("num_classes", 0)))
 
     @property
     def is_symmetric(self) -> bool:

@@ -5,8 +5,8 @@ from typing import Final, Literal
 TargetKind = Literal["class", "labels"]
 """class: one of several; labels: of each of several whether the node has it (multi-label)."""
 
-TARGET: Final = "target"
-"""Key of prepared data that says which; absent: class, as all earlier data are."""
+TARGET: Final = "target_kind"
+"""Key of prepared data that says which; absent: class, as all earlier data are. In a plan, `target` names code."""
 
 
 def stored_target(target: TargetKind, num_nodes: int, num_classes: int) -> tuple[str, tuple[int, ...]]:

@@ -20,13 +20,13 @@ from graphmill.tasks.task import Measures
 
 def targets_in(known: GraphInfo) -> "Classes | SeveralLabels":
     """What the nodes of a graph have."""
-    match known.target:
+    match known.target_kind:
         case "class":
             return Classes(known.num_classes)
         case "labels":
             return SeveralLabels(known.num_classes)
         case _:
-            assert_never(known.target)
+            assert_never(known.target_kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,12 +190,12 @@ class NodeClassification:
                     f"{found.name} has {here} {what}, and the model was trained on {known.name} with {there}",
                     fix="give data that were prepared with the same features and classes",
                 )
-        if found.target != known.target:
+        if found.target_kind != known.target_kind:
             has = {"class": "one class per node", "labels": "several labels per node"}
             raise UserError(
-                f"{found.name} has {has[found.target]}, and the model was trained on {known.name} with"
-                f" {has[known.target]}",
-                fix=f"give data that were prepared with target={known.target}",
+                f"{found.name} has {has[found.target_kind]}, and the model was trained on {known.name} with"
+                f" {has[known.target_kind]}",
+                fix=f"give data that were prepared with target={known.target_kind}",
             )
         refuse_other_form(own.features, found)
         if own.edge_features is not None and found.edge_features != known.edge_features:

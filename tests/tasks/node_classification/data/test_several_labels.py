@@ -88,7 +88,7 @@ def test_labels_are_those_of_the_source(source, dtype, tmp_path):
     store = source(tmp_path, y)
     store.verify()
     store = LabelledGraphStore.open(store.path)
-    assert (store.metadata.target, store.metadata.num_classes) == ("labels", 3)
+    assert (store.metadata.target_kind, store.metadata.num_classes) == ("labels", 3)
     assert store.labels.dtype == np.int8
     assert np.array_equal(store.labels, Y)
     assert store.metadata.splits == {"train": 3, "val": 2, "test": 1, "none": 2}
@@ -110,7 +110,7 @@ def test_how_often_each_label_is_had_is_said(tmp_path, caplog):
     caplog.set_level("INFO", "graphmill")
     store = of_archive(tmp_path, Y)
     facts = describe(store)
-    assert facts["target"] == "labels"
+    assert facts["target_kind"] == "labels"
     assert facts["labels"] == {"0": 3, "1": 2, "2": 5, "(unlabelled)": 2}
     assert facts["edge_homophily"] is None
     json.dumps(facts, allow_nan=False)
@@ -176,7 +176,7 @@ def test_one_column_is_a_class_as_ever_and_no_label(tmp_path, column):
     """[num_nodes, 1] too, as OGB writes classes; who asks for labels is told, and nothing is guessed."""
     (tmp_path / "one").mkdir()
     store = of_archive(tmp_path / "one", column)
-    assert (store.metadata.target, store.labels.dtype) == ("class", np.int64)
+    assert (store.metadata.target_kind, store.labels.dtype) == ("class", np.int64)
     assert store.labels.tolist() == Y[:, 2].tolist()
     with pytest.raises(UserError, match=r"one number for each node, \[8\]: a class; and target=labels") as error:
         of_archive(tmp_path, column, target="labels")
@@ -186,7 +186,7 @@ def test_one_column_is_a_class_as_ever_and_no_label(tmp_path, column):
 def test_rows_with_a_single_one_are_a_question_that_target_answers(tmp_path, caplog):
     caplog.set_level("INFO", "graphmill")
     one_hot = np.where(Y < 0, -1, np.eye(3, dtype=int)[np.arange(N) % 3])
-    assert of_archive(tmp_path, one_hot).metadata.target == "labels"
+    assert of_archive(tmp_path, one_hot).metadata.target_kind == "labels"
     assert "if these are classes, one-hot, prepare them as such: -o target=class" in caplog.text
     store = of_archive(tmp_path, one_hot, target="class", force=True)
     assert store.labels.tolist() == [0, 1, 2, 0, 1, 2, -1, -1]
@@ -199,8 +199,8 @@ def test_a_store_of_classes_says_nothing_of_targets(tmp_path):
     """So that its checksum is that of stores from before there were others."""
     store = made_store(tmp_path / "classes")
     raw = json.loads((store.path / "metadata.json").read_text())
-    assert "target" not in raw
-    assert (store.metadata.target, store.labels.dtype, store.labels.ndim) == ("class", np.int64, 1)
+    assert "target_kind" not in raw
+    assert (store.metadata.target_kind, store.labels.dtype, store.labels.ndim) == ("class", np.int64, 1)
     assert store.metadata.checksum == "e45a6c9926723790bab076331ae9b0c1"
 
 
@@ -220,7 +220,7 @@ def test_parts_have_the_labels_of_their_nodes(tmp_path, form):
     store = made_store(tmp_path / "s", several=True, **form)
     graph = split_made(store, tmp_path / "p")
     verify_parts(graph)
-    assert graph.metadata.target == "labels"
+    assert graph.metadata.target_kind == "labels"
     for number in range(graph.metadata.num_parts):
         part = graph.part(number)
         assert np.array_equal(part.array("y"), store.labels[part.node_ids])

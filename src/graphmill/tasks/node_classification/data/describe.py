@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from graphmill.graph.features import SparseFeatures
 from graphmill.graph.splits import SPLIT_CODES
+from graphmill.spec.targets import TARGET
 from graphmill.tasks.node_classification.data.classes import edge_homophily
 from graphmill.tasks.node_classification.data.labelled import is_labelled
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
@@ -39,12 +40,12 @@ def describe(store: LabelledGraphStore) -> dict[str, Any]:
         "num_features": metadata.num_features,
         "features": _features(store),
         "edge_features": list(metadata.edge_features),
-        **({} if metadata.target == "class" else {"target": metadata.target}),
+        **({} if metadata.target_kind == "class" else {TARGET: metadata.target_kind}),
         "num_classes": metadata.num_classes,
         "labels": _labels(store),
         "split": metadata.split,
         "splits": {name: metadata.splits[name] for name in SPLIT_CODES},
-        "edge_homophily": edge_homophily(undirected, store.labels) if metadata.target == "class" else None,
+        "edge_homophily": edge_homophily(undirected, store.labels) if metadata.target_kind == "class" else None,
         "bytes": {name: record.bytes for name, record in sorted(metadata.arrays.items())},
         "total_bytes": sum(record.bytes for record in metadata.arrays.values()),
     }
@@ -75,7 +76,7 @@ def _labels(store: LabelledGraphStore) -> dict[str, int]:
     """How many nodes have each label, by class name if there are names."""
     labels, metadata = store.labels, store.metadata
     is_known = is_labelled(labels)
-    if metadata.target == "labels":
+    if metadata.target_kind == "labels":
         counts = np.count_nonzero(labels == 1, axis=0)
     else:
         counts = np.bincount(labels[is_known], minlength=metadata.num_classes)

@@ -22,7 +22,7 @@ class LabelledGraph(RawGraph):
     split_note: str = "as given"
 
     @property
-    def target(self) -> TargetKind:
+    def target_kind(self) -> TargetKind:
         """What is to be learnt of each node."""
         return "class" if self.labels.ndim == 1 else "labels"
 
@@ -47,7 +47,7 @@ def with_target(raw: LabelledGraph, asked: TargetKind | None) -> LabelledGraph:
 
     None: whatever they are by their shape. `UserError` where they are others.
     """
-    if asked in (None, raw.target):
+    if asked in (None, raw.target_kind):
         return raw
     labels, shape = raw.labels, list(raw.labels.shape)
     if asked == "labels":
@@ -75,7 +75,7 @@ def check_labelled(raw: LabelledGraph) -> None:
     check_raw_graph(raw)
     refuse_no_features(raw)
     _check_split(raw, raw.num_nodes)
-    if raw.target == "class":
+    if raw.target_kind == "class":
         _check_classes(raw)
     else:
         _check_labels(raw)

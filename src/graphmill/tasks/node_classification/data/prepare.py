@@ -123,7 +123,7 @@ def prepare(
 
 def _remarks_on_labels(store: LabelledGraphStore) -> Iterator[str]:
     labels, split, names = store.labels, store.array("split"), store.metadata.class_names
-    if store.metadata.target == "labels":
+    if store.metadata.target_kind == "labels":
         return several.remarks(several.label_counts(labels, split), labels, names)
     return remarks(class_counts(labels, split, store.metadata.num_classes), labels, names)
 

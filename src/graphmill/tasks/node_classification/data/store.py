@@ -38,14 +38,14 @@ class StoreMetadata(GraphMetadata):
     format_version: Literal[1] = 1
     num_features: PositiveInt  # models of this task read nothing else of a node
     split: str = Field(description="who drew the split")
-    target: TargetKind = Field("class", description="of a node: its class, or which labels it has")
+    target_kind: TargetKind = Field("class", description="of a node: its class, or which labels it has")
     num_classes: NonNegativeInt = Field(description="classes, or labels; 0: no node has a label")
     class_names: tuple[str, ...] = Field(description="one per class or label, or none at all")
     splits: dict[SplitName, NonNegativeInt]
 
     def expected_arrays(self) -> Expected:
         """What the arrays of such a graph must be."""
-        y = stored_target(self.target, self.num_nodes, self.num_classes)
+        y = stored_target(self.target_kind, self.num_nodes, self.num_classes)
         own: Expected = {"y": y, "split": ("int8", (self.num_nodes,))}
         return GraphMetadata.expected_arrays(self) | own
 
@@ -59,7 +59,7 @@ class StoreMetadata(GraphMetadata):
             return "the training split is empty"
         if self.class_names and len(self.class_names) != self.num_classes:
             return f"{len(self.class_names)} class names for {self.num_classes} classes"
-        if self.target == "labels" and self.num_classes < 2:
+        if self.target_kind == "labels" and self.num_classes < 2:
             return f"{self.num_classes} labels, and one alone would be a class"
         return None
 
@@ -133,7 +133,7 @@ class LabelledGraphStore(GraphStore):
 
     def _of_classes(self, splits: str) -> list[tuple[str, Any]]:
         known = self.metadata
-        if known.target == "labels":
+        if known.target_kind == "labels":
             refuse_beyond(self.path / "y.npy", self.labels, 2, least=-1)
             return [
                 ("labels", f"{known.num_classes} for each node (multi-label)"),
@@ -189,7 +189,7 @@ def graph_info(
         num_nodes=known.num_nodes,
         num_edges=known.num_edges,
         num_features=known.num_features,
-        target=known.target,
+        target_kind=known.target_kind,
         num_classes=num_classes,
         num_train=known.splits["train"],
         has_sparse_features=known.has_sparse_features,
@@ -210,14 +210,15 @@ def write_store(raw: LabelledGraph, path: Path) -> LabelledGraphStore:
     check_labelled(raw)
     with new_store(path) as folder:
         known = write_graph(raw, folder, KIND.name)
-        y = raw.labels.astype(stored_target(raw.target, 0, 0)[0])
+        y = raw.labels.astype(stored_target(raw.target_kind, 0, 0)[0])
         own = write_all(folder, {"y": y, "split": raw.split.astype(np.int8)})
         of_graph = {name: getattr(known, name) for name in GraphMetadata.model_fields}
         metadata = StoreMetadata(
             **{**of_graph, "arrays": known.arrays | own},
             split=raw.split_note,
-            target=raw.target,
-            num_classes=len(raw.class_names) or (raw.labels.shape[1] if raw.target == "labels" else int(y.max()) + 1),
+            target_kind=raw.target_kind,
+            num_classes=len(raw.class_names)
+            or (raw.labels.shape[1] if raw.target_kind == "labels" else int(y.max()) + 1),
             class_names=raw.class_names,
             splits={name: int(np.count_nonzero(raw.split == code)) for name, code in SPLIT_CODES.items()},
         )
@@ -228,7 +229,7 @@ def write_store(raw: LabelledGraph, path: Path) -> LabelledGraphStore:
 
 def _verify_labels(folder: Path, metadata: StoreMetadata, arrays: dict[str, NDArray[Any]]) -> None:
     labels, split = arrays["y"], arrays["split"]
-    if metadata.target == "labels":
+    if metadata.target_kind == "labels":
         wrong = np.argwhere((labels < -1) | (labels > 1) | ((labels < 0) != (labels[:, :1] < 0)))
         if len(wrong):
             node, label = wrong[0]

@@ -83,7 +83,7 @@ def guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -
     else:
         fitted = fit([step.rows(train), *[step] * (hops - 1), x], labels[train], num_classes)
         logits = fitted.logits([*[step] * hops, x])
-    return _classes(logits) if own.dataset.target == "class" else np.asarray(predicted(logits).numpy())
+    return _classes(logits) if own.dataset.target_kind == "class" else np.asarray(predicted(logits).numpy())
 
 
 def _classes(logits: Tensor) -> NDArray[np.int64]:
@@ -102,7 +102,7 @@ def _by_labels(own: NodeClassificationPlan, store: LabelledGraphStore) -> NDArra
     values = np.repeat(scale, degrees) * scale[topology.indices]
     step = Csr(np.asarray(topology.indptr), np.asarray(topology.indices), values, topology.num_nodes).tensor()
     labels, classes = np.asarray(store.labels)[train].astype(np.int64), own.dataset.num_classes
-    if own.dataset.target == "labels":
+    if own.dataset.target_kind == "labels":
         known = torch.zeros(topology.num_nodes, classes + 1)
         known[torch.from_numpy(train)] = torch.from_numpy(np.insert(labels, classes, 1, axis=1)).float()
     else:
@@ -112,7 +112,7 @@ def _by_labels(own: NodeClassificationPlan, store: LabelledGraphStore) -> NDArra
     for _ in range(_ROUNDS):
         found = _ALPHA * (step @ found) + (1 - _ALPHA) * known
     reached = found.sum(dim=1).numpy() > 0  # what no label reaches: the majority class
-    if own.dataset.target == "labels":
+    if own.dataset.target_kind == "labels":
         return np.where(reached[:, None], (2 * found[:, :-1] > found[:, -1:]).numpy(), labels.mean(axis=0) > 0.5)
     return np.where(reached, _classes(found), np.bincount(labels, minlength=classes).argmax())
 

@@ -96,7 +96,7 @@ class GraphInfo(PartedInfo):
     num_nodes: int
     num_edges: int
     num_features: int
-    target: TargetKind = Field("class", description="of a node: its class, or which labels it has")
+    target_kind: TargetKind = Field("class", description="of a node: its class, or which labels it has")
     num_classes: int = Field(description="classes, or labels")
     has_sparse_features: bool
     scales_differ: bool = Field(False, description="dense features have columns of unlike scale, and are no counts")
@@ -243,7 +243,7 @@ def from_catalogue(experiment: NodeClassificationExperiment, known: KnownDataset
         path=path,
         checksum=FromCatalogue(),
         synthetic=False,
-        target="labels" if known.name in MULTI_LABEL else "class",
+        target_kind="labels" if known.name in MULTI_LABEL else "class",
         has_sparse_features=known.name not in DENSE,
         num_parts=None if parts is None else parts.num_parts,
         **known.sizes,

@@ -51,7 +51,7 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
         edges_per_batch=num_drawn(of, hops),
         num_edge_columns=len(plan.edge_columns),
         drawn_bytes=drawn_bytes(of, hops),
-        target_bytes=8 if known.target == "class" else known.num_classes,
+        target_bytes=8 if known.target_kind == "class" else known.num_classes,
     )
     if isinstance(plan.model, GraphSageSpec):  # others are evaluated by batches
         activations = max(activations, evaluation_bytes(graph, plan.model.hidden_channels))
