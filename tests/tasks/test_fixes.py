@@ -5,7 +5,6 @@ claim here fails `test_every_option_in_a_fix_of_the_readers_is_followed`.
 """
 
 import ast
-import gzip
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -148,28 +147,6 @@ def as_text(name) -> str:
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
-def several_labels() -> Words:
-    shutil.copytree(DATA / "named/ogbn-arxiv", "proteins")
-    labels = np.random.default_rng(RNG_SEED).integers(0, 2, (30, 3))
-    lines = "".join(",".join(map(str, row)) + "\n" for row in labels)
-    Path("proteins/raw/node-label.csv.gz").write_bytes(gzip.compress(lines.encode()))
-    return ["ogbn-proteins", "--from", "proteins"]
-
-
-def one_of_the_labels(fix: str) -> Words:
-    assert ".npz with edge_index, x, split and y, one column of the labels" in fix
-
-    def table(name, dtype):
-        return np.loadtxt(f"proteins/{name}.csv.gz", delimiter=",", dtype=dtype, ndmin=2)
-
-    split = np.full(30, -1)
-    for code, name in enumerate(("train", "valid", "test")):
-        split[table(f"split/time/{name}", int)[:, 0]] = code
-    arrays = {"edge_index": table("raw/edge", int).T, "x": table("raw/node-feat", float), "split": split}
-    np.savez("one.npz", **arrays, y=table("raw/node-label", int)[:, 1])
-    return ["--from", "one.npz"]  # the last one given counts
-
-
 def prepared_before(*more: str) -> Callable[[], Words]:
     """The same again, with something asked for: it is not overwritten in silence."""
 
@@ -194,7 +171,6 @@ CLAIMS = {
         lambda fix: ["without", "--random-split"],
     ),
     "tables of a spreadsheet": Claim(of_a_spreadsheet, "in Python: import polars; polars.read_csv", resaved),
-    "several labels": Claim(several_labels, "one column of the labels", one_of_the_labels),
     "a table of numbers: of what task?": Claim(table_of_numbers, "--task traffic", of_the_first_row),
     "a table of numbers: since when?": Claim(
         lambda: [*table_of_numbers(), "--task", "traffic"], "-o start=2012-05-01 -o interval_s=300"
