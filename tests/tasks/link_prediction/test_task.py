@@ -43,6 +43,7 @@ MODELS = {
         "options": {"hidden_channels": 8, "num_layers": 2},
     },
     "rgcn": {"kind": "rgcn", "hidden_channels": 8, "num_bases": 2, "dropout": 0.0},
+    "hgt": {"kind": "hgt", "hidden_channels": 8, "heads": 2, "dropout": 0.0},
     "embedding": {"kind": "embedding"},
 }
 
@@ -62,7 +63,7 @@ def plan_of(
     experiment = LinkPredictionExperiment.model_validate(
         {
             "task": {"kind": "link_prediction", **(task or {})},
-            "dataset": {"name": name, "undirected": model != "rgcn"},
+            "dataset": {"name": name, "undirected": model not in ("rgcn", "hgt")},
             "model": MODELS[model],
             "embedding_channels": channels,
             "head": head or {"kind": "dot"},
@@ -180,6 +181,7 @@ IN_PARTS = {
     "gat": ("mutual", {"kind": "mlp", "hidden_channels": 8}),
     "custom": ("given", {"kind": "dot"}),
     "rgcn": ("typed", {"kind": "distmult"}),
+    "hgt": ("typed", {"kind": "complex"}),
     "embedding": ("shared", {"kind": "dot"}),
 }
 
