@@ -153,12 +153,12 @@ def test_a_store_keeps_which_columns_are_whose(root):
         ("Papers", {"gives": "rows"}, "the model gives a Tensor"),
         ("Papers", {"gives": "wide"}, r"gives \{'paper': \[3, 6\]\} of three nodes"),
         ("Papers", {"hidden": 3}, "does not take model.options"),
-        ("sage", {"hidden_channels": "wide"}, "cannot compute|does not take|model.options"),
+        ("sage", {"hidden_channels": "wide"}, "does not take model.options"),
     ],
 )
 def test_what_is_no_such_model_is_refused(planned, target, options, said):
     plan = planned(target, options)
-    with pytest.raises((UserError, TypeError), match=said):
+    with pytest.raises(UserError, match=said):
         NodeClassification.check_model(plan, plan.task)
 
 

@@ -10,6 +10,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.batch import DenseRows, InputForm, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.standardise import Standardise
+from graphmill.nn.subgraph import edge_index, row_of_entry
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.typed_graph import TypedInfo, triplets
 from graphmill.tasks.custom_model import construct, refuse_untrainable
@@ -80,7 +81,7 @@ class OnStandardisedTypes(nn.Module):
     def __init__(self, model: HeteroModel) -> None:
         super().__init__()
         assert model.standardise is not None
-        self.standardise, self.inner, self.types = model.standardise, model.inner, model.types
+        self.standardise, self.inner = model.standardise, model.inner
 
     def forward(self, x_dict: Mapping[str, Tensor], edge_index_dict: Mapping[EdgeType, Tensor]) -> Mapping[str, Tensor]:
         """What the model makes of them: rows by node type."""
@@ -98,15 +99,12 @@ class _Parts:
 
     @classmethod
     def of(cls, batch: MiniBatch, types: Types, standardise: Standardise | None) -> "_Parts":
-        kinds, block = batch.node_types, batch.blocks[0]  # without resampling the first block holds all edges
+        kinds = batch.node_types
         of_type = [torch.nonzero(kinds == number).flatten() for number in range(len(types.nodes))]
         places = torch.empty_like(kinds)
         for nodes in of_type:
             places[nodes] = torch.arange(len(nodes), device=kinds.device)
-        targets = torch.repeat_interleave(
-            torch.arange(block.num_rows, device=kinds.device), block.indptr.diff(), output_size=len(block.indices)
-        )
-        local = places[torch.stack([block.indices.long(), targets])]
+        local = places[edge_index(batch)]
         relations = batch.edge_attr[:, -1].long()
         edges = {edge: local[:, relations == number] for number, edge in enumerate(types.edges)}
         x = {
@@ -123,9 +121,8 @@ def _rows_of(batch: MiniBatch, nodes: Tensor, columns: tuple[int, int], standard
         case DenseRows(x):
             return (x[nodes] if standardise is None else standardise(x[nodes]))[:, first:last].float()
         case SparseRows() as x:
-            counts = x.indptr.diff()
-            rows = torch.repeat_interleave(torch.arange(len(counts), device=nodes.device), counts)
-            place = torch.full((len(counts),), -1, device=nodes.device)
+            rows = row_of_entry(x.indptr, len(x.values))
+            place = torch.full((len(x.indptr) - 1,), -1, device=nodes.device)
             place[nodes] = torch.arange(len(nodes), device=nodes.device)
             own = (place[rows] >= 0) & (x.indices >= first) & (x.indices < last)
             out = x.values.new_zeros(len(nodes), last - first)
@@ -154,12 +151,8 @@ def _of_seeds(rows: Mapping[str, Tensor], kinds: Tensor, places: Tensor, names: 
             f"the model gives rows of {', '.join(rows) or 'no type'}, and the seeds are of type {missing[0]}",
             fix=f"let forward return rows of {missing[0]} as well; a type that no relation leads to gets none",
         )
-    width = next(iter(rows.values())).shape[1]
-    out = (
-        rows[names[present[0]]].new_zeros(len(kinds), width)
-        if present
-        else next(iter(rows.values())).new_zeros(0, width)
-    )
+    some = next(iter(rows.values()))
+    out = some.new_zeros(len(kinds), some.shape[1])
     for kind in present:
         here = torch.nonzero(kinds == kind).flatten()
         out = out.index_copy(0, here, rows[names[kind]][places[here]].to(out.dtype))

@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import DenseRows, InputForm, MiniBatch, SelfAndMean, SparseRows
+from graphmill.graph.batch import InputForm, MiniBatch
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.hgt import Hgt
 from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
+from graphmill.nn.subgraph import dense_rows, edge_index
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.node_models import (
     EdgeArgument,
@@ -205,40 +206,3 @@ def edge_arguments(argument: EdgeArgument | None, edge_attr: Tensor) -> dict[str
             return {argument: edge_attr[:, 0]}
         case "edge_attr":
             return {argument: edge_attr}
-
-
-def edge_index(batch: MiniBatch) -> Tensor:
-    """The sampled edges as PyG writes them: int64 [2, num_edges], row 0 the source, row 1 the target, local ids."""
-    block = batch.blocks[0]  # sampled without resampling, the first layer's block holds all edges
-    targets = _row_of_entry(block.indptr, len(block.indices))
-    return torch.stack([block.indices.long(), targets])
-
-
-def _row_of_entry(indptr: Tensor, num_entries: int) -> Tensor:
-    """The row of each entry of compressed sparse rows, int64 [num_entries].
-
-    The number is an argument: computing it would wait for the device.
-    """
-    rows = torch.arange(len(indptr) - 1, device=indptr.device)
-    return torch.repeat_interleave(rows, indptr.diff(), output_size=num_entries)
-
-
-def dense_rows(batch: MiniBatch) -> Tensor:
-    """Features of every node of the batch [num_nodes, num_features]; sparse rows are written out."""
-    match batch.inputs:
-        case DenseRows(x):
-            return x
-        case SparseRows() as x:
-            return written_out(x)
-        case SelfAndMean():
-            raise AssertionError("a model that reads rows was given averages")
-        case _:
-            assert_never(batch.inputs)
-
-
-def written_out(x: SparseRows) -> Tensor:
-    """[num_rows, num_features], with the zeros."""
-    rows = _row_of_entry(x.indptr, len(x.values))
-    out = x.values.new_zeros(len(x.indptr) - 1, x.num_features)
-    out[rows, x.indices.long()] = x.values
-    return out

@@ -17,9 +17,10 @@ from graphmill.graph.sampled import NodeIds, stored_whole
 from graphmill.graph.topology import Topology
 from graphmill.nn.attention import EdgeGroups, group_edges
 from graphmill.nn.node_attention import NodeAttention
+from graphmill.nn.subgraph import written_out
 from graphmill.sample.collect import gather_sparse
 from graphmill.tasks.attended import Attended
-from graphmill.tasks.node_encoders import EdgeIndexModel, written_out
+from graphmill.tasks.node_encoders import EdgeIndexModel
 
 _ROWS_AT_A_TIME = 8192  # targets whose edges are in memory together
 
