@@ -200,8 +200,7 @@ def _graph_store(name: str, root: Path) -> "GraphStore":
         )
     folder = near_copy(folder, header, os.environ)
     store = open_store(find_kind(header.kind), folder) if header.kind in TASKS else None
-    y = header.arrays.get("y")
-    if not isinstance(store, GraphStore) or (y is not None and not y.dtype.startswith("int")):
+    if not isinstance(store, GraphStore) or store.seeds_of_nodes() is None:
         raise UserError(
             f"{folder} holds data of the task {header.kind}, which are not one graph of nodes with classes or labels,"
             " or of links",
