@@ -5,13 +5,17 @@ import pytest
 from relation_problem import RELATIONS, relation_problem
 from scipy.stats import chi2
 
+from graphmill.access.whole import by_relation
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.graph.topology import Topology
 from graphmill.sample.by_relation import RelationSampler
 from graphmill.spec.fanouts import check_fanouts, resolve_fanouts
+from graphmill.spec.kinds.kind import StepShape
+from graphmill.tasks.node_classification.access import access_spec
 from graphmill.tasks.node_classification.data.store import write_store
-from graphmill.tasks.node_classification.page import NodeClassificationExperiment
+from graphmill.tasks.node_classification.page import KIND, NodeClassificationExperiment
+from graphmill.tasks.node_classification.parts import open_graph
 from graphmill.tasks.planning import plan_experiment
 
 NUM_NODES, NUM_RELATIONS = 60, 3
@@ -128,6 +132,16 @@ def test_the_plan_has_them_in_the_order_of_relations(planned):
     assert own.relation_fanouts == ((1, 2), (2, 2), (3, 2))
     assert own.num_neighbors == (6, 6)
     assert planned([3, 2]).task.relation_fanouts is None
+
+
+def test_the_plan_counts_what_the_sampler_holds(planned, tmp_path):
+    plan = planned({name: [2, 2] for name in NAMES})
+    found = by_relation(access_spec(plan, plan.task), open_graph(tmp_path / "typed"))
+    topology = found.topology  # whose columns are there again, cut by relation, each with offsets of its own
+    cut = topology.indices.nbytes + len(NAMES) * topology.indptr.nbytes
+    held = cut + sum(one.entries.nbytes for one in found._relations) + found.edge_type.nbytes
+    assert KIND.sizes(plan.task, StepShape(32, "cpu", "fp32")).index_bytes == held
+    assert KIND.sizes(planned([2, 2]).task, StepShape(32, "cpu", "fp32")).index_bytes == 0
 
 
 def test_what_does_not_fit_is_refused(planned):

@@ -24,8 +24,8 @@ class _OneRelation:
 class RelationSampler:
     """`WholeSampler` with fan-outs by relation, as PyG's loaders take them for heterogeneous graphs.
 
-    Draws are keyed by (seed, epoch, step, hop, relation, node). It holds 12 bytes for each edge, and 8 for each node
-    and relation.
+    Draws are keyed by (seed, epoch, step, hop, relation, node). It holds 16 bytes for each edge, and 8 for each node
+    and relation (`spec.fanouts.held_bytes`).
     """
 
     topology: Topology

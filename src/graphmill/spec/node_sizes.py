@@ -7,6 +7,7 @@ from typing import Protocol
 
 from graphmill.spec.attention import kept_bytes
 from graphmill.spec.experiment import CustomModelSpec
+from graphmill.spec.fanouts import held_bytes
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec, NodeModelSpec
 from graphmill.spec.relational import TYPED_MODELS, HgtSizes, HgtSpec, RelationalSpec
 
@@ -36,6 +37,10 @@ class SampledPlan(Protocol):
     @property
     def num_neighbors(self) -> tuple[int, ...]:
         """Of each hop."""
+
+    @property
+    def relation_fanouts(self) -> tuple[tuple[int, ...], ...] | None:
+        """Of each relation in turn; None: `num_neighbors` are for all together."""
 
     @property
     def undirected(self) -> bool:
@@ -77,6 +82,12 @@ def sampled_model(plan: SampledPlan, model: NodeModelSpec, *, most_seeds: int, o
         num_edge_columns=len(plan.edge_columns),
         out_channels=out_channels,
     )
+
+
+def held_by_sampler(plan: SampledPlan) -> int:
+    """Bytes that a rank's sampler keeps besides the mapped graph: where neighbours are drawn by relation."""
+    known = plan.dataset
+    return held_bytes(known.num_nodes, known.num_edges, len(known.edge_types)) if plan.relation_fanouts else 0
 
 
 def parameters(of: SampledModel) -> int | None:

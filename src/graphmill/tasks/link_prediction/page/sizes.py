@@ -11,6 +11,7 @@ from graphmill.spec.node_models import GraphSageSpec
 from graphmill.spec.node_sizes import (
     SampledModel,
     drawn_bytes,
+    held_by_sampler,
     nodes_per_hop,
     num_drawn,
     parameters,
@@ -59,7 +60,7 @@ def sizes(plan: "LinkPredictionPlan", step: StepShape) -> Sizes:
         batch + 24 * pairs,
         max(activations + of_pairs, of_evaluation),
         nodes_per_batch=sum(hops),
-        index_bytes=_known_bytes(plan),
+        index_bytes=_known_bytes(plan) + held_by_sampler(plan),
         not_counted=_SPARSE_ROWS if known.has_sparse_features else "",
     )
     return _in_parts(plan, step, found, of, hops)

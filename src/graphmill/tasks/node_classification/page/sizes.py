@@ -8,6 +8,7 @@ from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec
 from graphmill.spec.node_sizes import (
     SampledModel,
     drawn_bytes,
+    held_by_sampler,
     nodes_per_hop,
     num_drawn,
     parameters,
@@ -38,7 +39,14 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
     if plan.evaluate_on == "whole_graph":
         activations = max(activations, whole_pass(plan).num_bytes)
     if plan.partition is None or plan.dataset.num_parts is None:
-        return Sizes(parameters(of), batch, activations, nodes_per_batch=sum(hops), not_counted=not_counted)
+        return Sizes(
+            parameters(of),
+            batch,
+            activations,
+            nodes_per_batch=sum(hops),
+            index_bytes=held_by_sampler(plan),
+            not_counted=not_counted,
+        )
     known = plan.dataset
     graph = PartedGraphSizes(
         num_nodes=known.num_nodes,

@@ -26,7 +26,7 @@ from graphmill.spec.node_models import (
     refuse_other_depth,
     refuse_untyped,
 )
-from graphmill.spec.node_sizes import nodes_per_hop, parameters, sampled_bytes, sampled_model
+from graphmill.spec.node_sizes import held_by_sampler, nodes_per_hop, parameters, sampled_bytes, sampled_model
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import TypedInfo, plain_features
 from graphmill.tasks.node_regression.page.data import COUNTS, DATASETS, LINEAR, MEAN, NAME, ValuesPrepareOptions
@@ -165,7 +165,14 @@ def sizes(plan: NodeRegressionPlan, step: StepShape) -> Sizes:
     not_counted = _SPARSE_ROWS if known.has_sparse_features else ""
     if plan.evaluate_on == "whole_graph":
         activations = max(activations, whole_pass(plan).num_bytes)
-    return Sizes(parameters(of), batch, activations, nodes_per_batch=sum(hops), not_counted=not_counted)
+    return Sizes(
+        parameters(of),
+        batch,
+        activations,
+        nodes_per_batch=sum(hops),
+        index_bytes=held_by_sampler(plan),
+        not_counted=not_counted,
+    )
 
 
 def whole_pass(plan: NodeRegressionPlan) -> WholePass:
