@@ -97,7 +97,8 @@ def test_a_plan_without_the_data_is_made_from_published_sizes_and_cannot_be_trai
     ("task", "name"), [("node_classification", "ogbn-products"), ("link_prediction", "ogbl-citation2")]
 )
 def test_parts_that_are_not_there_are_planned_from_published_sizes(tmp_path, caplog, task, name):
-    asked = inline_experiment({"task": task, "dataset": {"name": f"parts/{name}/2-metis"}}, "mine")
+    raw = {"task": task, "dataset": {"name": f"parts/{name}/2-metis"}, "train": {"epochs": 1}}
+    asked = inline_experiment(raw, "mine")
     plan = plan_experiment(asked, dataset_root=tmp_path / "data", run_id="r")
     assert (plan.dataset.checksum, plan.task.in_parts.num_parts) == (FromCatalogue(), 2)
     assert "sizes from the catalogue; not prepared here" in caplog.messages[0]
