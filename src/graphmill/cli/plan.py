@@ -13,6 +13,7 @@ from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_f
 
 if TYPE_CHECKING:
     from graphmill.cluster.launch.trial import Trial
+    from graphmill.spec.device_memory import LaidOut
     from graphmill.spec.modelled import MemoryParts
     from graphmill.spec.plan import Plan
 
@@ -35,6 +36,15 @@ def plan(
             "--trial", metavar="STEPS", show_default=False, help="Run this many steps here and measure time and memory."
         ),
     ] = None,
+    gpu_memory: Annotated[
+        float | None,
+        typer.Option(
+            "--gpu-memory",
+            metavar="GIB",
+            show_default=False,
+            help="Say where the graph would lie for a GPU of so much memory; none need be here.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show what an experiment resolves to.
@@ -46,6 +56,7 @@ def plan(
     Example:
       graphmill plan debian-packages-sage --ranks 4 -O train.sync.scheme=local_sgd -O train.sync.every=8
       graphmill plan traffic-metr-la --trial 10
+      graphmill plan -O dataset.name=ogbn-products --gpu-memory 80
 
     \b
     An experiment file:
@@ -56,23 +67,29 @@ def plan(
     """
     asked = experiment_of(experiment, with_short_flags(ctx, override or []), ranks)
     resolved = planned(asked, root, RUN_ID_OF_A_PLAN, to_train=trial is not None)
+    from graphmill.spec.modelled_device import laid_out
+
+    on_device = laid_out(resolved, gpu_memory)
     if trial is None:
-        show_plan(resolved, json=json)
+        show_plan(resolved, json=json, on_device=on_device)
         return
     from graphmill.cluster.launch.trial import try_out
 
-    show_plan(resolved, json=json, trial=try_out(resolved, trial))
+    show_plan(resolved, json=json, trial=try_out(resolved, trial), on_device=on_device)
 
 
-def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> None:
-    """Print a plan, its modelled figures, and those of a trial."""
+def show_plan(
+    resolved: "Plan", *, json: bool, trial: "Trial | None" = None, on_device: "LaidOut | None" = None
+) -> None:
+    """Print a plan, its modelled figures, where its graph would lie for a GPU, and the figures of a trial."""
     from graphmill.spec.differences import flat
     from graphmill.spec.modelled import modelled
 
     figures = modelled(resolved)
     if json:
         measured = {} if trial is None else {"trial": {**asdict(trial), "total_h": trial.total_h}}
-        print_json({"plan": resolved, "modelled": figures, **measured})
+        placed = {} if on_device is None else {"on_device": on_device}
+        print_json({"plan": resolved, "modelled": figures, **placed, **measured})
         return
     choices = [(key, _text(value)) for key, value in flat(resolved).items() if key != "run_id"]
     choices += [("on each host", _on_each_host(resolved))] if resolved.roles else []
@@ -105,9 +122,29 @@ def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> 
         ],
         title="modelled (by formula, not measured)",
     )
+    if on_device is not None:
+        print_line("")
+        print_facts(_placement_facts(on_device), title="the graph on a GPU (by formula, not measured)")
     if trial is not None:
         print_line("")
         print_facts(_trial_facts(trial), title=f"measured here, by a trial of {trial.steps} steps")
+
+
+def _placement_facts(on_device: "LaidOut") -> list[tuple[str, Cell]]:
+    """What lies where, and what crosses the bus."""
+    rows = on_device.rows_on_device + on_device.rows_page_locked
+    share = 100 * on_device.rows_on_device / rows if rows else 100.0
+    return [
+        ("GiB of GPU memory for the graph", round(on_device.graph_gib, 2)),
+        ("topology", f"{on_device.topology_on.replace('_', '-')}, {on_device.topology_mib:,.0f} MiB"),
+        ("rows of features on the GPU, the hottest", f"{on_device.rows_on_device:,} of {rows:,} ({share:.1f} %)"),
+        ("rows of features page-locked", f"{on_device.rows_page_locked:,}"),
+        ("MiB on the GPU", round(on_device.device_mib, 1)),
+        ("MiB page-locked, on the host", round(on_device.page_locked_mib, 1)),
+        ("MiB over the bus per step, at most", round(on_device.bus_mib_per_step, 1)),
+        ("MiB over the bus per epoch, at most", round(on_device.bus_mib_per_epoch, 1)),
+        ("  per step if the CPU drew and gathered", round(on_device.host_bus_mib_per_step, 1)),
+    ]
 
 
 def _data_mib(memory: "MemoryParts") -> Cell:

@@ -51,8 +51,8 @@ class Modelled(Spec):
     memory: MemoryParts
 
 
-def modelled(plan: Plan) -> Modelled:
-    """All figures of `plan`."""
+def sizes_of(plan: Plan) -> Sizes:
+    """How large its model and a step of it are."""
     holders, learner = _holders(plan), plan.world.seat(0)
     step = StepShape(
         plan.batch_size,
@@ -65,7 +65,13 @@ def modelled(plan: Plan) -> Modelled:
         learners=learner.num_ranks,
         learner_hosts=learner.num_hosts,
     )
-    sizes = plan.kind.sizes(plan.task, step)
+    sizes: Sizes = plan.kind.sizes(plan.task, step)
+    return sizes
+
+
+def modelled(plan: Plan) -> Modelled:
+    """All figures of `plan`."""
+    sizes = sizes_of(plan)
     # Which parameters a pattern freezes is known only once the model is built.
     parameters = None if plan.optimizer.frozen else sizes.num_parameters
     memory = _memory(plan, sizes, parameters)
@@ -105,9 +111,14 @@ def _seeds_seen(plan: Plan) -> int:
     return last * batches.num_seeds + of_last
 
 
-def _memory(plan: Plan, sizes: Sizes, parameters: int | None) -> MemoryParts:
+def copies_of_model(plan: Plan) -> int:
+    """Vectors as long as its parameters: these, gradients, moments, and what the scheme keeps."""
     of_scheme = {DeferredAllreduceSpec: 0, LocalSgdSpec: 2, DilocoSpec: 3}[type(plan.sync)]
-    copies = 2 + num_moments(plan.optimizer) + of_scheme
+    return 2 + num_moments(plan.optimizer) + of_scheme
+
+
+def _memory(plan: Plan, sizes: Sizes, parameters: int | None) -> MemoryParts:
+    copies = copies_of_model(plan)
     return MemoryParts(
         data_mib=None if sizes.data_bytes is None else sizes.data_bytes / _MIB,
         shared_mib=sizes.shared_bytes / _MIB,

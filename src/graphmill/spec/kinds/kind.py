@@ -11,6 +11,7 @@ from graphmill.config.frozen import Spec
 from graphmill.spec.batch import BatchBudget
 from graphmill.spec.calendar import Batches, EqualBatches
 from graphmill.spec.columns import Baseline, Column, Layout, Measure, columns_for
+from graphmill.spec.device_memory import ResidentGraph
 from graphmill.spec.experiment import CustomModelSpec, Experiment
 from graphmill.spec.partition import InParts
 
@@ -128,6 +129,7 @@ class Sizes:
     shared_bytes: int = 0  # of `data_bytes`, what is memory and no file: the system cannot drop it
     index_bytes: int = 0  # what each rank keeps in memory about all of the data
     not_counted: str = ""  # what bytes leave out, in words, and why; "": nothing that is known of
+    resident: ResidentGraph | None = None  # that a GPU could hold and draw of; None: the task has none
 
 
 @dataclass(frozen=True, slots=True)

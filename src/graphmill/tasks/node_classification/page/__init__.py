@@ -29,6 +29,7 @@ from graphmill.spec.targets import TARGET, TargetKind
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import plain_features
 from graphmill.tasks.node_classification.page.data import COUNTS, DATASETS, DENSE, MULTI_LABEL, GraphPrepareOptions
+from graphmill.tasks.node_classification.page.device import refuse_gpu_graph
 from graphmill.tasks.node_classification.page.edges import refuse_edge_features, weight_column
 from graphmill.tasks.node_classification.page.sizes import sizes, whole_pass
 
@@ -68,6 +69,13 @@ class SampledTrainSpec(NeighbourTrainSpec):
         None,
         description="folder of epochs that `graphmill presample` has sampled with these options, to be read instead: "
         "the same batches to the bit; null: each batch is sampled when it is needed",
+    )
+    gpu_graph_gib: float | None = Field(
+        None,
+        gt=0,
+        description="GPU memory that may hold the graph, GiB: topology, then the hottest rows of features; the rest is "
+        "page-locked, and read over the bus; neighbours are drawn on the GPU, and batches are the same to the bit; "
+        "null: the CPU draws and gathers. `graphmill plan --gpu-memory GIB` says how much there is",
     )
 
     @property
@@ -122,6 +130,7 @@ class NodeClassificationPlan(TaskPlan):
         None, description="of each relation in turn; absent: num_neighbors are for all together"
     )
     presampled: str | None = Field(None, description="folder of sampled epochs; null: they are sampled in training")
+    gpu_graph_gib: float | None = Field(None, description="of a GPU, for the graph; absent: it is the CPU's")
     loss: ClassifierLossSpec = CrossEntropySpec()
     evaluate_on: EvaluateOn | None = Field(None, description="absent: layer by layer")
     partition: PartitionSpec | None = Field(None, description="absent: the graph is stored whole")
@@ -219,7 +228,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
     refuse_untyped(model, dataset, undirected=undirected, precision=experiment.train.precision)
     refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
     refuse_partition(experiment.partition, dataset.num_parts, dataset.name)
-    return NodeClassificationPlan(
+    made = NodeClassificationPlan(
         dataset=dataset,
         undirected=undirected,
         features=features,
@@ -228,9 +237,12 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         num_neighbors=drawn.of_hops,
         relation_fanouts=drawn.by_relation or None,
         presampled=experiment.train.presampled,
+        gpu_graph_gib=experiment.train.gpu_graph_gib,
         loss=experiment.train.loss,
         partition=None if dataset.num_parts is None else experiment.partition,
     )
+    refuse_gpu_graph(made, experiment)
+    return made
 
 
 def from_catalogue(experiment: NodeClassificationExperiment, known: KnownDataset, path: str) -> GraphInfo | None:

@@ -23,6 +23,7 @@ from graphmill.spec.parted_memory import (
     mapped_bytes,
     shared_bytes,
 )
+from graphmill.tasks.node_classification.page.device import resident_graph
 
 if TYPE_CHECKING:
     from graphmill.tasks.node_classification.page import NodeClassificationPlan
@@ -46,6 +47,7 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
             nodes_per_batch=sum(hops),
             index_bytes=held_by_sampler(plan),
             not_counted=not_counted,
+            resident=resident_graph(plan, of, hops),
         )
     known = plan.dataset
     graph = PartedGraphSizes(
@@ -72,6 +74,7 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
         shared_bytes=shared_bytes(graph, plan.partition, step),
         index_bytes=held_bytes(graph, plan.partition, step),
         not_counted=not_counted,
+        resident=resident_graph(plan, of, hops),
     )
 
 

@@ -1,0 +1,55 @@
+"""Which graphs of node classification a GPU can hold and draw of: `train.gpu_graph_gib`."""
+
+from typing import TYPE_CHECKING
+
+from graphmill.base.errors import UserError
+from graphmill.spec.device_memory import ResidentGraph
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.node_sizes import SampledModel, num_drawn
+
+if TYPE_CHECKING:
+    from graphmill.tasks.node_classification.page import NodeClassificationPlan
+
+
+def resident_graph(plan: "NodeClassificationPlan", of: SampledModel, hops: list[int]) -> ResidentGraph:
+    """The plan's graph as a GPU would hold it; `hops`: nodes of a batch at most."""
+    known = plan.dataset
+    return ResidentGraph(
+        num_nodes=known.num_nodes,
+        num_entries=known.num_edges * (2 if plan.undirected else 1),
+        row_bytes=4 * known.num_features,
+        hops=tuple(hops),
+        num_drawn=num_drawn(of, hops),
+        refused=unfit_for_gpu(plan),
+    )
+
+
+def unfit_for_gpu(plan: "NodeClassificationPlan") -> str:
+    """Why a GPU cannot draw of the plan's graph, in words; "": it can."""
+    name = plan.dataset.name
+    if plan.partition is not None:
+        return f"{name} is in parts, and a GPU draws of a graph that is stored whole"
+    if plan.dataset.has_sparse_features:
+        return f"features of {name} are sparse, and a GPU gathers dense rows"
+    if plan.relation_fanouts:
+        return "train.num_neighbors has fan-outs by relation, and a GPU draws of all relations together"
+    if plan.edge_columns:
+        return "the model reads features or types of edges, and a GPU gathers rows of nodes only"
+    if plan.presampled is not None:
+        return "train.presampled gives the neighbourhoods, so that nothing is drawn"
+    return ""
+
+
+def refuse_gpu_graph(plan: "NodeClassificationPlan", experiment: Experiment) -> None:
+    """Raise a `UserError` if the graph is to lie on a GPU, and cannot."""
+    if plan.gpu_graph_gib is None:
+        return
+    why = unfit_for_gpu(plan)
+    if experiment.train.device == "cpu":
+        why = "train.device is cpu"
+    elif experiment.roles is not None:
+        why = "roles: processes without a GPU sample for the ranks"
+    if why:
+        raise UserError(
+            f"train.gpu_graph_gib is {plan.gpu_graph_gib:g}, but {why}", fix="leave train.gpu_graph_gib out"
+        )
