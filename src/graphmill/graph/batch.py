@@ -151,6 +151,11 @@ class GraphBatch:
         )
 
 
+def on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A CPU tensor on the device of a step, which is not waited for."""
+    return tensor if device.type == "cpu" else copied(tensor, device)
+
+
 def copied(tensor: Tensor, device: torch.device) -> Tensor:
     """A CPU tensor on a GPU, on the current stream; the copy is under way when this returns."""
     return (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True)

@@ -40,8 +40,8 @@ def feed(batches: Iterator[B], device: torch.device, spans: Spans) -> Generator[
             if tensor.device.type != "cpu":
                 tensor.record_stream(computing)  # its memory is not reused before the step is done with it
         yield batch
-        # The step is over, so this does not wait; but it confirms that the page-locked memory may be overwritten, which
-        # the prefetch thread does from the batch after the next on (see `collect.BufferRing`).
+        # This copy began before the step before, so this hardly waits; but it confirms that the page-locked memory may
+        # be overwritten, which the prefetch thread does from the batch after the next on (see `collect.BufferRing`).
         copied.synchronize()
 
 

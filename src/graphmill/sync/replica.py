@@ -1,6 +1,6 @@
 """One rank's copy of the model, laid out flat: what the schemes exchange and what checkpoints hold."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 import xxhash
@@ -49,12 +49,21 @@ class Replica:
         """Every parameter and buffer under its name in the model."""
         yield from self.model.state_dict().items()
 
+    def state(self) -> list[Tensor]:
+        """What replicas agree on after a sync: parameters, buffers, counters."""
+        return [self.values, *self.buffers, *self.counters]
+
     def hash(self) -> int:
-        """64 bits of the parameters and buffers, bit for bit (xxh3)."""
-        digest = xxhash.xxh3_64()
-        for tensor in (self.values, *self.buffers, *self.counters):
-            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-        return digest.intdigest()
+        """64 bits of `state`, bit for bit (xxh3)."""
+        return hash_of(self.state())
+
+
+def hash_of(state: Iterable[Tensor]) -> int:
+    """64 bits of tensors, bit for bit (xxh3); waits for what a device computes of them."""
+    digest = xxhash.xxh3_64()
+    for tensor in state:
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.intdigest()
 
 
 def _refuse_other_formats(model: nn.Module) -> None:

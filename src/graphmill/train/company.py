@@ -112,6 +112,8 @@ def join_group(
 
 def _make_group(backend: str, store: Store, rank: int, size: int, failed: list[Exception]) -> None:
     timeout = timedelta(seconds=STALL_S)  # explicit: torch's default for nccl is a third of gloo's
+    if backend == "nccl":
+        backend = "cpu:gloo,cuda:nccl"  # votes and hashes go from host to host
     try:
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     except Exception as error:  # noqa: BLE001  # raised by the thread that waits

@@ -113,6 +113,10 @@ class EpochStats:
             yield
         self._synced_in_steps += seconds["sync"] - before
 
+    def read_clocks(self) -> None:
+        """Count what a device spent in collectives, of steps whose time counts as computing."""
+        self._synced_in_steps += self.group.read_clocks()
+
     def phases(self) -> dict[str, float]:
         """Seconds of this epoch by what they were spent on, earlier attempts included."""
         now = {

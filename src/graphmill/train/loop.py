@@ -28,6 +28,7 @@ from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.epoch_stats import EpochStats, evaluation_facts
 from graphmill.train.learner import Learner
 from graphmill.train.profile import StepProfile
+from graphmill.train.rounds import KnownEnd, Pace, RoundEnd, Rounds
 from graphmill.train.run_log import RunLog
 from graphmill.train.time_left import TimeLeft
 
@@ -67,9 +68,13 @@ class Training:
     saved_at: int = 0  # steps_done of the latest checkpoint
     keeps_latest: bool = False  # whether the checkpoint that the attempt began with is kept for good
     calendar: Calendar = field(init=False)
+    rounds: Rounds = field(init=False)
+    pace: Pace = field(init=False)
 
     def __post_init__(self) -> None:
         self.calendar = self.plan.calendar
+        self.rounds = Rounds(self.learner.replica, self.stats)
+        self.pace = Pace(self.group.device)
 
     def run(self) -> EndingName:
         """Train to the end of the plan, or until the ranks agree to stop."""
@@ -120,6 +125,7 @@ class Training:
                 with self.stats.computing():
                     self._forward_and_backward(batch)
                     synchronised = self._after_backward()
+                    self.pace.step_queued()
                 self.run_log.progress.step(self.epoch, self.step, batch.num_seeds)
                 del batch  # its memory is that of a later one
                 self.alive()
@@ -136,7 +142,7 @@ class Training:
                 loss = self.task.loss_sum(batch)
             with self.group.spans("backward"):
                 loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-            self.stats.loss_sum += float(loss.detach())
+            self.rounds.add_loss(loss.detach())
 
     def _after_backward(self) -> bool:
         weights = self.task.weights(self.epoch, self.step)
@@ -147,28 +153,17 @@ class Training:
         return synchronised
 
     def _go_on(self) -> bool:
-        """After a sync: check that the replicas agree, and decide together whether to go on (invariants 3 and 10)."""
+        """After a sync: check that the replicas agree, and decide together whether to go on (invariants 3 and 10).
+
+        On a device it is the replicas of the round before that are compared: `rounds.Rounds`.
+        """
         self.time_left.end_round()
-        digest = self.learner.replica.hash()
-        votes = self.group.gather_numbers([digest - 2**63, int(self.time_left.is_up())])
-        agree = all(vote[0] == votes[0][0] for vote in votes)
         traffic = self.group.traffic
-        self.run_log.events.write(
-            Sync(
-                epoch=self.epoch + 1,
-                steps_done=self.steps_done,
-                parameter_hash=f"{digest:016x}",
-                replicas_agree=agree,
-                payload_bytes=traffic.payload_bytes,
-                modelled_bytes=traffic.num_syncs * self.learner.replica.num_parameters * 4,
-                sync_s=round(self.group.spans.seconds["sync"], 6),
-                loss_sum=self.stats.loss_sum,
-            )
-        )
-        self.stats.num_agreed += agree
-        if not agree:
-            hashes = ", ".join(f"{vote[0] + 2**63:016x}" for vote in votes)
-            raise RuntimeError(f"replicas differ after the sync at step {self.steps_done}: {hashes}")
+        this = RoundEnd(self.epoch + 1, self.steps_done, traffic.payload_bytes, traffic.num_syncs)
+        known = self.rounds.ended(this)
+        votes = self.group.gather_numbers([_signed(known), int(self.time_left.is_up())])
+        if known is not None:
+            self._compared_replicas(known, [vote[0] for vote in votes])
         if any(vote[1] for vote in votes):
             return False
         every = self.plan.checkpoint.every_steps
@@ -176,7 +171,35 @@ class Training:
             self._save()
         return True
 
+    def _settle(self) -> None:
+        """Compare the replicas of the last round, if a device has not said yet what it holds."""
+        self.stats.read_clocks()
+        if (known := self.rounds.rest()) is not None:
+            self._compared_replicas(known, [vote[0] for vote in self.group.gather_numbers([_signed(known)])])
+
+    def _compared_replicas(self, known: KnownEnd, digests: list[int]) -> None:
+        """Record the sync at the end of a round; RuntimeError if replicas differ. `digests`: of all ranks."""
+        agree = all(digest == digests[0] for digest in digests)
+        ended = known.round
+        self.run_log.events.write(
+            Sync(
+                epoch=ended.epoch,
+                steps_done=ended.steps_done,
+                parameter_hash=f"{known.digest:016x}",
+                replicas_agree=agree,
+                payload_bytes=ended.payload_bytes,
+                modelled_bytes=ended.num_syncs * self.learner.replica.num_parameters * 4,
+                sync_s=round(self.group.spans.seconds["sync"], 6),
+                loss_sum=known.loss_sum,
+            )
+        )
+        self.stats.num_agreed += agree
+        if not agree:
+            hashes = ", ".join(f"{digest + 2**63:016x}" for digest in digests)
+            raise RuntimeError(f"replicas differ after the sync at step {ended.steps_done}: {hashes}")
+
     def _finish_epoch(self) -> None:
+        self._settle()
         loss_sum = float(self.group.sum_numbers(torch.tensor([self.stats.loss_sum], dtype=torch.float64))[0])
         weight = sum(sum(self.task.weights(self.epoch, step)) for step in range(self.step))
         facts = self.stats.facts(
@@ -202,6 +225,7 @@ class Training:
         self.run_log.epoch_ended(facts)
         self.epoch, self.step = self.epoch + 1, 0
         self.stats.end_epoch()
+        self.rounds.end_epoch()
         self._save_after_epoch(needed=improved or is_last or self.stopped_early)
 
     def _evaluate(self, split: Split) -> Measures:
@@ -269,6 +293,7 @@ class Training:
             self._save(keep=keep)
 
     def _save(self, *, keep: bool = False) -> None:
+        self._settle()
         position = Position(
             epoch=self.epoch,
             step=self.step,
@@ -338,3 +363,8 @@ class Training:
         measures = self._evaluate("test")
         self.run_log.evaluated(self.best.epoch, "test", measures)
         return measures
+
+
+def _signed(known: KnownEnd | None) -> int:
+    """A replica's hash as ranks exchange it; 0 where none is known yet, on any rank."""
+    return 0 if known is None else known.digest - 2**63

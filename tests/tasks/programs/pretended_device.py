@@ -78,20 +78,34 @@ class PretendedDevice(TorchDispatchMode):
         return _run(func, args, kwargs or {})
 
 
+class Step:
+    """Which step is queued: what was queued in it is not over yet, and what was before may be."""
+
+    number = 0
+
+
+class Event:
+    """In the place of torch.cuda.Event. To wait for what this step has queued is to wait for the device."""
+
+    def __init__(self, stream: "Stream") -> None:
+        self.stream, self.step = stream, Step.number
+
+    def synchronize(self) -> None:
+        if self.step == Step.number:
+            WAITS.append("what the step has queued was waited for")
+
+
 class Stream:
     """In the place of torch.cuda.Stream: there is one order of things anyway."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
-    def record_event(self) -> "Stream":
-        return self
+    def record_event(self) -> Event:
+        return Event(self)
 
-    def wait_event(self, event: "Stream") -> None:
-        assert event is not self, "the copy has a stream of its own"
-
-    def synchronize(self) -> None:
-        """Everything is over."""
+    def wait_event(self, event: Event) -> None:
+        assert event.stream is not self, "the copy has a stream of its own"
 
 
 def _run(func: Any, args: Any, kwargs: Any) -> Any:
@@ -115,6 +129,13 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
             WAITS.append("a copy to the CPU")
         if not ours and target.type != "cpu" and not kwargs.get("non_blocking"):
             WAITS.append("a blocking copy from the CPU")
+    if func is aten.copy_.default and ours and not (kwargs.get("non_blocking") or (len(args) > 2 and args[2])):
+        if not isinstance(args[0], OnDevice):
+            WAITS.append("a copy to the CPU")
+        elif not isinstance(args[1], OnDevice):
+            WAITS.append("a blocking copy from the CPU")
+    if ours and func is aten.equal.default:
+        WAITS.append("tensors were compared")
     if ours and not crosses and any(each.dim() and not isinstance(each, OnDevice) for each in tensors):
         raise RuntimeError(f"{func} was given tensors of {sorted({str(each.device) for each in tensors})}")
     inner_args, inner_kwargs = tree_map(

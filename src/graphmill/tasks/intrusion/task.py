@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import GraphBatch
+from graphmill.graph.batch import GraphBatch, on_device
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import Seeds
@@ -131,7 +131,8 @@ class Intrusion:
             losses = self.teacher.of_logits(batch, logits, losses)
         if self.curriculum is not None:
             assert isinstance(batch.seeds, Seeds)
-            losses = losses * torch.from_numpy(self.curriculum.counts(batch.seeds.epoch)[batch.seeds.ids]).to(losses)
+            counts = torch.from_numpy(self.curriculum.counts(batch.seeds.epoch)[batch.seeds.ids]).to(losses.dtype)
+            losses = losses * on_device(counts, losses.device)
         return losses.sum()
 
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:

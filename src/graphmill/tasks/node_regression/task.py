@@ -13,7 +13,7 @@ from graphmill.access.graph import GraphAccess
 from graphmill.access.opening import open_access
 from graphmill.access.spec import AccessSpec
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import MiniBatch
+from graphmill.graph.batch import MiniBatch, on_device
 from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import AnySeeds, EvaluationSeeds, SeedIds
 from graphmill.graph.splits import SPLITS, Split
@@ -94,7 +94,7 @@ class NodeRegression:
 
     def loss_sum(self, batch: MiniBatch) -> Tensor:
         """The plan's loss summed over the values of a batch that are known, in standard deviations."""
-        truths = self._values_of(batch.seeds.ids).to(self.group.device)
+        truths = on_device(self._values_of(batch.seeds.ids), self.group.device)
         return self._error_sum(batch.seeds, self.model(batch), truths)
 
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
