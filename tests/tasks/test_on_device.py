@@ -173,6 +173,5 @@ def test_what_is_read_later_is_the_same_to_the_bit(reports, name):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "DCRNN" not in name and name != "links"])
 def test_a_copied_batch_is_known_to_the_stream_that_computes(reports, name):
-    """Else its memory could be given out again while the step reads it. Ends of links are copied on that very stream.
-    """
+    """Else its memory could be given out again while the step reads it. Ends of links are copied on that very one."""
     assert reports[name][1]["unknown"] == 0

@@ -108,3 +108,23 @@ def test_attention_needs_its_kernels_on_the_gpu(monkeypatch):
         device.device_of(plan, 0)
     assert "model.attention=reference" in str(caught.value)
     assert device.device_of(plan.model_copy(update={"device": "cpu"}), 0) == torch.device("cpu", 0)
+
+
+def test_products_are_rounded_as_the_plan_says(monkeypatch):
+    facts = TrafficInfo(
+        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_sensors=1, num_edges=1,
+        num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
+    )  # fmt: skip
+    known = {"machine": MachineInfo(num_cores=1, num_gpus=1), "dataset": facts, "run_id": "run"}
+    monkeypatch.setattr(device, "rank_device", torch.device)
+    before = torch.backends.cuda.matmul.allow_tf32
+    try:
+        for asked in (True, False):
+            experiment = TrafficExperiment.model_validate({"train": {"epochs": 1, "device": "cuda", "tf32": asked}})
+            device.device_of(resolve(experiment, **known), 0)
+            assert torch.backends.cuda.matmul.allow_tf32 is asked
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    with pytest.raises(UserError, match=r"train\.device is cpu") as caught:
+        resolve(TrafficExperiment.model_validate({"train": {"epochs": 1, "device": "cpu", "tf32": True}}), **known)
+    assert "train.tf32=false" in str(caught.value)

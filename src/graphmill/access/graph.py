@@ -15,7 +15,7 @@ from graphmill.nn.layer_edges import WeightedBlock
 from graphmill.nn.operators import Activation
 from graphmill.nn.standardise import Standardise
 from graphmill.partition.owners import Owners
-from graphmill.sample.collect import FeatureSource, Labels, NeighbourSource
+from graphmill.sample.collect import Collector, FeatureSource, Fetched, Labels, NeighbourSource
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.columns import Cell
 from graphmill.sync.pause import Pause
@@ -84,6 +84,13 @@ class GraphAccess(Protocol):
         """What the evaluation since `epoch_facts` received of other ranks, by column. All ranks call it together."""
 
 
+class Collects(Protocol):
+    """Makes a mini-batch of a neighbourhood, and of what was fetched for it."""
+
+    def collect(self, sampled: Sampled, fetched: Fetched) -> MiniBatch:
+        """On the CPU, or where the source has its rows."""
+
+
 class GraphSource(Protocol):
     """A graph of which this process draws neighbourhoods and reads rows: `LocalAccess` makes batches of one.
 
@@ -116,6 +123,9 @@ class GraphSource(Protocol):
 
     def sampler(self, fanouts: tuple[int, ...], *, resample: bool) -> NeighbourSource:
         """A sampler of this graph."""
+
+    def collecting(self, collector: Collector) -> Collects:
+        """What makes batches of steps: `collector`, unless they are made where rows lie."""
 
     def statistics(self, nodes: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and deviation [num_features] of dense features over `nodes`. All ranks must call it."""

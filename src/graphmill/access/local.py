@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.access.exact import on_neighbourhoods, on_whole_graph
-from graphmill.access.graph import GraphSource, Ids, LayerwiseModel, SeedNodes
+from graphmill.access.graph import Collects, GraphSource, Ids, LayerwiseModel, SeedNodes
 from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import NodeStore
 from graphmill.graph.batch import InputForm, MiniBatch
@@ -37,6 +37,7 @@ class LocalAccess:
     seeds: SeedNodes
     group: Group
     collector: Collector = field(init=False)  # once `begin` was called
+    of_steps: Collects = field(init=False)  # the same, or what makes batches where the rows lie
     _fetch_began: float = field(default=0.0, init=False)
     _received_before: int = field(default=0, init=False)  # bytes, before the evaluation of an epoch
 
@@ -69,6 +70,7 @@ class LocalAccess:
             edge_columns=len(self.spec.edge_columns),
             node_types=self.store.node_type if self.spec.node_types else None,
         )
+        self.of_steps = self.source.collecting(self.collector)
         self.source.warm_up(self.sampler, self.seeds, self.nodes_in("train"), plan.calendar.steps_in(0))
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
@@ -88,7 +90,7 @@ class LocalAccess:
             fetched = self.source.tables.fetch(sampled, following)
         for one, its in zip(sampled, fetched, strict=True):
             with spans("gather"):
-                batch = self.collector.collect(one, its)
+                batch = self.of_steps.collect(one, its)
             yield batch
             del one, its, batch
 

@@ -2,6 +2,8 @@
 
 from typing import cast
 
+from graphmill.access.device import DeviceGraph
+from graphmill.access.device_kernels import kernels_of
 from graphmill.access.graph import GraphAccess, GraphSource, SeedNodes
 from graphmill.access.local import LocalAccess
 from graphmill.access.parts import GraphInParts
@@ -39,7 +41,10 @@ def source_of(spec: AccessSpec, store: NodeStore, group: Group) -> GraphSource:
     """Where neighbourhoods and rows come from."""
     if spec.partition is not None:
         return GraphInParts.of(spec, spec.partition, store.path, group)
-    return WholeGraph.of(spec, cast("WholeStore", store), group)
+    whole = WholeGraph.of(spec, cast("WholeStore", store), group)
+    if spec.gpu_graph_bytes is not None and group.device.type != "cpu":  # a model may be used where no GPU is
+        return DeviceGraph.of(spec, whole, spec.gpu_graph_bytes, kernels_of(group.device))
+    return whole
 
 
 def sampler_of(spec: AccessSpec, store: NodeStore, source: GraphSource, group: Group) -> NeighbourSource:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.access.graph import Ids, LayerwiseModel, SeedNodes
+from graphmill.access.graph import Collects, Ids, LayerwiseModel, SeedNodes
 from graphmill.access.layerwise_parts import PartedInference
 from graphmill.access.spec import AccessSpec
 from graphmill.access.transform import transformed
@@ -23,7 +23,7 @@ from graphmill.partition.owners import Owners
 from graphmill.partition.parts import PartedGraph, read_parts_metadata
 from graphmill.partition.placement import placement_of
 from graphmill.runtime.machine import return_free_memory
-from graphmill.sample.collect import Fetched, NeighbourSource
+from graphmill.sample.collect import Collector, Fetched, NeighbourSource
 from graphmill.sample.distributed.announced import AnnouncedFetcher, as_fetched
 from graphmill.sample.distributed.edges import EdgeFetcher
 from graphmill.sample.distributed.features import FeatureFetcher
@@ -145,6 +145,10 @@ class GraphInParts:
             undirected=self.spec.undirected,
             with_edge_ids=self.tables.announced.edges is not None,
         )
+
+    def collecting(self, collector: Collector) -> Collects:
+        """On the CPU."""
+        return collector
 
     def statistics(self, nodes: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Rank 0 reads their rows, of all parts, and the others take what it finds."""

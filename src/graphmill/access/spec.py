@@ -29,3 +29,4 @@ class AccessSpec:
     partition: PartitionSpec | None  # None: the graph is stored whole
     evaluates_whole: bool  # a model of unknown layers: by one call on the whole graph; False: on neighbourhoods
     presampled: Path | None  # folder of sampled epochs; None: neighbourhoods are drawn when they are needed
+    gpu_graph_bytes: int | None = None  # of a GPU that holds and draws of the graph; None: the CPU does

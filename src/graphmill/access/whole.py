@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.access.graph import Ids, LayerwiseModel, SeedNodes
+from graphmill.access.graph import Collects, Ids, LayerwiseModel, SeedNodes
 from graphmill.access.layerwise import LayerwiseInference
 from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import WholeStore
@@ -18,7 +18,7 @@ from graphmill.graph.features import DenseFeatures, Features
 from graphmill.graph.statistics import statistics
 from graphmill.graph.topology import Topology
 from graphmill.sample.by_relation import RelationSampler
-from graphmill.sample.collect import NeighbourSource, WholeTables
+from graphmill.sample.collect import Collector, NeighbourSource, WholeTables
 from graphmill.sample.neighbor import WholeSampler
 from graphmill.spec.columns import Cell
 from graphmill.sync.group import Group
@@ -69,6 +69,10 @@ class WholeGraph:
             resample=resample,
             with_edge_ids=self.edge_features is not None,
         )
+
+    def collecting(self, collector: Collector) -> Collects:
+        """On the CPU."""
+        return collector
 
     def statistics(self, nodes: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and deviation of the features as stored."""

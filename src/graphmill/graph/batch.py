@@ -97,7 +97,7 @@ class MiniBatch:
 
     def to(self, device: torch.device) -> "MiniBatch":
         """The same on `device`, copied without waiting if the memory allows it."""
-        if device.type == "cpu":
+        if self.labels.device.type == device.type:  # made there
             return self
         blocks = tuple(block.to(device) for block in self.blocks)
         labels, edge_attr = copied(self.labels, device), copied(self.edge_attr, device)

@@ -173,7 +173,7 @@ class Collector:
             num_edges_per_hop=sampled.num_edges_per_hop,
             inputs=collect_inputs(fetched, sampled, form=self.form, take=self._ring.take, num_threads=self.num_threads),
             labels=torch.from_numpy(self.labels[sampled.seeds.ids]),
-            node_types=self._node_types(sampled),
+            node_types=self.types_of(sampled),
         )
 
     def release(self) -> None:
@@ -181,7 +181,8 @@ class Collector:
         self._ring.release()
         self._edge_ring.release()
 
-    def _node_types(self, sampled: Sampled) -> Tensor:
+    def types_of(self, sampled: Sampled) -> Tensor:
+        """Of its nodes: int64 [num_nodes]; [0] if the model reads none."""
         if self.node_types is None:
             return torch.empty(0, dtype=torch.int64)
         return torch.from_numpy(self.node_types[sampled.node_ids].astype(np.int64))

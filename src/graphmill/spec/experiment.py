@@ -124,6 +124,11 @@ class TrainSpec(Spec):
         description="number format of the inputs and weights of dense products in training; "
         "parameters, sums, sparse products and evaluation are always fp32",
     )
+    tf32: bool = Field(
+        False,
+        description="on GPUs, factors of fp32 products have 10 bits of mantissa in place of 23, in training and in "
+        "evaluation: tensor cores from capability 8.0 on",
+    )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where there is a GPU")
     backend: Literal["auto", "gloo", "nccl"] = Field(
         "auto", description="of the collectives; auto: nccl on GPUs, gloo on CPUs"

@@ -69,6 +69,7 @@ class Plan(Spec):
     optimizer: OptimizerSpec
     seed: int
     precision: Literal["fp32", "bf16"]
+    tf32: bool = Field(False, description="whether a GPU rounds the factors of fp32 products")
     device: Literal["cpu", "cuda"]
     backend: Literal["gloo", "nccl"]
     threads: int
@@ -195,6 +196,7 @@ def resolve(
         optimizer=planned_optimizer(train.optimizer, last_step),
         seed=train.seed,
         precision=train.precision,
+        tf32=_tf32(asked=train.tf32, device=device),
         device=device,
         backend=_backend(train.backend, device),
         threads=_threads(train.threads, machine, hosts, processes),
@@ -304,6 +306,15 @@ def _device(asked: Literal["auto", "cpu", "cuda"], machine: MachineInfo) -> Lite
         )
     if asked == "auto":
         return "cuda" if machine.num_gpus else "cpu"
+    return asked
+
+
+def _tf32(*, asked: bool, device: str) -> bool:
+    if asked and device == "cpu":
+        raise UserError(
+            "train.tf32 is true, but train.device is cpu, where products of fp32 are made in fp32",
+            fix="set train.tf32=false, or train.device=cuda",
+        )
     return asked
 
 

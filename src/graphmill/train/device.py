@@ -53,8 +53,12 @@ def rank_device(planned: str, local_rank: int) -> torch.device:
 
 
 def device_of(plan: Plan, local_rank: int) -> torch.device:
-    """The device of a rank, on which the plan's model runs as well: `rank_device`, and the kernels of attention."""
+    """The device of a rank, on which the plan's model runs as well: `rank_device`, and the kernels of attention.
+
+    How it rounds the factors of products is as planned from here on.
+    """
     device = rank_device(plan.device, local_rank)
+    torch.backends.cuda.matmul.allow_tf32 = plan.tf32
     model = getattr(plan.task, "model", None)
     if device.type == "cuda" and is_fused(model):
         refuse_missing_triton(torch.cuda.get_device_name(device))

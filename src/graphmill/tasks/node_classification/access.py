@@ -5,6 +5,7 @@ from pathlib import Path
 from graphmill.access.presampled import epoch_source
 from graphmill.access.spec import AccessSpec
 from graphmill.sample.presampled.schedule import EpochSource
+from graphmill.spec.device_memory import GIB
 from graphmill.spec.node_models import reads_node_types
 from graphmill.spec.plan import Plan
 from graphmill.tasks.node_classification.page import NodeClassificationPlan
@@ -28,6 +29,7 @@ def access_spec(plan: Plan, own: NodeClassificationPlan) -> AccessSpec:
         partition=own.partition,
         evaluates_whole=own.evaluate_on == "whole_graph",
         presampled=None if own.presampled is None else Path(own.presampled),
+        gpu_graph_bytes=None if own.gpu_graph_gib is None else int(own.gpu_graph_gib * GIB),
     )
 
 

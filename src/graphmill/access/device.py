@@ -1,0 +1,266 @@
+"""A whole graph that lies for a GPU: in its memory as far as a budget goes, else page-locked and read over the bus.
+
+Neighbourhoods are drawn and rows gathered on the device, in a thread and on a stream of their own, which alone wait for
+the sizes of what was drawn. Batches have the same bits as those of `WholeGraph`. Statistics, and exact inference, are
+the CPU's, of the mapped files.
+"""
+
+import warnings
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmill.access.device_kernels import DeviceHood, DeviceTopology, GraphKernels, SplitRows
+from graphmill.access.graph import Collects, Ids, LayerwiseModel, SeedNodes
+from graphmill.access.spec import AccessSpec
+from graphmill.access.whole import WholeGraph
+from graphmill.graph.batch import Block, DenseRows, Inputs, MiniBatch, SelfAndMean, on_device
+from graphmill.graph.features import DenseFeatures
+from graphmill.graph.keys import Purpose
+from graphmill.graph.sampled import AnySeeds, NodeIds, Sampled
+from graphmill.graph.topology import Topology
+from graphmill.partition.inclusion import vertex_inclusion
+from graphmill.sample.collect import Collector, Fetched, NeighbourSource, WholeTables
+from graphmill.spec.columns import Cell
+from graphmill.spec.device_memory import LaidOut, lay_out
+from graphmill.spec.modelled import sizes_of
+from graphmill.sync.pause import Pause
+
+_ROWS_AT_A_TIME: Final = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnOnDevice(Sampled):
+    """A neighbourhood whose blocks are on the device alone; its ids are on the host as well, for keyed draws."""
+
+    hood: DeviceHood
+    resample: bool
+
+
+@dataclass(slots=True)
+class Lane:
+    """The device's own order of work for batches: a stream on a GPU, nothing on the CPU."""
+
+    device: torch.device
+    stream: torch.cuda.Stream | None = None
+
+    def __post_init__(self) -> None:
+        if self.device.type == "cuda":
+            self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # unannotated
+
+    def __call__(self) -> AbstractContextManager[object]:
+        """What is queued within goes this way."""
+        return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
+
+    def wait(self) -> None:
+        """Until all of it is done: in the thread that makes batches, never in that of steps."""
+        if self.stream is not None:
+            self.stream.synchronize()
+
+
+@dataclass(slots=True)
+class DeviceGraph:
+    """`GraphSource` of a graph that a device holds or reads over the bus."""
+
+    spec: AccessSpec
+    whole: WholeGraph
+    kernels: GraphKernels
+    laid_out: LaidOut
+    lane: Lane
+    drawn_of: DeviceTopology
+    rows: SplitRows | None = None  # once `warm_up` has ranked them
+
+    owners: ClassVar[None] = None
+    window: ClassVar[int] = 1
+    windows_ahead: ClassVar[int] = 0
+    sampled_together: ClassVar[int] = 1
+    is_shared: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, spec: AccessSpec, whole: WholeGraph, graph_bytes: int, kernels: GraphKernels) -> "DeviceGraph":
+        """Lay a mapped graph out within `graph_bytes` of its group's device; a `UserError` if that cannot be."""
+        topology, device = whole.topology, whole.group.device
+        planned, x = sizes_of(spec.plan).resident, _dense(whole).x
+        assert planned is not None, "the plan was refused"
+        known = replace(planned, num_entries=len(topology.indices), row_bytes=x.shape[1] * x.itemsize)
+        laid_out = lay_out(known, graph_bytes, steps=spec.plan.calendar.length(0), batch_bytes=0)
+        place = _resident if laid_out.topology_on == "device" else _page_locked
+        arrays = (place(_tensor(each), device) for each in (topology.indptr, topology.indices))
+        return cls(spec, whole, kernels, laid_out, Lane(device), DeviceTopology(*arrays))
+
+    @property
+    def tables(self) -> WholeTables:
+        """The mapped tables, for what the CPU draws."""
+        return self.whole.tables
+
+    @property
+    def topology(self) -> Topology:
+        """As mapped."""
+        return self.whole.topology
+
+    def sampler(self, fanouts: tuple[int, ...], *, resample: bool) -> NeighbourSource:
+        """On the device; of all neighbours of everything, as exact inference asks, on the CPU."""
+        if all(fanout == -1 for fanout in fanouts):
+            return self.whole.sampler(fanouts, resample=resample)
+        return ResidentSampler(self, fanouts, resample)
+
+    def collecting(self, collector: Collector) -> Collects:
+        """Of what is drawn on the device its batches, made there."""
+        return ResidentCollector(self, collector)
+
+    def statistics(self, nodes: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and deviation of the features as stored."""
+        return self.whole.statistics(nodes)
+
+    def sweep(self, model: LayerwiseModel, nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
+        """In contiguous shares of `nodes`, by the CPU."""
+        return self.whole.sweep(model, nodes, pause)
+
+    def warm_up(self, sampler: NeighbourSource, seeds: SeedNodes, nodes: Ids, num_steps: int) -> None:
+        """Split the rows: those that are likeliest in a batch (`vip`) on the device."""
+        del sampler, seeds, num_steps
+        count, plan, device = self.laid_out.rows_on_device, self.spec.plan, self.whole.group.device
+        table = _tensor(_dense(self.whole).x)
+        if _dense(self.whole).dtype == "bfloat16":
+            table = table.view(torch.bfloat16)
+        order = np.arange(len(table))
+        if count < len(table):
+            chances = vertex_inclusion(
+                self.topology, np.asarray(nodes), self.spec.fanouts, plan.batch_size, num_threads=plan.threads
+            )
+            order = np.argsort(-chances, kind="stable")
+        place = np.empty(len(table), dtype=np.int64)
+        hot, cold = np.sort(order[:count]), np.sort(order[count:])
+        place[hot], place[cold] = np.arange(len(hot)), -1 - np.arange(len(cold))
+        locks, width, dtype = device.type == "cuda" and count < len(table), table.shape[1], table.dtype
+        self.rows = SplitRows(
+            hot=_copied_rows(table, hot, torch.empty(len(hot), width, dtype=dtype, device=device)),
+            cold=_copied_rows(table, cold, torch.empty(len(cold), width, dtype=dtype, pin_memory=locks)),
+            place=_resident(torch.from_numpy(place), device),
+        )
+
+    def mark(self) -> None:
+        """Nothing is counted."""
+
+    def facts(self) -> Mapping[str, Cell]:
+        """None."""
+        return {}
+
+    def received_bytes(self) -> None:
+        """It asks no other rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentSampler:
+    """Draws on the device, keyed as `WholeSampler` is."""
+
+    graph: DeviceGraph
+    fanouts: tuple[int, ...]
+    resample: bool
+
+    def sample(self, seeds: AnySeeds) -> DrawnOnDevice:
+        """The neighbourhood of `seeds`, which must be distinct."""
+        graph = self.graph
+        key = seeds.key(graph.spec.plan.seed, Purpose.NEIGHBOURS)
+        with graph.lane():
+            hood = graph.kernels.sample(graph.drawn_of, seeds.ids, self.fanouts, key, resample=self.resample)
+            node_ids = hood.node_ids.cpu().numpy()
+        return DrawnOnDevice(
+            seeds=seeds,
+            node_ids=NodeIds(node_ids),
+            blocks=(),
+            edge_ids=np.empty(0, dtype=np.int64),
+            num_nodes_per_hop=hood.num_nodes_per_hop,
+            num_edges_per_hop=hood.num_edges_per_hop,
+            hood=hood,
+            resample=self.resample,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentCollector:
+    """Batches on the device of what was drawn there; of other neighbourhoods those of the CPU."""
+
+    graph: DeviceGraph
+    of_cpu: Collector
+    _device: torch.device = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_device", self.graph.whole.group.device)
+
+    def collect(self, sampled: Sampled, fetched: Fetched) -> MiniBatch:
+        """All of it is on the device, and done, when this returns."""
+        if not isinstance(sampled, DrawnOnDevice):
+            return self.of_cpu.collect(sampled, fetched)
+        lane = self.graph.lane
+        with lane():
+            blocks = device_blocks(sampled.hood, resample=sampled.resample)
+            batch = MiniBatch(
+                seeds=sampled.seeds,
+                node_ids=torch.from_numpy(sampled.node_ids),
+                blocks=blocks,
+                edge_attr=torch.empty(0, 0, device=self._device),
+                num_nodes_per_hop=sampled.num_nodes_per_hop,
+                num_edges_per_hop=sampled.num_edges_per_hop,
+                inputs=self._inputs(sampled.hood, blocks[0]),
+                labels=on_device(torch.from_numpy(self.of_cpu.labels[sampled.seeds.ids]), self._device),
+                node_types=on_device(self.of_cpu.types_of(sampled), self._device),
+            )
+        lane.wait()
+        return batch
+
+    def _inputs(self, hood: DeviceHood, first: Block) -> Inputs:
+        """Rows of distinct nodes cross the bus once; means are made of them on the device."""
+        assert self.graph.rows is not None, "warm_up comes first"
+        x = self.graph.kernels.gather(self.graph.rows, hood.node_ids)
+        if self.of_cpu.form == "self_and_mean":
+            return SelfAndMean(self.graph.kernels.self_and_mean(x, first.indptr, first.indices, self.of_cpu.dtype))
+        return DenseRows(x.to(self.of_cpu.dtype))
+
+
+def device_blocks(hood: DeviceHood, *, resample: bool) -> tuple[Block, ...]:
+    """A block per layer, the first layer first, each with its own edges from 0: as `Block.to` leaves them on a GPU.
+
+    Where edges begin is known from the hops' counts, so no value is read from the device.
+    """
+    row_ends, edge_ends = list(accumulate(hood.num_rows_per_hop)), list(accumulate(hood.num_edges_per_hop))
+    found = []
+    for hop, (row_end, edge_end) in enumerate(zip(row_ends, edge_ends, strict=True)):
+        row, edge = (row_ends[hop - 1], edge_ends[hop - 1]) if resample and hop else (0, 0)
+        found.append(Block(hood.indptr[row : row_end + 1] - edge, hood.indices[edge:edge_end]))
+    return tuple(reversed(found))
+
+
+def _dense(whole: WholeGraph) -> DenseFeatures:
+    assert isinstance(whole.features, DenseFeatures), "the plan was refused for sparse ones"
+    return whole.features
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    """Of a mapped file, which is read only: so is the tensor."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch has no tensors that cannot be written to, and says so
+        return torch.from_numpy(array)
+
+
+def _copied_rows(table: Tensor, rows: Ids, out: Tensor) -> Tensor:
+    """Rows of a mapped table in `out`, wherever that is, with little memory besides."""
+    for begin in range(0, len(rows), _ROWS_AT_A_TIME):
+        part = torch.from_numpy(rows[begin : begin + _ROWS_AT_A_TIME])
+        out[begin : begin + len(part)].copy_(table[part])
+    return out
+
+
+def _resident(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.to(device)
+
+
+def _page_locked(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.pin_memory() if device.type == "cuda" and tensor.numel() else tensor

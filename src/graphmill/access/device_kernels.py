@@ -1,0 +1,113 @@
+"""What a GPU must be able to do for its graph: draw neighbourhoods, gather rows from two places, take means of rows.
+
+`GraphKernels` is the seam; `NativeKernels` is the native core behind it, for a "device" that is the CPU: what a test
+compares with, and what says which bits a GPU's kernels owe.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill import _native
+from graphmill.base.errors import UserError
+from graphmill.graph.sampled import SeedIds
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTopology:
+    """In-neighbours of every node, where a GPU can read them: in its own memory, or page-locked."""
+
+    indptr: Tensor  # int64 [num_nodes + 1]
+    indices: Tensor  # int32 or int64 [num_entries]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRows:
+    """Features in two places: the hottest rows on the device, the others page-locked."""
+
+    hot: Tensor  # [num_hot, num_features], on the device
+    cold: Tensor  # [num_nodes - num_hot, num_features], page-locked
+    place: Tensor  # int64 [num_nodes], on the device: the row in `hot`, or -1 - the row in `cold`
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHood:
+    """A neighbourhood as `_native.Neighbourhood` has it, in memory of the device."""
+
+    node_ids: Tensor  # int64 [n]
+    indptr: Tensor  # int64 [rows of all hops + 1]
+    indices: Tensor  # int32 [num_edges]
+    num_nodes_per_hop: tuple[int, ...]
+    num_edges_per_hop: tuple[int, ...]
+    num_rows_per_hop: tuple[int, ...]
+
+
+class GraphKernels(Protocol):
+    """The same results to the bit as the native core's, whatever the device."""
+
+    def sample(
+        self, topology: DeviceTopology, seeds: SeedIds, fanouts: Sequence[int], key: int, *, resample: bool
+    ) -> DeviceHood:
+        """The neighbourhood of distinct `seeds` [n], drawn as `sample.neighbor.WholeSampler` draws it."""
+
+    def gather(self, rows: SplitRows, ids: Tensor) -> Tensor:
+        """Rows of `ids` [n] → float32 [n, num_features] on the device, each read once from where it is."""
+
+    def self_and_mean(self, x: Tensor, indptr: Tensor, indices: Tensor, dtype: torch.dtype) -> Tensor:
+        """Rows of `x` float32 [n, c], each beside the mean of its neighbours' → `dtype` [len(indptr) - 1, 2 c]."""
+
+
+def kernels_of(device: torch.device) -> GraphKernels:
+    """Those of a device; `UserError` where there are none."""
+    if device.type == "cpu":
+        return NativeKernels()
+    raise UserError(
+        "train.gpu_graph_gib is set, and this build has no kernels that draw neighbours on a GPU",
+        fix="leave train.gpu_graph_gib out: the CPU draws and gathers, and batches are the same",
+    )
+
+
+@dataclass(slots=True)
+class NativeKernels:
+    """The native core's, of tensors of the CPU."""
+
+    num_threads: int = 1
+    _drawn_of: DeviceTopology | None = None
+    _sampler: _native.NeighborSampler | None = None
+
+    def sample(
+        self, topology: DeviceTopology, seeds: SeedIds, fanouts: Sequence[int], key: int, *, resample: bool
+    ) -> DeviceHood:
+        """As `GraphKernels.sample`."""
+        if self._sampler is None or self._drawn_of is not topology:
+            self._sampler = _native.NeighborSampler(topology.indptr, topology.indices, self.num_threads)
+            self._drawn_of = topology
+        hood = self._sampler.sample(seeds, fanouts, key, resample=resample, num_threads=self.num_threads)
+        return DeviceHood(
+            node_ids=torch.from_numpy(hood.node_ids),
+            indptr=torch.from_numpy(hood.indptr),
+            indices=torch.from_numpy(hood.indices),
+            num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
+            num_edges_per_hop=tuple(hood.num_edges_per_hop),
+            num_rows_per_hop=tuple(hood.num_rows_per_hop),
+        )
+
+    def gather(self, rows: SplitRows, ids: Tensor) -> Tensor:
+        """As `GraphKernels.gather`."""
+        places = rows.place[ids]
+        out = torch.empty(len(ids), rows.hot.shape[1])
+        is_hot = places >= 0
+        out[is_hot] = rows.hot[places[is_hot]].float()
+        out[~is_hot] = rows.cold[-1 - places[~is_hot]].float()
+        return out
+
+    def self_and_mean(self, x: Tensor, indptr: Tensor, indices: Tensor, dtype: torch.dtype) -> Tensor:
+        """As `GraphKernels.self_and_mean`."""
+        out = torch.empty(len(indptr) - 1, 2 * x.shape[1], dtype=dtype)
+        ids = np.arange(len(x))
+        _native.gather_self_and_mean(x, ids[: len(out)], ids, indptr, indices, out, self.num_threads)
+        return out

@@ -1,0 +1,165 @@
+"""A graph that lies for a GPU gives the batches of the mapped one, wherever its topology and rows are.
+
+Here the device is the CPU: `NativeKernels` stand for a GPU's.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.access.device import DeviceGraph
+from graphmill.access.device_kernels import NativeKernels
+from graphmill.access.local import LocalAccess
+from graphmill.access.opening import open_access, sampler_of, source_of
+from graphmill.access.seeds import training_nodes
+from graphmill.access.whole import WholeGraph
+from graphmill.base.errors import UserError
+from graphmill.graph.features import DenseFeatures
+from graphmill.partition.inclusion import vertex_inclusion
+from graphmill.sync.group import Group
+from graphmill.sync.pause import never_pause
+from graphmill.tasks.node_classification.access import access_spec
+from graphmill.tasks.node_classification.data.prepare import prepare
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
+from graphmill.tasks.node_classification.parts import open_graph
+from graphmill.tasks.planning import plan_experiment
+
+ALONE = Group(0, 1, torch.device("cpu"))
+NODES, FEATURES = 300, 5
+ROW = 4 * FEATURES
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    prepare("synthetic/sbm", root=root, save_as="sbm", options={"num_nodes": NODES, "num_edges": 3000, "features": 5})
+    return root
+
+
+def spec_of(root, kind="graphsage"):
+    asked = {"dataset": {"name": "sbm"}, "model": {"kind": kind, "num_layers": 2}}
+    train = {"epochs": 2, "batch_size": 40, "num_neighbors": [4, 3], "threads": 1, "device": "cpu"}
+    experiment = NodeClassificationExperiment.model_validate({**asked, "train": train})
+    plan = plan_experiment(experiment, dataset_root=root, run_id="run")
+    return access_spec(plan, plan.task), open_graph(root / "sbm")
+
+
+def budget(spec, store, rows, *, topology=True):
+    """Bytes for so many rows."""
+    known = store.topology(undirected=spec.undirected)
+    return 8 * NODES + (8 * (NODES + 1) + 4 * len(known.indices) if topology else 0) + rows * ROW
+
+
+class Counting(NativeKernels):
+    """How often each node's row was gathered."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def gather(self, rows, ids):
+        self.asked.append(ids)
+        return super().gather(rows, ids)
+
+
+def device_access(spec, store, graph_bytes, features=None):
+    whole = WholeGraph.of(spec, store, ALONE)
+    if features is not None:
+        whole = replace(whole, features=features)
+    source = DeviceGraph.of(spec, whole, graph_bytes, Counting())
+    seeds = training_nodes(spec, store, None, 1)
+    return LocalAccess(spec, store, source, sampler_of(spec, store, source, ALONE), seeds, ALONE)
+
+
+def batches(access, store, form, dtype):
+    """Of an epoch, each as plain tensors; blocks begin at 0 and have their own edges only, as on a GPU."""
+    access.begin(store.labels, form=form, dtype=dtype)
+    found = []
+    for batch in access.batches(1, 0):
+        blocks = [(b.indptr - b.indptr[0], b.indices[b.indptr[0] : b.indptr[-1]]) for b in batch.blocks]
+        tensors = [
+            batch.node_ids,
+            batch.inputs.x,
+            batch.labels,
+            batch.node_types,
+            *(t for block in blocks for t in block),
+        ]
+        counts = (batch.num_nodes_per_hop, batch.num_edges_per_hop, batch.seeds.step, batch.seeds.ids.tolist())
+        found.append((counts, [tensor.clone() for tensor in tensors]))
+    return found
+
+
+def assert_equal(found, expected):
+    assert len(found) == len(expected) > 1
+    for (own, mine), (its, other) in zip(found, expected, strict=True):
+        assert own == its
+        assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(mine, other, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("form", ["rows", "self_and_mean"])
+@pytest.mark.parametrize(("rows", "topology"), [(NODES, True), (120, True), (0, True), (80, False)])
+def test_batches_are_those_of_the_mapped_graph(data, rows, topology, form, dtype):
+    spec, store = spec_of(data)
+    access = device_access(spec, store, budget(spec, store, rows, topology=topology))
+    assert access.source.laid_out.rows_on_device == rows
+    assert access.source.laid_out.topology_on == ("device" if topology else "page_locked")
+    assert_equal(batches(access, store, form, dtype), batches(open_access(spec, store, ALONE), store, form, dtype))
+    assert (len(access.source.rows.hot), len(access.source.rows.cold)) == (rows, NODES - rows)
+
+
+def test_so_are_those_of_models_that_read_one_subgraph(data):
+    """GAT's: a node draws once, and blocks share their rows."""
+    spec, store = spec_of(data, "gat")
+    assert not spec.resample
+    access = device_access(spec, store, budget(spec, store, 100))
+    expected = batches(open_access(spec, store, ALONE), store, "rows", torch.float32)
+    assert_equal(batches(access, store, "rows", torch.float32), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rows_are_read_in_the_format_that_they_are_stored_in(data, dtype):
+    spec, store = spec_of(data)
+    x = torch.from_numpy(np.array(store.features.x)).to(getattr(torch, dtype))
+    words = x.numpy() if dtype == "float16" else x.view(torch.uint16).numpy()
+    access = device_access(spec, store, budget(spec, store, 100), DenseFeatures(words, dtype))
+    for _, (nodes, inputs, *_) in batches(access, store, "rows", torch.float32):
+        assert torch.equal(inputs, x[nodes].float())
+
+
+def test_the_likeliest_rows_are_on_the_device_and_each_is_read_once(data):
+    spec, store = spec_of(data)
+    access = device_access(spec, store, budget(spec, store, 90))
+    batches(access, store, "self_and_mean", torch.float32)
+    source = access.source
+    chances = vertex_inclusion(source.topology, store.nodes_in("train"), spec.fanouts, spec.plan.batch_size)
+    hot = set(torch.nonzero(source.rows.place >= 0).flatten().tolist())
+    assert min(chances[list(hot)]) >= max(np.delete(chances, list(hot)))
+    assert source.kernels.asked
+    assert all(len(ids.unique()) == len(ids) for ids in source.kernels.asked)
+
+
+def test_exact_inference_is_the_mapped_graphs(data):
+    """Whoever asks for all neighbours of everything: the CPU draws them, and collects what it drew."""
+    spec, store = spec_of(data, "gat")
+    access = device_access(spec, store, budget(spec, store, 90))
+    mapped = open_access(spec, store, ALONE)
+    nodes = store.nodes_in("val")
+    found = []
+    for each in (access, mapped):
+        each.begin(store.labels, form="rows", dtype=torch.float32)
+        model = lambda batch: batch.inputs.x[: batch.num_seeds, :2] * len(batch.node_ids)  # noqa: E731  # of this test
+        found.append(each.exact(model, nodes, never_pause, hops=2, num_columns=2))
+    assert np.array_equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+
+
+def test_a_device_without_kernels_is_refused_and_a_cpu_reads_the_mapped_graph(data):
+    spec, store = spec_of(data)
+    asked = replace(spec, gpu_graph_bytes=budget(spec, store, 10))
+    assert isinstance(source_of(asked, store, ALONE), WholeGraph)
+    with pytest.raises(UserError, match="no kernels that draw") as caught:
+        source_of(asked, store, Group(0, 1, torch.device("meta")))
+    assert "leave train.gpu_graph_gib out" in str(caught.value)
