@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "random.h"
+#include "shared/random.h"
 #if defined(__F16C__)
 #include <immintrin.h>
 #elif defined(__aarch64__)

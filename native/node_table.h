@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "shared/node_slots.h"
+
 namespace graphmill {
 
 class NodeTable {
@@ -38,13 +40,9 @@ class NodeTable {
  private:
   static constexpr int64_t kLeastRoom = 1024;
 
-  uint64_t slot_of(int64_t node) const { return (static_cast<uint64_t>(node) * 0x9e3779b97f4a7c15u) >> shift_; }
+  uint64_t slot_of(int64_t node) const { return first_slot(node, shift_); }
   // The slot that the node has, or would get.
-  uint64_t search(int64_t node) const {
-    uint64_t slot = slot_of(node);
-    while (nodes_[slot] != -1 && nodes_[slot] != node) slot = (slot + 1) & mask_;
-    return slot;
-  }
+  uint64_t search(int64_t node) const { return search_slot(nodes_.data(), mask_, shift_, node); }
   void make_room(int64_t count);
   uint64_t grow(int64_t node);
 
