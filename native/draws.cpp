@@ -17,6 +17,13 @@ struct TakenMarks {
   void add(uint64_t place) { marks[place] = true; }
 };
 
+template <class Taken>
+void draw_by_weight(const Relation& relation, const Choice& choice, Taken taken, uint64_t key, int64_t* picked) {
+  ByWeight<int64_t, Taken>(relation.weights + choice.start, choice.weight_before, choice.start, choice.available,
+                           choice.count, taken, picked)
+      .draw(key);
+}
+
 }  // namespace
 
 void draw(const Relation& relation, const Choice& choice, const DrawRule& rule, uint64_t key, int64_t* picked) {
@@ -25,11 +32,9 @@ void draw(const Relation& relation, const Choice& choice, const DrawRule& rule, 
   } else if (!relation.weights || choice.count == choice.available) {
     pick_edges(choice.start, choice.available, choice.count, key, picked);
   } else if (choice.count <= kMostCompared) {
-    TakenList<int64_t> taken{picked, choice.start};
-    ByWeight(relation.weights, choice, taken, picked).draw(key);
+    draw_by_weight(relation, choice, TakenPicks<int64_t>{picked, choice.start}, key, picked);
   } else {
-    TakenMarks taken{std::vector<bool>(choice.available)};
-    ByWeight(relation.weights, choice, taken, picked).draw(key);
+    draw_by_weight(relation, choice, TakenMarks{std::vector<bool>(choice.available)}, key, picked);
   }
 }
 

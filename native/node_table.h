@@ -18,15 +18,12 @@ class NodeTable {
   // places[i]: of nodes[i] in the list, -1 if it is not there.
   void find(const int64_t* nodes, int64_t count, int64_t* places, int num_threads) const;
 
-  void prefetch(int64_t node) const { __builtin_prefetch(nodes_.data() + slot_of(node)); }
+  void prefetch(int64_t node) const { __builtin_prefetch(nodes_.data() + slots().first(node)); }
   // Of one node, -1 if it is not there.
-  int64_t find(int64_t node) const {
-    const uint64_t slot = search(node);
-    return nodes_[slot] == -1 ? -1 : places_[slot];
-  }
+  int64_t find(int64_t node) const { return slots().find(node); }
   // Of one node, not negative, which is appended to the list if it is not there.
   int64_t find_or_append(int64_t node) {
-    uint64_t slot = search(node);
+    uint64_t slot = slots().search(node);
     if (nodes_[slot] == -1) {
       if (2 * (size_ + 1) > static_cast<int64_t>(mask_)) slot = grow(node);
       nodes_[slot] = node;
@@ -40,9 +37,7 @@ class NodeTable {
  private:
   static constexpr int64_t kLeastRoom = 1024;
 
-  uint64_t slot_of(int64_t node) const { return first_slot(node, shift_); }
-  // The slot that the node has, or would get.
-  uint64_t search(int64_t node) const { return search_slot(nodes_.data(), mask_, shift_, node); }
+  NodeSlots slots() const { return {nodes_.data(), places_.data(), mask_, shift_}; }
   void make_room(int64_t count);
   uint64_t grow(int64_t node);
 

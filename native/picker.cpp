@@ -22,7 +22,7 @@ constexpr int64_t kIdsPerChunk = 1 << 16;  // that one thread checks at a time
 
 struct TheseDraws {  // made before
   const uint32_t* drawn;
-  uint64_t operator()(int64_t index, uint64_t) const { return drawn[index]; }
+  uint64_t operator()(int64_t index, int64_t) const { return drawn[index]; }
 };
 
 struct TakenBitmap {
@@ -41,7 +41,7 @@ void pick_by_mask(int64_t start, int64_t degree, int64_t count, uint64_t key, in
 void pick_by_scan(int64_t start, int64_t degree, int64_t count, uint64_t key, int64_t* picked) {
   uint32_t drawn[kMostScanned];
   kernels().draw_below_each(key, degree - count + 1, count, drawn);
-  TakenList<uint32_t> taken{drawn, 0};  // in place of the draws that are used
+  TakenList taken{drawn};  // in place of the draws that are used
   floyd(start, degree, count, TheseDraws{drawn}, taken, picked);
 }
 

@@ -34,11 +34,11 @@ constexpr int64_t kTriesPerPick = 8;           // draws that may meet a taken ed
 constexpr uint64_t kLate = uint64_t{1} << 40;  // index of the first draw after the tries
 
 // How many of ascending values come before the first that is above a limit.
-template <class T>
-GRAPHMILL_HD inline int64_t first_above(const T* values, int64_t count, T limit) {
-  int64_t begin = 0;
+template <class T, class Count>
+GRAPHMILL_HD inline Count first_above(const T* values, Count count, T limit) {
+  Count begin = 0;
   while (count > 0) {
-    const int64_t half = count / 2;
+    const Count half = count / 2;
     if (limit < values[begin + half]) {
       count = half;
     } else {
@@ -54,10 +54,11 @@ GRAPHMILL_HD inline double uniform(uint64_t key, uint64_t index) {  // on [0, 1)
 }
 
 // One of `count` values by weight: the place of a draw that is uniform on [before, cumulative[count - 1]).
-GRAPHMILL_HD inline int64_t place_by_weight(const double* cumulative, int64_t count, double before, uint64_t key,
-                                            uint64_t index) {
+template <class Count>
+GRAPHMILL_HD inline Count place_by_weight(const double* cumulative, Count count, double before, uint64_t key,
+                                          uint64_t index) {
   const double share = before + uniform(key, index) * (cumulative[count - 1] - before);
-  const int64_t place = first_above(cumulative, count, share);
+  const Count place = first_above(cumulative, count, share);
   return place < count ? place : count - 1;
 }
 
@@ -88,38 +89,45 @@ GRAPHMILL_HD inline void draw_again(const Relation& relation, const Choice& choi
 
 // Without replacement, by weight: one by one, each in proportion to its weight among those not taken yet, which is what
 // rejection gives; where a few heavy edges hold nearly all weight, the rest is added up instead. `Taken` knows which
-// places are taken, as in floyd.h.
-template <class Taken>
+// places are taken, as in floyd.h; Count as there.
+template <class Count, class Taken>
 class ByWeight {
  public:
-  GRAPHMILL_HD ByWeight(const double* weights, const Choice& choice, Taken& taken, int64_t* picked)
-      : cumulative_(weights + choice.start), choice_(choice), taken_(taken), picked_(picked) {}
+  // `weights`: of the `available` edges from `start` on, of which `count` are taken; `before` as in Choice.
+  GRAPHMILL_HD ByWeight(const double* weights, double before, int64_t start, Count available, Count count, Taken& taken,
+                        int64_t* picked)
+      : cumulative_(weights),
+        before_(before),
+        start_(start),
+        available_(available),
+        count_(count),
+        taken_(taken),
+        picked_(picked) {}
 
   GRAPHMILL_HD void draw(uint64_t key) {
-    int64_t tries = kTriesPerPick * choice_.count;
-    uint64_t index = 0;
-    while (num_ < choice_.count && tries-- > 0) {
-      const int64_t place = place_by_weight(cumulative_, choice_.available, choice_.weight_before, key, index++);
+    const Count tries = static_cast<Count>(kTriesPerPick) * count_;
+    for (Count index = 0; num_ < count_ && index < tries; ++index) {
+      const Count place = place_by_weight(cumulative_, available_, before_, key, static_cast<uint64_t>(index));
       if (!taken_.holds(static_cast<uint64_t>(place))) take(place);
     }
-    for (index = kLate; num_ < choice_.count; ++index) take(place_of_the_rest(uniform(key, index)));
+    for (uint64_t index = kLate; num_ < count_; ++index) take(place_of_the_rest(uniform(key, index)));
   }
 
  private:
-  GRAPHMILL_HD void take(int64_t place) {
+  GRAPHMILL_HD void take(Count place) {
     taken_.add(static_cast<uint64_t>(place));
-    picked_[num_++] = choice_.start + place;
+    picked_[num_++] = start_ + place;
   }
-  GRAPHMILL_HD double weight(int64_t place) const {
-    return cumulative_[place] - (place ? cumulative_[place - 1] : choice_.weight_before);
+  GRAPHMILL_HD double weight(Count place) const {
+    return cumulative_[place] - (place ? cumulative_[place - 1] : before_);
   }
-  GRAPHMILL_HD int64_t place_of_the_rest(double share) const {
+  GRAPHMILL_HD Count place_of_the_rest(double share) const {
     double left = 0;
-    for (int64_t i = 0; i < choice_.available; ++i)
+    for (Count i = 0; i < available_; ++i)
       if (!taken_.holds(static_cast<uint64_t>(i))) left += weight(i);
     double sum = 0;
-    int64_t last = 0;
-    for (int64_t i = 0; i < choice_.available; ++i) {
+    Count last = 0;
+    for (Count i = 0; i < available_; ++i) {
       if (taken_.holds(static_cast<uint64_t>(i))) continue;
       last = i;
       sum += weight(i);
@@ -129,10 +137,12 @@ class ByWeight {
   }
 
   const double* cumulative_;
-  Choice choice_;
+  double before_;
+  int64_t start_;
+  Count available_, count_;
   Taken& taken_;
   int64_t* picked_;
-  int64_t num_ = 0;
+  Count num_ = 0;
 };
 
 }  // namespace graphmill

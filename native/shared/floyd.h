@@ -10,8 +10,15 @@ namespace graphmill {
 
 struct KeyedDraws {
   uint64_t key;
-  GRAPHMILL_HD uint64_t operator()(int64_t index, uint64_t bound) const {
-    return draw_below(key, static_cast<uint64_t>(index), bound);
+  GRAPHMILL_HD uint64_t operator()(int64_t index, int64_t bound) const {
+    return draw_below(key, static_cast<uint64_t>(index), static_cast<uint64_t>(bound));
+  }
+};
+
+struct NarrowDraws {  // the same, of bounds below 2^32
+  uint64_t key;
+  GRAPHMILL_HD uint32_t operator()(uint32_t index, uint32_t bound) const {
+    return static_cast<uint32_t>((subkey(key, index) >> 32) * bound >> 32);
   }
 };
 
@@ -21,28 +28,42 @@ struct TakenMask {  // of positions below 64
   GRAPHMILL_HD void add(uint64_t position) { bits |= uint64_t{1} << position; }
 };
 
-// Positions that are written down one after the other, from `first` on: what is written is compared.
-template <class T>
+// Positions that are kept in a list: what is in it is compared.
 struct TakenList {
-  T* list;
-  T first;
+  uint32_t* list;
   int64_t count = 0;
-  GRAPHMILL_HD bool holds(uint64_t position) const {
-    const T wanted = first + static_cast<T>(position);
+  bool holds(uint64_t position) const {
     bool taken = false;
-    for (int64_t i = 0; i < count; ++i) taken |= list[i] == wanted;
+    for (int64_t i = 0; i < count; ++i) taken |= list[i] == position;
     return taken;
   }
-  GRAPHMILL_HD void add(uint64_t position) { list[count++] = first + static_cast<T>(position); }
+  void add(uint64_t position) { list[count++] = static_cast<uint32_t>(position); }
+};
+
+// The same, of the picks themselves, which whoever picks writes.
+template <class Count>
+struct TakenPicks {
+  const int64_t* picked;
+  int64_t start;
+  Count count = 0;
+  GRAPHMILL_HD bool holds(uint64_t position) const {
+    const int64_t wanted = start + static_cast<int64_t>(position);
+    bool taken = false;
+    GRAPHMILL_BY_FOUR
+    for (Count i = 0; i < count; ++i) taken |= picked[i] == wanted;
+    return taken;
+  }
+  GRAPHMILL_HD void add(uint64_t) { ++count; }
 };
 
 // Write `count` of the `degree` positions from `start` on to `picked`, none twice. Floyd's choice for one draw: the
-// draw itself, or, if it is taken already, the upper limit. draws(i, bound): the i-th, below a bound.
-template <class Draws, class Taken>
-GRAPHMILL_HD inline void floyd(int64_t start, int64_t degree, int64_t count, const Draws& draws, Taken& taken,
+// draw itself, or, if it is taken already, the upper limit. draws(i, bound): the i-th, below a bound. Count: of 64
+// bits, or of 32 on a GPU, where registers are few.
+template <class Count, class Draws, class Taken>
+GRAPHMILL_HD inline void floyd(int64_t start, Count degree, Count count, const Draws& draws, Taken& taken,
                                int64_t* picked) {
-  for (int64_t i = 0, limit = degree - count; i < count; ++i, ++limit) {
-    const uint64_t drawn = draws(i, static_cast<uint64_t>(limit) + 1);
+  for (Count i = 0, limit = degree - count; i < count; ++i, ++limit) {
+    const uint64_t drawn = draws(i, limit + 1);
     const uint64_t pick = choose(taken.holds(drawn), static_cast<uint64_t>(limit), drawn);
     taken.add(pick);
     picked[i] = start + static_cast<int64_t>(pick);
