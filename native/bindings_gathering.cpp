@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "bindings.h"
-#include "random.h"
 #include "ranges.h"
+#include "shared/random.h"
 
 namespace graphmill {
 

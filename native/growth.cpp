@@ -4,9 +4,9 @@
 #include <atomic>
 #include <thread>
 
-#include "branchless.h"
 #include "pool.h"
-#include "random.h"
+#include "shared/branchless.h"
+#include "shared/random.h"
 
 namespace graphmill {
 

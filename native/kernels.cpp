@@ -7,7 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "random.h"
+#include "shared/numbers.h"
+#include "shared/random.h"
 #if defined(__F16C__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -41,20 +42,8 @@ typedef uint16_t VHU __attribute__((vector_size(kBytes / 2), aligned(2), may_ali
 inline V load(const float* p) { return *reinterpret_cast<const VU*>(p); }
 inline void store(float* p, V v) { *reinterpret_cast<VU*>(p) = v; }
 inline V splat(float x) { return x - V{}; }  // not x + 0, which would make 0 of -0 and so is an addition
-inline uint32_t bits_of(float x) {
-  uint32_t b;
-  memcpy(&b, &x, 4);
-  return b;
-}
-inline float float_of(uint32_t b) {
-  float x;
-  memcpy(&x, &b, 4);
-  return x;
-}
 
 // ---- number formats -------------------------------------------------------------------------------------------------
-
-inline float from_bfloat16(uint16_t h) { return float_of(static_cast<uint32_t>(h) << 16); }
 
 inline uint16_t to_bfloat16(float x) {  // round to nearest, ties to even; NaN stays NaN
   const uint32_t b = bits_of(x);
@@ -66,9 +55,7 @@ inline float from_float16(uint16_t h) {
 #if defined(__F16C__)
   return _cvtsh_ss(h);
 #else
-  const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16, rest = static_cast<uint32_t>(h & 0x7fff) << 13;
-  if ((h & 0x7c00) == 0x7c00) return float_of(sign | rest | 0x7f800000);
-  return float_of(sign | bits_of(float_of(rest) * 0x1p112f));  // the factor moves the exponent, subnormals too
+  return from_float16_bits(h);
 #endif
 }
 

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "draws.h"
 #include "pool.h"
-#include "random.h"
 
 namespace graphmill {
 
@@ -15,39 +13,6 @@ constexpr int64_t kPerChunk = 512;
 constexpr int kTogether = 32;     // pairs whose rows are fetched together: as many as are on the way at once
 constexpr int64_t kInLines = 32;  // sources of a row that are fetched whole and searched
 constexpr int64_t kPerLine = 16;  // sources in a line of the cache
-
-int64_t draw_node(const Candidates& from, uint64_t key, uint64_t index) {
-  if (from.weights) return place_by_weight(from.weights, from.count, 0, key, index);
-  return static_cast<int64_t>(draw_below(key, index, static_cast<uint64_t>(from.count)));
-}
-
-bool exists(const Candidates& from, int64_t node, const int64_t* time) {
-  return !from.times || !time || from.times[node] <= *time;
-}
-
-struct Pair {
-  int64_t source, target;
-  const int64_t* time;  // null: any
-};
-
-// Draws of one place in the list.
-struct Draws {
-  const Candidates& sources;
-  const Candidates& targets;
-  const Negatives& wanted;
-
-  Pair draw(int64_t place, int attempt) const {
-    const int64_t number = wanted.numbers ? wanted.numbers[place] : place;
-    const uint64_t key = subkey(wanted.key, static_cast<uint64_t>(number));
-    const auto index = 2 * static_cast<uint64_t>(attempt);
-    const int64_t target = draw_node(targets, key, index);
-    const int64_t source = wanted.given ? wanted.given[place] : draw_node(sources, key, index + 1);
-    return {source, target, wanted.times ? wanted.times + place : nullptr};
-  }
-  bool exist(const Pair& pair) const {
-    return exists(sources, pair.source, pair.time) && exists(targets, pair.target, pair.time);
-  }
-};
 
 // Whether each of a few pairs is an edge. Their rows are searched in step, and what the next step reads is on its way
 // meanwhile: one after another, each would wait for memory.
@@ -75,14 +40,10 @@ void search_together(const KnownEdges& known, const Pair* pairs, int count, bool
     for (int64_t at = 0; at < size[i] + kPerLine - 1; at += kPerLine)
       __builtin_prefetch(begin[i] + std::min(at, std::max<int64_t>(size[i] - 1, 0)));
   for (int i = 0; i < count; ++i) {
-    const int32_t* end = known.sources + known.indptr[pairs[i].target + 1];
-    const int32_t* at = begin[i];
     const auto source = static_cast<int32_t>(pairs[i].source);
     int32_t smaller = 0;
-    for (int64_t j = 0; j < size[i]; ++j) smaller += at[j] < source;
-    at += smaller;
-    const int64_t* time = pairs[i].time;
-    found[i] = at != end && *at == source && (!known.times || !time || known.times[at - known.sources] <= *time);
+    for (int64_t j = 0; j < size[i]; ++j) smaller += begin[i][j] < source;
+    found[i] = is_pair(known, pairs[i], begin[i] - known.sources + smaller);
   }
 }
 
@@ -102,7 +63,7 @@ void find_edges(const KnownEdges& known, const int64_t* sources, const int64_t* 
 
 int64_t draw_negatives(const KnownEdges* known, const Candidates& sources, const Candidates& targets,
                        const Negatives& wanted, int64_t* source_out, int64_t* target_out, int num_threads) {
-  const Draws draws{sources, targets, wanted};
+  const PairDraws draws{sources, targets, wanted};
   std::atomic<int64_t> num_failed{0};
   ThreadPool::instance().parallel_for(wanted.count, kPerChunk, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t first = begin; first < end; first += kTogether) {

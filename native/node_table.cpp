@@ -47,11 +47,11 @@ uint64_t NodeTable::grow(int64_t node) {
   make_room(2 * (size_ + 1));
   for (size_t old = 0; old < nodes.size(); ++old) {
     if (nodes[old] == -1) continue;
-    const uint64_t slot = search(nodes[old]);
+    const uint64_t slot = slots().search(nodes[old]);
     nodes_[slot] = nodes[old];
     places_[slot] = places[old];
   }
-  return search(node);
+  return slots().search(node);
 }
 
 void NodeTable::find(const int64_t* nodes, int64_t count, int64_t* places, int num_threads) const {

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "shared/node_slots.h"
+
 namespace graphmill {
 
 class NodeTable {
@@ -16,15 +18,12 @@ class NodeTable {
   // places[i]: of nodes[i] in the list, -1 if it is not there.
   void find(const int64_t* nodes, int64_t count, int64_t* places, int num_threads) const;
 
-  void prefetch(int64_t node) const { __builtin_prefetch(nodes_.data() + slot_of(node)); }
+  void prefetch(int64_t node) const { __builtin_prefetch(nodes_.data() + slots().first(node)); }
   // Of one node, -1 if it is not there.
-  int64_t find(int64_t node) const {
-    const uint64_t slot = search(node);
-    return nodes_[slot] == -1 ? -1 : places_[slot];
-  }
+  int64_t find(int64_t node) const { return slots().find(node); }
   // Of one node, not negative, which is appended to the list if it is not there.
   int64_t find_or_append(int64_t node) {
-    uint64_t slot = search(node);
+    uint64_t slot = slots().search(node);
     if (nodes_[slot] == -1) {
       if (2 * (size_ + 1) > static_cast<int64_t>(mask_)) slot = grow(node);
       nodes_[slot] = node;
@@ -38,13 +37,7 @@ class NodeTable {
  private:
   static constexpr int64_t kLeastRoom = 1024;
 
-  uint64_t slot_of(int64_t node) const { return (static_cast<uint64_t>(node) * 0x9e3779b97f4a7c15u) >> shift_; }
-  // The slot that the node has, or would get.
-  uint64_t search(int64_t node) const {
-    uint64_t slot = slot_of(node);
-    while (nodes_[slot] != -1 && nodes_[slot] != node) slot = (slot + 1) & mask_;
-    return slot;
-  }
+  NodeSlots slots() const { return {nodes_.data(), places_.data(), mask_, shift_}; }
   void make_room(int64_t count);
   uint64_t grow(int64_t node);
 

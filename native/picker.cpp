@@ -7,10 +7,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "branchless.h"
 #include "kernels.h"
 #include "pool.h"
-#include "random.h"
+#include "shared/floyd.h"
 
 namespace graphmill {
 
@@ -21,37 +20,34 @@ constexpr int64_t kShortRowBytes = 256;    // a row of in-edges that is fetched 
 constexpr int64_t kRowsAhead = 16;         // rows whose offsets are fetched ahead of their use
 constexpr int64_t kIdsPerChunk = 1 << 16;  // that one thread checks at a time
 
-// Floyd's choice for one draw: the draw itself, or, if it is taken already, the upper limit.
+struct TheseDraws {  // made before
+  const uint32_t* drawn;
+  uint64_t operator()(int64_t index, int64_t) const { return drawn[index]; }
+};
+
+struct TakenBitmap {
+  std::vector<uint64_t> words;
+  bool holds(uint64_t position) const { return words[position / 64] >> (position % 64) & 1; }
+  void add(uint64_t position) { words[position / 64] |= uint64_t{1} << (position % 64); }
+};
+
 void pick_by_mask(int64_t start, int64_t degree, int64_t count, uint64_t key, int64_t* picked) {
   uint32_t drawn[64];
   kernels().draw_below_each(key, degree - count + 1, count, drawn);
-  uint64_t taken = 0;
-  for (int64_t i = 0, limit = degree - count; i < count; ++i, ++limit) {
-    const uint64_t pick = choose(taken >> drawn[i] & 1, limit, drawn[i]);
-    taken |= uint64_t{1} << pick;
-    picked[i] = start + static_cast<int64_t>(pick);
-  }
+  TakenMask taken;
+  floyd(start, degree, count, TheseDraws{drawn}, taken, picked);
 }
 
 void pick_by_scan(int64_t start, int64_t degree, int64_t count, uint64_t key, int64_t* picked) {
   uint32_t drawn[kMostScanned];
   kernels().draw_below_each(key, degree - count + 1, count, drawn);
-  for (int64_t i = 0, limit = degree - count; i < count; ++i, ++limit) {
-    bool taken = false;
-    for (int64_t j = 0; j < i; ++j) taken |= drawn[j] == drawn[i];
-    drawn[i] = static_cast<uint32_t>(choose(taken, limit, drawn[i]));
-    picked[i] = start + drawn[i];
-  }
+  TakenList taken{drawn};  // in place of the draws that are used
+  floyd(start, degree, count, TheseDraws{drawn}, taken, picked);
 }
 
 void pick_by_bitmap(int64_t start, int64_t degree, int64_t count, uint64_t key, int64_t* picked) {
-  std::vector<uint64_t> taken((degree + 63) / 64);
-  for (int64_t i = 0, limit = degree - count; i < count; ++i, ++limit) {
-    uint64_t pick = draw_below(key, i, limit + 1);
-    if (taken[pick / 64] >> (pick % 64) & 1) pick = limit;
-    taken[pick / 64] |= uint64_t{1} << (pick % 64);
-    picked[i] = start + static_cast<int64_t>(pick);
-  }
+  TakenBitmap taken{std::vector<uint64_t>((degree + 63) / 64)};
+  floyd(start, degree, count, KeyedDraws{key}, taken, picked);
 }
 
 }  // namespace

@@ -50,7 +50,6 @@ class Picker {
 };
 
 // Write the positions of `count` of the `degree` in-edges that begin at `start` to `picked`, no position twice.
-// Floyd's algorithm (Bentley & Floyd 1987, "A sample of brilliance"): one draw per pick, no rejection.
 void pick_edges(int64_t start, int64_t degree, int64_t count, uint64_t node_key, int64_t* picked);
 
 }  // namespace graphmill

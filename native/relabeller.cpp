@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "branchless.h"
+#include "shared/branchless.h"
 
 namespace graphmill {
 

@@ -23,8 +23,8 @@ FoundCounts find_rows(const OwnRange<Storage>& range, const NodeTable* held, Win
   for (int64_t i = 0; i < count; ++i) {
     if (i + 2 * kAhead < count) __builtin_prefetch(range.storage + nodes[i + 2 * kAhead]);
     if (held && i + kAhead < count) held->prefetch(nodes[i + kAhead]);
-    const int64_t node = nodes[i], own = range.storage[node] - range.own_begin;
-    if (static_cast<uint64_t>(own) < static_cast<uint64_t>(num_own)) {
+    const int64_t node = nodes[i], own = range.own_row(node);
+    if (own >= 0) {
       rows[i] = own;
       ++found.own;
       continue;

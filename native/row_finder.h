@@ -8,15 +8,6 @@
 
 namespace graphmill {
 
-// A rank's view of where nodes are stored. The storage ids from own_begin to own_end are its own parts', row after row.
-template <class Storage>
-struct OwnRange {
-  const Storage* storage;  // [num_nodes], of each node
-  int64_t num_nodes, own_begin, own_end;
-
-  int64_t num_own() const { return own_end - own_begin; }
-};
-
 // What the batches of a window need and the rank has not: each node once, in the order in which they were first met.
 struct Window {
   NodeTable table;

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "pool.h"
-#include "random.h"
+#include "shared/random.h"
 
 namespace graphmill {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "pool.h"
-#include "random.h"
+#include "shared/random.h"
 
 namespace graphmill {
 

@@ -1,6 +1,7 @@
 """What must hold of the files of native/ themselves: each is a reason to build again, none is left out of the build."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted(path for path in (ROOT / "native").iterdir() if path.name != "README.md")
+SOURCES = sorted(path for path in (ROOT / "native").rglob("*") if path.is_file() and path.name != "README.md")
 
 
 def make(*arguments: str) -> str:
@@ -40,13 +41,14 @@ def test_every_native_file_is_a_reason_to_build_again(installed: Path) -> None:
 
 
 def test_every_native_file_is_compiled_or_included() -> None:
-    cmake = (ROOT / "CMakeLists.txt").read_text()
-    texts = {path.name: path.read_text() for path in SOURCES}
+    builders = "".join((ROOT / path).read_text() for path in ("CMakeLists.txt", "tools/cubins/sources.py"))
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in SOURCES}
+    included = {name for text in texts.values() for name in re.findall(r'#include "(.*)"', text)}
     for name in texts:
-        if name.endswith(".cpp"):
-            assert f"native/{name}" in cmake, name
+        if name.endswith((".cpp", ".cu")) and name not in included:
+            assert name in builders, name
         else:
-            assert any(f'#include "{name}"' in text for text in texts.values()), name
+            assert {name.removeprefix("native/"), Path(name).name} & included, name
 
 
 def test_native_files_are_in_the_pinned_form() -> None:

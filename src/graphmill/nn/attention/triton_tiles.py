@@ -13,7 +13,7 @@ _GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
 
 @triton.jit
 def mix64(x):
-    """SplitMix64's finaliser, as native/random.h has it."""
+    """SplitMix64's finaliser, as native/shared/random.h has it."""
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB
     return x ^ (x >> 31)

@@ -1,0 +1,47 @@
+"""Compile the kernels for the CPU: a library that `graphmill.device.kernels.shim_kernels` loads.
+
+    python tools/cubins/shim.py        # prints where it lies
+
+It is compiled once for each state of its sources, into build/shim.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from sources import NATIVE, ROOT, SHIM, STANDARD, read_files
+
+# Draws by weight are the same on every processor: no product is fused with a sum.
+_OPTIONS: Final = (
+    STANDARD, "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror",
+)  # fmt: skip
+
+
+def shim_library(folder: Path = ROOT / "build" / "shim") -> Path:
+    """The library, compiled if the sources are not those of a library there.
+
+    Args:
+        folder: where libraries are kept.
+
+    Returns:
+        Its path.
+
+    Raises:
+        subprocess.CalledProcessError: the sources do not compile; the compiler has said why.
+    """
+    compiler = os.environ.get("CXX", "c++")
+    content = "\0".join([compiler, *_OPTIONS, *(path.read_text(encoding="utf-8") for path in read_files())])
+    library = folder / f"kernels-{hashlib.sha256(content.encode()).hexdigest()[:16]}.so"
+    if library.exists():
+        return library
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f"{library.name}.{os.getpid()}"
+    subprocess.run([compiler, *_OPTIONS, "-I", NATIVE, "-o", unfinished, SHIM], check=True)
+    return unfinished.rename(library)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{shim_library()}\n")
