@@ -49,7 +49,7 @@ def by_hand(name, gpu_gib):
     sectors = {400: 14, 512: 16, 2408: 77}[row]
     ways = []
     for has_topology in (True, False):
-        left = room - 8 * nodes - (topology if has_topology else 0)
+        left = room - 12 * nodes - (topology if has_topology else 0)
         if left < 0:
             continue
         rows = min(nodes, left // row)
@@ -92,21 +92,21 @@ def test_the_way_that_moves_fewer_bytes_is_taken():
     """The topology takes as much as 480 rows: with it 420 rows are read over the bus, without it topology is."""
     graph = ResidentGraph(**SMALL)
     assert graph.topology_bytes == 8 * 1001 + 4 * 10_000
-    everything = lay_out(graph, 8000 + graph.topology_bytes + 100_000, steps=3, batch_bytes=0)
+    everything = lay_out(graph, 12_000 + graph.topology_bytes + 100_000, steps=3, batch_bytes=0)
     assert (everything.topology_on, everything.rows_on_device, everything.bus_mib_per_step) == ("device", 1000, 0)
-    split = lay_out(graph, 8000 + graph.topology_bytes + 52_000, steps=3, batch_bytes=0)
+    split = lay_out(graph, 12_000 + graph.topology_bytes + 52_000, steps=3, batch_bytes=0)
     with_it = -(-60 * 480 // 1000) * 5 * 32  # rows of 100 bytes lie in 5 sectors at most
     without = 0 + 10 * 64 + 50 * 32
     assert without < with_it
     assert (split.topology_on, split.rows_on_device) == ("page_locked", 1000)
     assert split.bus_mib_per_epoch * 2**20 == 3 * without
     many = ResidentGraph(**{**SMALL, "num_drawn": 500})
-    assert lay_out(many, 8000 + graph.topology_bytes + 52_000, steps=3, batch_bytes=0).topology_on == "device"
+    assert lay_out(many, 12_000 + graph.topology_bytes + 52_000, steps=3, batch_bytes=0).topology_on == "device"
 
 
 def test_what_does_not_fit_says_what_to_type():
     with pytest.raises(UserError, match="tables by node alone take") as caught:
-        lay_out(ResidentGraph(**SMALL), 7999, steps=1, batch_bytes=0)
+        lay_out(ResidentGraph(**SMALL), 11_999, steps=1, batch_bytes=0)
     assert "train.gpu_graph_gib=0.01" in str(caught.value)
     with pytest.raises(UserError, match="are sparse"):
         lay_out(ResidentGraph(**SMALL, refused="features of x are sparse"), GIB, steps=1, batch_bytes=0)

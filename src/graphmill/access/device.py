@@ -138,7 +138,7 @@ class DeviceGraph:
             order = np.argsort(-chances, kind="stable")
         place = np.empty(len(table), dtype=np.int64)
         hot, cold = np.sort(order[:count]), np.sort(order[count:])
-        place[hot], place[cold] = np.arange(len(hot)), -1 - np.arange(len(cold))
+        place[hot], place[cold] = np.arange(count), np.arange(count, len(table))
         locks, width, dtype = device.type == "cuda" and count < len(table), table.shape[1], table.dtype
         self.rows = SplitRows(
             hot=_copied_rows(table, hot, torch.empty(len(hot), width, dtype=dtype, device=device)),

@@ -5,16 +5,23 @@ compares with, and what says which bits a GPU's kernels owe.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.base.errors import UserError
+from graphmill.device.driver import address
+from graphmill.device.kernels import DeviceKernels, cuda_kernels
+from graphmill.device.sampling import DeviceSampler
+from graphmill.device.structures import DeviceColumns, TablesStruct
 from graphmill.graph.sampled import SeedIds
+
+_AT_ONCE: Final = 4  # columns that a lane reads together, where rows are whole multiples
+_LANES_LOG2: Final = 5  # at most a warp goes along a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,7 @@ class SplitRows:
 
     hot: Tensor  # [num_hot, num_features], on the device
     cold: Tensor  # [num_nodes - num_hot, num_features], page-locked
-    place: Tensor  # int64 [num_nodes], on the device: the row in `hot`, or -1 - the row in `cold`
+    place: Tensor  # int64 [num_nodes], on the device: of each node its row in `hot`, from len(hot) on in `cold`
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +70,7 @@ class GraphKernels(Protocol):
 
 def kernels_of(device: torch.device) -> GraphKernels:
     """Those of a device; `UserError` where there are none."""
-    if device.type == "cpu":
-        return NativeKernels()
-    raise UserError(
-        "train.gpu_graph_gib is set, and this build has no kernels that draw neighbours on a GPU",
-        fix="leave train.gpu_graph_gib out: the CPU draws and gathers, and batches are the same",
-    )
+    return NativeKernels() if device.type == "cpu" else LaunchedKernels(cuda_kernels(device))
 
 
 @dataclass(slots=True)
@@ -98,11 +100,11 @@ class NativeKernels:
 
     def gather(self, rows: SplitRows, ids: Tensor) -> Tensor:
         """As `GraphKernels.gather`."""
-        places = rows.place[ids]
+        places, num_hot = rows.place[ids], len(rows.hot)
         out = torch.empty(len(ids), rows.hot.shape[1])
-        is_hot = places >= 0
+        is_hot = places < num_hot
         out[is_hot] = rows.hot[places[is_hot]].float()
-        out[~is_hot] = rows.cold[-1 - places[~is_hot]].float()
+        out[~is_hot] = rows.cold[places[~is_hot] - num_hot].float()
         return out
 
     def self_and_mean(self, x: Tensor, indptr: Tensor, indices: Tensor, dtype: torch.dtype) -> Tensor:
@@ -110,4 +112,55 @@ class NativeKernels:
         out = torch.empty(len(indptr) - 1, 2 * x.shape[1], dtype=dtype)
         ids = np.arange(len(x))
         _native.gather_self_and_mean(x, ids[: len(out)], ids, indptr, indices, out, self.num_threads)
+        return out
+
+
+@dataclass(slots=True)
+class LaunchedKernels:
+    """Kernels of `graphmill.device`, on a GPU or through their shim; means by torch's, in the order of edges."""
+
+    kernels: DeviceKernels
+    _samplers: dict[tuple[int, bool], DeviceSampler] = field(default_factory=dict)
+
+    def sample(
+        self, topology: DeviceTopology, seeds: SeedIds, fanouts: Sequence[int], key: int, *, resample: bool
+    ) -> DeviceHood:
+        """As `GraphKernels.sample`. The calling thread waits for the sizes of what was drawn."""
+        which = id(topology), resample
+        if which not in self._samplers:
+            columns = DeviceColumns(
+                indptr=topology.indptr, indices=topology.indices, num_sources=len(topology.indptr) - 1
+            )
+            self._samplers[which] = DeviceSampler(self.kernels, columns, resample=resample)
+        hood = self._samplers[which].sample(torch.from_numpy(seeds), fanouts, key).trimmed()
+        return DeviceHood(
+            node_ids=hood.node_ids,
+            indptr=hood.indptr,
+            indices=hood.indices,
+            num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
+            num_edges_per_hop=tuple(hood.num_edges_per_hop),
+            num_rows_per_hop=tuple(hood.num_rows_per_hop),
+        )
+
+    def gather(self, rows: SplitRows, ids: Tensor) -> Tensor:
+        """As `GraphKernels.gather`."""
+        count, width = len(ids), rows.hot.shape[1]
+        out = torch.empty(count, width, device=ids.device)
+        is_wide = width % _AT_ONCE == 0
+        lanes = min(_LANES_LOG2, max(0, (width // (_AT_ONCE if is_wide else 1) - 1).bit_length()))
+        tables = TablesStruct(address(rows.hot), address(rows.cold), len(rows.hot), width)
+        name = f"gather_{str(rows.hot.dtype).removeprefix('torch.')}{'_4' if is_wide else ''}"
+        span = torch.zeros(2, dtype=torch.int64, device=ids.device)
+        span[1:] = count
+        self.kernels.driver.launch(name, count << lanes, tables, rows.place[ids], span, count, lanes, out)
+        return out
+
+    def self_and_mean(self, x: Tensor, indptr: Tensor, indices: Tensor, dtype: torch.dtype) -> Tensor:
+        """As `GraphKernels.self_and_mean`: neighbours are added up in the order of edges, as the native core does."""
+        width, degrees = x.shape[1], indptr.diff()
+        sums = F.embedding_bag(indices.long(), x, indptr, mode="sum", include_last_offset=True)
+        shares = torch.where(degrees > 0, degrees.float().reciprocal(), 0.0)
+        out = torch.empty(len(degrees), 2 * width, dtype=dtype, device=x.device)
+        out[:, :width] = x[: len(degrees)]
+        out[:, width:] = sums * shares.unsqueeze(1)
         return out

@@ -16,7 +16,7 @@ from graphmill.config.frozen import Spec
 GIB: Final = 1 << 30
 _MIB: Final = 1 << 20
 RESERVED_BYTES: Final = GIB  # the driver's context, code of kernels, rounding of the allocator: assumed, not measured
-NODE_BYTES: Final = 8  # of each node: where its row lies, and its place in a batch
+NODE_BYTES: Final = 12  # of each node: where its row lies, and its number in a batch
 SECTOR: Final = 32  # bytes that one read over the bus moves at least: CUDA C++ best practices guide, memory
 _BATCHES_BEYOND_PREFETCH: Final = 3  # in making, copied, computed on: see `sample.collect`
 _LARGE_IDS: Final = 1 << 31
