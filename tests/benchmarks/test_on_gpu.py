@@ -1,0 +1,66 @@
+"""What runs on a GPU host in nine minutes was rehearsed: a typo there costs as much as a measurement."""
+
+import subprocess
+import sys
+
+import pytest
+
+import on_gpu
+
+
+def test_parts_prove_and_measure_at_small_sizes(bench):
+    """The device's stand-ins give the CPU's batches to the bit; losses are the same."""
+    pytest.importorskip("torch_geometric")
+    entries = bench("on_gpu", "--rehearse", "--parts", "equality", "step", "products")
+    equality, step = entries["equality"]["result"], entries["step"]["result"]
+    assert equality["rehearsal"]
+    assert equality["batches"] > 4
+    assert [equality[way] for way in ("copied", "drawn on the device", "drawn, rows in two places")] == [True] * 3
+    assert equality["losses"]["cpu"] == equality["losses"]["device"]
+    assert len(equality["losses"]["cpu"]) > 2
+    assert {"sampling, device", "gather, device", "PyG's step, batch at hand (CSR)"} <= set(step["seconds"])
+    epochs = entries["products"]["result"]
+    assert epochs["loaders of the device"]["steps"] == epochs["loaders of the CPU"]["steps"] > 4
+
+
+@pytest.mark.slow
+def test_the_whole_rehearsal(bench):
+    pytest.importorskip("torch_geometric")
+    entries = bench("on_gpu", "--rehearse")
+    assert list(entries) == [part.name for part in on_gpu.PARTS]
+    assert not [name for name, entry in entries.items() if "failed" in entry["result"]]
+    assert entries["resume"]["result"]["equal"]
+
+
+def test_all_parts_together_are_less_than_nine_minutes():
+    assert on_gpu.TOTAL_S < 540
+
+
+@pytest.mark.parametrize(
+    ("program", "limit_s", "problem"),
+    [
+        ("import time; time.sleep(600)", 0.5, "ended after its limit"),
+        ("import os; os.kill(os.getpid(), 9)", 60, "it ended with -9"),
+        ("print('nothing')", 60, "it wrote nothing"),
+    ],
+)
+def test_a_part_that_fails_costs_itself_alone(monkeypatch, program, limit_s, problem):
+    start = subprocess.Popen
+
+    def instead(command, **options):
+        del command
+        return start([sys.executable, "-c", f"print('seen', flush=True); {program}"], **options)
+
+    monkeypatch.setattr(on_gpu.subprocess, "Popen", instead)
+    found = on_gpu.run_part("facts", limit_s, rehearse=True)
+    assert problem in found["failed"]
+    assert "seen" in found["log"] or limit_s < 1
+
+
+def test_what_has_no_time_left_is_not_begun_and_said(monkeypatch):
+    written = {}
+    monkeypatch.setattr("entries.write_entries", lambda _, entries: written.update(entries))
+    monkeypatch.setattr(on_gpu, "TOTAL_S", on_gpu.LEAST_S - 1)
+    with pytest.raises(SystemExit, match="failed: facts, step"):
+        on_gpu.run_parts([part for part in on_gpu.PARTS if part.name in ("facts", "step")], rehearse=False)
+    assert [result["failed"][:9] for _, result in written.values()] == ["not begun"] * 2
