@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from attention import best_of
 from gpu_epochs import device_of, model_of, products, reddit, step
 from gpu_made import PRODUCTS, MadeStore, access_to, made, plan_of
 from graphmill.base.errors import UserError
+from graphmill.record.manifest import Manifest
 from graphmill.spec.plan import Plan
 
 HERE = Path(__file__).parent
@@ -186,11 +186,9 @@ def _graphmill(folder: Path, *words: str, status: int = 0, **environ: str) -> in
 
 
 def _final_weights(run: Path) -> str:
-    """The checksum of the weights of the last step."""
-    steps = {
-        int(re.sub(r"\D", "", path.parent.name)): path for path in run.glob("checkpoints/step_*/model.safetensors")
-    }
-    return hashlib.sha256(steps[max(steps)].read_bytes()).hexdigest()
+    """The hash of parameters and buffers after the last step, as its checkpoint has it."""
+    manifests = [Manifest.read(path) for path in run.glob("checkpoints/step_*")]
+    return max(manifests, key=lambda each: each.steps_done).parameter_hash
 
 
 def attention(rehearse: bool) -> Found:
