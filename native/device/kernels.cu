@@ -162,6 +162,7 @@ GRAPHMILL_KERNEL graphmill_draw_weighted(Relation relation, HopRows rows, Spans 
   const int64_t i = this_thread();
   if (i >= rows.room) return;
   const auto count = static_cast<int32_t>(spans.ends[i + 1] - spans.ends[i]);
+  if (count == 0) return;
   const auto available = static_cast<int32_t>(spans.available[i]);
   const int64_t start = spans.starts[i];
   int64_t* picked = edges + spans.ends[i];

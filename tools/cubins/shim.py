@@ -5,6 +5,7 @@
 It is compiled once for each state of its sources, into build/shim.
 """
 
+import ctypes
 import hashlib
 import os
 import subprocess
@@ -12,7 +13,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from sources import NATIVE, ROOT, SHIM, STANDARD, read_files
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from cubins.sources import NATIVE, ROOT, SHIM, STANDARD, read_files
 
 # Draws by weight are the same on every processor: no product is fused with a sum.
 _OPTIONS: Final = (
@@ -41,6 +44,11 @@ def shim_library(folder: Path = ROOT / "build" / "shim") -> Path:
     unfinished = folder / f"{library.name}.{os.getpid()}"
     subprocess.run([compiler, *_OPTIONS, "-I", NATIVE, "-o", unfinished, SHIM], check=True)
     return unfinished.rename(library)
+
+
+def set_order(library: Path, order: int) -> None:
+    """In which order blocks run: 0 ascending, 1 descending, else one that the number keys. For the whole process."""
+    ctypes.CDLL(str(library)).graphmill_shim_set_order(ctypes.c_uint64(order))
 
 
 if __name__ == "__main__":
