@@ -164,9 +164,7 @@ class _TypedBatch:
         )
 
     def _rows(self, target: BatchNodes, span: Tensor, room: int) -> HopRows:
-        return HopRows(
-            target.ids.values, span, room, subgraphs=target.subgraphs_or_none(), times=self._times
-        )
+        return HopRows(target.ids.values, span, room, subgraphs=target.subgraphs_or_none(), times=self._times)
 
     def _end_hop(self, found: list[int]) -> None:
         for type_, nodes in enumerate(self.nodes):
