@@ -1,10 +1,10 @@
-"""Do the GPU's kernels, run on the CPU by their shim, sample what the native sampler samples? Edge by edge, all options.
+"""Do the GPU's kernels, run on the CPU by their shim, sample what the native sampler samples? All edges, each option.
 
     python benchmarks/shim_equality.py [--edges 1e9] [--cases NAME …] [--order 0]
 
-Each case is a graph and a way to sample it. Batches are sampled by both until the cases together have the edges that are
-asked for; every array of every batch is compared. Exit status 1 where one differs. The table says how many edges a
-second each side sampled, on one thread, relabelled and with their positions; numbers are of this machine, not of a GPU.
+Each case is a graph and a way to sample it. Batches are sampled by both until the cases together have the edges that
+are asked for; every array of every batch is compared. Exit status 1 where one differs. The table says how many edges a
+second of CPU time each side sampled, on one thread, relabelled and with positions; it is this machine's, not a GPU's.
 `--order`: the blocks' order, 0 ascending, 1 descending, else shuffled by that number.
 """
 
@@ -24,7 +24,6 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 from cubins.shim import set_order, shim_library
-
 from graphmill import _native
 from graphmill.device.kernels import DeviceKernels, shim_kernels
 from graphmill.device.sampling import DeviceSampler

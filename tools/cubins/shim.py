@@ -13,13 +13,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from cubins.sources import NATIVE, ROOT, SHIM, STANDARD, read_files
-
+ROOT: Final = Path(__file__).resolve().parents[2]
+NATIVE: Final = ROOT / "native"
+SHIM: Final = ROOT / "native/device/shim.cpp"
 # Draws by weight are the same on every processor: no product is fused with a sum.
 _OPTIONS: Final = (
-    STANDARD, "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror",
+    "-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror",
 )  # fmt: skip
 
 
@@ -36,7 +35,8 @@ def shim_library(folder: Path = ROOT / "build" / "shim") -> Path:
         subprocess.CalledProcessError: the sources do not compile; the compiler has said why.
     """
     compiler = os.environ.get("CXX", "c++")
-    content = "\0".join([compiler, *_OPTIONS, *(path.read_text(encoding="utf-8") for path in read_files())])
+    files = sorted(path for folder in ("shared", "device") for path in (NATIVE / folder).glob("*.[ch]*"))
+    content = "\0".join([compiler, *_OPTIONS, *(path.read_text(encoding="utf-8") for path in files)])
     library = folder / f"kernels-{hashlib.sha256(content.encode()).hexdigest()[:16]}.so"
     if library.exists():
         return library

@@ -74,7 +74,7 @@ def draw_pairs(
     """
     if count and (tries < 1 or min(sources.count, targets.count) < 1):
         raise InvalidInputError(
-            f"{count} negatives of {sources.count} × {targets.count} nodes in {tries} tries cannot be drawn",
+            f"{count} negatives of {sources.count} and {targets.count} nodes in {tries} tries cannot be drawn",
             fix="give nodes, and at least one try",
         )
     source_out, target_out = kernels.empty(count, torch.int64), kernels.empty(count, torch.int64)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import torch
@@ -257,4 +258,4 @@ class _TypedBatch:
 
 
 def _steps(ends: list[int]) -> list[int]:
-    return [end - begin for begin, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [end - begin for begin, end in pairwise(ends)]
