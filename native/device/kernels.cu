@@ -7,89 +7,17 @@
 #include <cuda_runtime.h>
 #endif
 
+#include "batch.h"
+#include "rows.h"
 #include "shared/choices.h"
 #include "shared/floyd.h"
 #include "shared/node_slots.h"
-#include "shared/numbers.h"
 #include "shared/pairs.h"
 
 // Six blocks of 256 threads on a multiprocessor: at most 40 registers a thread, three quarters of all warps.
 #define GRAPHMILL_KERNEL extern "C" __global__ void __launch_bounds__(256, 6)
 
 using namespace graphmill;
-
-namespace {
-
-__device__ inline int64_t this_thread() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
-
-// The rows of one hop; edges of row i lie from ends[i] to ends[i + 1].
-struct HopRows {
-  const int64_t* nodes;      // of the batch: what draws are keyed by
-  const int64_t* places;     // by node of the batch: rows of indptr; null: the nodes' own numbers
-  const int32_t* subgraphs;  // by node of the batch, a coordinate of its draws; null: one for all
-  const int64_t* times;      // by subgraph: edges later than that do not exist yet; null: all do
-  const int64_t* span;       // [2] which nodes of the batch ask
-  int64_t room;
-
-  __device__ int64_t count() const { return span[1] - span[0]; }
-  __device__ int64_t place(int64_t node) const { return places ? places[node] : nodes[node]; }
-  __device__ const int64_t* time(int64_t node) const { return times ? times + subgraphs[node] : nullptr; }
-  __device__ uint64_t key(uint64_t key_of_hop, int64_t i) const {
-    const int64_t node = span[0] + i;
-    const uint64_t key = subkey(key_of_hop, static_cast<uint64_t>(nodes[node]));
-    return subgraphs ? subkey(key, static_cast<uint64_t>(subgraphs[node])) : key;
-  }
-};
-
-struct Spans {  // what each row of the hop offers
-  int64_t* starts;
-  int64_t* available;
-  const int64_t* ends;  // [room + 1]
-};
-
-// What is known of a batch: which number each node, or each (subgraph, node), has in it.
-struct Places {
-  uint32_t* position;  // by node, or by slot of `keys`; kUnknown: not met
-  int64_t* keys;       // [mask + 1] subgraph * stride + node, -1: free; null: positions are by node
-  int64_t stride;
-  uint64_t mask;
-  int shift;
-
-  __device__ int64_t key(int64_t subgraph, int64_t node) const { return subgraph * stride + node; }
-};
-
-constexpr uint32_t kUnknown = 0xffffffffu;
-
-// The slot of a key, which is put in if it is not there. Where it lies depends on who comes first; nothing else does.
-__device__ inline int32_t claim(const Places& places, int64_t key) {
-  const NodeSlots slots{places.keys, nullptr, places.mask, places.shift};
-  uint64_t slot = slots.first(key);
-  for (;; slot = (slot + 1) & places.mask) {
-    const auto found = static_cast<int64_t>(atomicCAS(reinterpret_cast<unsigned long long*>(places.keys + slot), ~0ull,
-                                                      static_cast<unsigned long long>(key)));
-    if (found == -1 || found == key) return static_cast<int32_t>(slot);
-  }
-}
-
-// Edges that are met first give their nodes their numbers: the least wins, whatever the order in which threads come.
-__device__ inline void meet(const Places& places, int64_t slot, uint32_t number) {
-  if (places.position[slot] > number) atomicMin(places.position + slot, number);
-}
-
-struct TakenAcrossWarp {  // by all lanes of a warp together, of what they have written
-  const int64_t* picked;
-  int64_t start;
-  uint32_t count, lane;
-  __device__ bool holds(uint64_t position) const {
-    __syncwarp();
-    bool mine = false;
-    for (uint32_t i = lane; i < count; i += 32) mine |= picked[i] == start + static_cast<int64_t>(position);
-    return __any_sync(~0u, mine);
-  }
-  __device__ void add(uint64_t) { ++count; }
-};
-
-}  // namespace
 
 // ---- picks ----------------------------------------------------------------------------------------------------------
 
@@ -162,6 +90,7 @@ GRAPHMILL_KERNEL graphmill_draw_weighted(Relation relation, HopRows rows, Spans 
   const int64_t i = this_thread();
   if (i >= rows.room) return;
   const auto count = static_cast<int32_t>(spans.ends[i + 1] - spans.ends[i]);
+  if (count == 0) return;
   const auto available = static_cast<int32_t>(spans.available[i]);
   const int64_t start = spans.starts[i];
   int64_t* picked = edges + spans.ends[i];
@@ -270,17 +199,6 @@ GRAPHMILL_KERNEL graphmill_append(const int64_t* values, const int64_t* span, co
 
 // ---- subgraphs with all their edges ---------------------------------------------------------------------------------
 
-namespace {
-
-__device__ inline uint32_t find_place(const Places& places, int64_t subgraph, int64_t node) {
-  if (!places.keys) return places.position[node];
-  const NodeSlots slots{places.keys, nullptr, places.mask, places.shift};
-  const uint64_t slot = slots.search(places.key(subgraph, node));
-  return places.keys[slot] == -1 ? kUnknown : places.position[slot];
-}
-
-}  // namespace
-
 // How many in-edges of each row come from nodes of its subgraph; with `ends`, they are written instead. Row i is the
 // node order[i] of the batch; `sources` are numbered by their own type's places.
 GRAPHMILL_KERNEL graphmill_induce(Relation relation, Places places, HopRows rows, const int64_t* order,
@@ -362,56 +280,6 @@ GRAPHMILL_KERNEL graphmill_find_rows(OwnRange<int32_t> narrow, OwnRange<int64_t>
 }
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
-
-namespace {
-
-template <class T, int kWidth>
-struct alignas(sizeof(T) * kWidth) Several {
-  T values[kWidth];
-};
-
-__device__ inline float to_float(float x) { return x; }
-
-struct Bfloat16 {
-  uint16_t bits;
-};
-struct Float16 {
-  uint16_t bits;
-};
-__device__ inline float to_float(Bfloat16 x) { return from_bfloat16(x.bits); }
-__device__ inline float to_float(Float16 x) { return from_float16_bits(x.bits); }
-
-// Two tables behind one numbering: rows from num_near on lie in `far`, page-locked memory of the host, say.
-struct Tables {
-  const void* near;
-  const void* far;
-  int64_t num_near;
-  int64_t num_columns;
-};
-
-// Lanes [1 << lanes_log2] go along a row together, so that neighbouring threads read neighbouring bytes.
-template <class T, int kWidth>
-__device__ inline void gather(const Tables& tables, const int64_t* rows, const int64_t* span, int64_t room,
-                              int64_t lanes_log2, float* out) {
-  using Read = Several<T, kWidth>;
-  using Write = Several<float, kWidth>;
-  const int64_t i = this_thread() >> lanes_log2, width = tables.num_columns / kWidth;
-  if (i >= room) return;
-  const int64_t row = i < span[1] - span[0] ? rows[i] : -1;
-  const auto* from = row < tables.num_near ? static_cast<const Read*>(tables.near) + row * width
-                                           : static_cast<const Read*>(tables.far) + (row - tables.num_near) * width;
-  auto* to = reinterpret_cast<Write*>(out) + i * width;
-  for (int64_t k = this_thread() & ((1 << lanes_log2) - 1); k < width; k += int64_t{1} << lanes_log2) {
-    Write written{};
-    if (row >= 0) {
-      const Read read = from[k];
-      for (int j = 0; j < kWidth; ++j) written.values[j] = to_float(read.values[j]);
-    }
-    to[k] = written;
-  }
-}
-
-}  // namespace
 
 // out [room, num_columns]: rows in float32; zeros past the span and for row -1. _4: four columns at a time, for tables
 // whose rows begin at multiples of 16 bytes (8 of shorter numbers).

@@ -41,7 +41,8 @@ def test_every_native_file_is_a_reason_to_build_again(installed: Path) -> None:
 
 
 def test_every_native_file_is_compiled_or_included() -> None:
-    builders = "".join((ROOT / path).read_text() for path in ("CMakeLists.txt", "tools/cubins/sources.py"))
+    scripts = ("CMakeLists.txt", "tools/cubins/build.py", "tools/cubins/shim.py")
+    builders = "".join((ROOT / path).read_text() for path in scripts)
     texts = {path.relative_to(ROOT).as_posix(): path.read_text() for path in SOURCES}
     included = {name for text in texts.values() for name in re.findall(r'#include "(.*)"', text)}
     for name in texts:

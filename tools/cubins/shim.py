@@ -5,6 +5,7 @@
 It is compiled once for each state of its sources, into build/shim.
 """
 
+import ctypes
 import hashlib
 import os
 import subprocess
@@ -12,11 +13,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from sources import NATIVE, ROOT, SHIM, STANDARD, read_files
-
+ROOT: Final = Path(__file__).resolve().parents[2]
+NATIVE: Final = ROOT / "native"
+SHIM: Final = ROOT / "native/device/shim.cpp"
 # Draws by weight are the same on every processor: no product is fused with a sum.
 _OPTIONS: Final = (
-    STANDARD, "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror",
+    "-std=c++20", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror",
 )  # fmt: skip
 
 
@@ -33,7 +35,8 @@ def shim_library(folder: Path = ROOT / "build" / "shim") -> Path:
         subprocess.CalledProcessError: the sources do not compile; the compiler has said why.
     """
     compiler = os.environ.get("CXX", "c++")
-    content = "\0".join([compiler, *_OPTIONS, *(path.read_text(encoding="utf-8") for path in read_files())])
+    files = sorted(path for folder in ("shared", "device") for path in (NATIVE / folder).glob("*.[ch]*"))
+    content = "\0".join([compiler, *_OPTIONS, *(path.read_text(encoding="utf-8") for path in files)])
     library = folder / f"kernels-{hashlib.sha256(content.encode()).hexdigest()[:16]}.so"
     if library.exists():
         return library
@@ -41,6 +44,11 @@ def shim_library(folder: Path = ROOT / "build" / "shim") -> Path:
     unfinished = folder / f"{library.name}.{os.getpid()}"
     subprocess.run([compiler, *_OPTIONS, "-I", NATIVE, "-o", unfinished, SHIM], check=True)
     return unfinished.rename(library)
+
+
+def set_order(library: Path, order: int) -> None:
+    """In which order blocks run: 0 ascending, 1 descending, else one that the number keys. For the whole process."""
+    ctypes.CDLL(str(library)).graphmill_shim_set_order(ctypes.c_uint64(order))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ ARCHITECTURES = ("x86_64", "aarch64")
 PYTHONS = ("3.11", "3.12")  # 3.12 stands for all later ones: the stable ABI of nanobind begins there
 GLIBC = (2, 28)  # RHEL 8, and the manylinux policy of PyPI for it
 MOST_BYTES = 8 << 20
+KERNELS = "graphmill/device/kernels.fatbin"
 TOOLS = ("ziglang", "auditwheel", "abi3audit", "wheel", "cmake", "ninja")
 BACKEND = ("scikit-build-core", "nanobind")
 
@@ -201,7 +203,7 @@ def copy_headers(python: str, version: str) -> Path:
 
 
 def write_programs(arch: str, tools: Path) -> Path:
-    """Programs by which CMake calls zig, and the toolchain file that names them.
+    """Programs by which CMake and nvcc call zig, and the toolchain file that names them.
 
     Args:
         arch: the processor to compile for.
@@ -214,19 +216,40 @@ def write_programs(arch: str, tools: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     zig = f"exec {shlex.quote(str(tools / 'python'))} -m ziglang"
     target = f"{arch}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
-    for name, call in {"c++": f"c++ -target {target}", "ar": "ar", "ranlib": "ranlib"}.items():
+    compiler = f"c++ -target {target}"
+    for name, call in {"c++": compiler, "clang++": compiler, "ar": "ar", "ranlib": "ranlib"}.items():
         (folder / name).write_text(f'#!/bin/sh\n{zig} {call} "$@"\n')
         (folder / name).chmod(0o755)
     (folder / "toolchain.cmake").write_text(toolchain(arch, folder))
     return folder
 
 
-def build(target: Target, tools: Path, output: Path) -> Path:
+def kernel_image(tools: Path) -> Path:
+    """The kernels for GPUs, which every wheel holds, whatever its processor: tools/cubins/build.py.
+
+    Args:
+        tools: the folder of programs of the environment with ziglang: zig is the compiler that nvcc calls.
+
+    Returns:
+        The image.
+
+    Raises:
+        Refused: they cannot be compiled here, or are not what they must be.
+    """
+    image = WORK / "kernels.fatbin"
+    host = write_programs(os.uname().machine, tools) / "clang++"  # nvcc knows compilers by their names
+    environ = {**os.environ, "CXX": str(host), "ZIG_GLOBAL_CACHE_DIR": str(WORK / "zig-cache")}
+    print(run(sys.executable, ROOT / "tools" / "cubins" / "build.py", "--output", image, env=environ).strip())
+    return image
+
+
+def build(target: Target, tools: Path, image: Path, output: Path) -> Path:
     """Build one wheel.
 
     Args:
         target: what it is for.
         tools: the folder of programs of the environment with zig, CMake and Ninja.
+        image: the kernels for GPUs.
         output: the folder that it goes to.
 
     Returns:
@@ -253,6 +276,7 @@ def build(target: Target, tools: Path, output: Path) -> Path:
     folder = WORK / target.tags
     settings = [
         f"cmake.define.Python_INCLUDE_DIR={copy_headers(python, target.python)}",
+        f"cmake.define.GRAPHMILL_KERNELS={image}",
         f"build-dir={folder / 'build'}",
     ]
     for old in [*folder.glob("*.whl"), *output.glob(f"graphmill-*-{target.tags}.whl")]:
@@ -298,11 +322,13 @@ def check(wheel: Path, target: Target, tools: Path) -> str:
         What was found, in words.
 
     Raises:
-        Refused: it is too large, would not run where its name says, or leaves the stable ABI.
+        Refused: it has no kernels for GPUs, is too large, would not run where its name says, or leaves the stable ABI.
     """
     size = wheel.stat().st_size
     if size > MOST_BYTES:
         raise Refused(f"{wheel.name} has {size / 2**20:.2f} MiB, more than {MOST_BYTES / 2**20:.0f} MiB")
+    if KERNELS not in zipfile.ZipFile(wheel).namelist():
+        raise Refused(f"{wheel.name} has no kernels for GPUs: {KERNELS} is not in it")
     seen = json.loads(run(tools / "auditwheel", "show", "--json", wheel))
     if not is_within(seen["overall_tag"], target.arch):
         raise Refused(f"{wheel.name} is {seen['overall_tag']} by auditwheel, not {platform_tag(target.arch)}: {seen}")
@@ -334,10 +360,11 @@ def build_all(targets: Sequence[Target], output: Path) -> list[Path]:
     for version in {target.python for target in targets}:
         find_python(version)  # before minutes are spent on others
     tools = environment("tools", sys.executable, TOOLS)
+    image = kernel_image(tools)
     made = []
     for target in targets:
         began = time.monotonic()
-        wheel = build(target, tools, output)
+        wheel = build(target, tools, image, output)
         print(f"{wheel.name}: {check(wheel, target, tools)}, built in {time.monotonic() - began:.0f} s", flush=True)
         made.append(wheel)
     (output / "SHA256SUMS").write_text(checksums(output.glob("*.whl")))

@@ -34,7 +34,7 @@ class BatchNodes:
     kernels: DeviceKernels
     numbers: NodeNumbers
     is_disjoint: bool
-    most: int = 0  # nodes that a batch can have: each once, seeds as often as they stand there
+    most: int = 0  # nodes that a subgraph can have: each once, seeds as often as they stand there
     room: int = 0  # at most so many there are
     hop_room: int = 0  # at most so many the hop before has found
     count: Tensor = field(init=False)  # int64 [1]
@@ -43,6 +43,7 @@ class BatchNodes:
     subgraphs: GrowingTensor = field(init=False)  # int32
 
     def __post_init__(self) -> None:
+        self.most = self.numbers.num_nodes
         self.count = self.kernels.zeros(1, torch.int64)
         self.span = self.kernels.zeros(2, torch.int64)
         self.ids = GrowingTensor(self.kernels, torch.int64)
@@ -60,7 +61,7 @@ class BatchNodes:
     def place_seeds(self, seeds: Tensor, first_subgraph: int) -> None:
         """Begin with seeds [n], int64 on the device; of one that stands twice the first counts."""
         first, count = self.room, len(seeds)
-        self.most = self.numbers.num_nodes + first + count
+        self.most += count
         self.reserve(count)
         self.ids.values[first : first + count] = seeds
         subgraphs = None
@@ -75,7 +76,7 @@ class BatchNodes:
     def end_hop(self, found: int) -> None:
         """What was found since the last call, at most `found`, asks next."""
         self.span = torch.cat([self.span[1:], self.count])
-        self.hop_room = min(found, self.most)
+        self.hop_room = found if self.is_disjoint else min(found, self.most)
 
     def subgraphs_or_none(self) -> Tensor | None:
         """int32, of each node; None where there is one subgraph."""

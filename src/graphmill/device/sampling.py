@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -59,7 +60,7 @@ class TrimmedNeighbourhood:
 
 
 def _differences(ends: list[int]) -> list[int]:
-    return [end - begin for begin, end in zip(ends[:-1], ends[1:], strict=True)]
+    return [end - begin for begin, end in pairwise(ends)]
 
 
 class DeviceSampler:

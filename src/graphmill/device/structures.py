@@ -84,7 +84,8 @@ class NegativesStruct(ctypes.Structure):
     """`Negatives` of shared/pairs.h."""
 
     _fields_ = (
-        ("count", _I64), ("given", _P), ("times", _P), ("numbers", _P), ("key", ctypes.c_uint64), ("tries", ctypes.c_int),
+        ("count", _I64), ("given", _P), ("times", _P), ("numbers", _P), ("key", ctypes.c_uint64),
+        ("tries", ctypes.c_int),
     )  # fmt: skip
 
 
