@@ -1,6 +1,7 @@
 """Where a graph lies for a GPU: the plan's figures against arithmetic by hand, from published sizes alone."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,21 @@ def test_small_graphs_are_on_the_gpu_and_papers100m_is_split(tmp_path):
             assert (found.topology_on, found.rows_page_locked, found.bus_mib_per_step) == ("device", 0, 0)
         rows.append(laid_out(plan_of("ogbn-papers100M", tmp_path), gpu_gib).rows_on_device)
     assert 0 < rows[0] < rows[1] < rows[2] == rows[3] == 111_059_956
+
+
+def test_the_page_has_these_figures():
+    page = (Path(__file__).parents[2] / "docs" / "gpu.md").read_text(encoding="utf-8")
+    for name, (_, entries, *_) in KNOWN.items():
+        for gpu_gib in (16, 40, 80, 141):
+            found = by_hand(name, gpu_gib)
+            nodes, row = KNOWN[name][0], 4 * KNOWN[name][2]
+            topology = 8 * (nodes + 1) + 4 * entries
+            on_gpu = 12 * nodes + found["rows"] * row + (0 if found["is_locked"] else topology)
+            where = f"{'page-locked' if found['is_locked'] else 'device'}, {topology / 2**20:,.0f} MiB"
+            mib = [on_gpu / 2**20, found["locked"] / 2**20]
+            cells = [name, str(gpu_gib), f"{found['room'] / GIB:.2f}", where, f"{found['rows']:,}"]
+            cells += [*(f"{each:,.0f}" for each in mib), f"{found['bus'] / 2**20:,.1f}"]
+            assert f"| {' | '.join(cells)} |" in page
 
 
 SMALL = {"num_nodes": 1000, "num_entries": 10_000, "row_bytes": 100, "hops": (10, 50), "num_drawn": 50}

@@ -6,7 +6,7 @@ compares with, and what says which bits a GPU's kernels owe.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,14 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.device.driver import address
 from graphmill.device.kernels import DeviceKernels, cuda_kernels
+from graphmill.device.rows import RowTables, gather
 from graphmill.device.sampling import DeviceSampler
-from graphmill.device.structures import DeviceColumns, TablesStruct
+from graphmill.device.structures import DeviceColumns
 from graphmill.graph.sampled import SeedIds
-
-_AT_ONCE: Final = 4  # columns that a lane reads together, where rows are whole multiples
-_LANES_LOG2: Final = 5  # at most a warp goes along a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +141,10 @@ class LaunchedKernels:
 
     def gather(self, rows: SplitRows, ids: Tensor) -> Tensor:
         """As `GraphKernels.gather`."""
-        count, width = len(ids), rows.hot.shape[1]
-        out = torch.empty(count, width, device=ids.device)
-        is_wide = width % _AT_ONCE == 0
-        lanes = min(_LANES_LOG2, max(0, (width // (_AT_ONCE if is_wide else 1) - 1).bit_length()))
-        tables = TablesStruct(address(rows.hot), address(rows.cold), len(rows.hot), width)
-        name = f"gather_{str(rows.hot.dtype).removeprefix('torch.')}{'_4' if is_wide else ''}"
+        tables = RowTables(rows.hot, rows.cold if len(rows.cold) else None)
         span = torch.zeros(2, dtype=torch.int64, device=ids.device)
-        span[1:] = count
-        self.kernels.driver.launch(name, count << lanes, tables, rows.place[ids], span, count, lanes, out)
-        return out
+        span[1:] = len(ids)  # by a kernel: nothing is copied from the host
+        return gather(self.kernels, tables, rows.place[ids], span)
 
     def self_and_mean(self, x: Tensor, indptr: Tensor, indices: Tensor, dtype: torch.dtype) -> Tensor:
         """As `GraphKernels.self_and_mean`: neighbours are added up in the order of edges, as the native core does."""
