@@ -43,7 +43,7 @@ class Mutation:
 
     @property
     def is_native(self) -> bool:
-        return self.file.startswith("native/")
+        return self.file.startswith("native/") and not self.file.startswith("native/device/")  # which the shim has
 
 
 @dataclass(frozen=True)

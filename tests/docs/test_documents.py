@@ -25,7 +25,11 @@ from graphmill.spec.recipes import list_recipes
 from graphmill.spec.study import load_study
 
 ROOT = Path(__file__).parents[2]
-OF_CODE = [*(ROOT / "src").rglob("README.md"), ROOT / "native/README.md", ROOT / "tests/docs/newcomer_questions.md"]
+OF_CODE = [
+    *(ROOT / "src").rglob("README.md"),
+    *(ROOT / "native").rglob("README.md"),
+    ROOT / "tests/docs/newcomer_questions.md",
+]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *OF_CODE])
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

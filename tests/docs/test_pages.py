@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "graphmill"
 MOST_WORDS = {"ARCHITECTURE.md": 1800, "README.md": 1300}
-BESIDE_CODE = sorted([*PACKAGE.rglob("README.md"), ROOT / "native" / "README.md"])
+BESIDE_CODE = sorted([*PACKAGE.rglob("README.md"), *(ROOT / "native").rglob("README.md")])
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 AT_ROOT = [ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")]
 WITH_A_PAGE = (

@@ -384,11 +384,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--arch", nargs="+", choices=ARCHITECTURES, default=ARCHITECTURES)
     parser.add_argument("--python", nargs="+", choices=PYTHONS, default=PYTHONS)
     parser.add_argument("--output", type=Path, default=ROOT / "dist", help="the folder for them (default: dist)")
-    parser.add_argument("--tools", action="store_true", help="only install the tools: whether wheels can be built here")
+    parser.add_argument(
+        "--tools", action="store_true", help="only the tools and the kernels: whether wheels can be built here"
+    )
     asked = parser.parse_args(arguments)
     try:
         if asked.tools:
-            environment("tools", sys.executable, TOOLS)
+            kernel_image(environment("tools", sys.executable, TOOLS))
         else:
             build_all([Target(python, arch) for arch in asked.arch for python in asked.python], asked.output.resolve())
     except Refused as refused:
