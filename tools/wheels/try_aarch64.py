@@ -105,7 +105,7 @@ def main() -> int:
     code = "import graphmill._native as n, platform; print(platform.machine(), n.__file__, n.isa())"
     call(*python, "-c", code, env=environ, cwd=FOLDER)
     # No test forks: qemu runs one thread of a child. No time limit, for a test takes 20 times as long as elsewhere.
-    options = ("-m", "not slow and not forks", "--timeout", "0", "-p", "no:cacheprovider", "-p", "no:xdist")
+    options = ("-m", "not slow and not forks", "--timeout", "0", "-p", "no:cacheprovider")
     tests = copied_tests(FOLDER / "tests")
     subprocess.run(
         [*map(str, python), "-m", "pytest", *asked.tests, *LEFT_OUT, *options], env=environ, cwd=tests, check=True
