@@ -14,6 +14,8 @@ Parts, most precious first; each has a time limit, and one that fails or hangs c
   products   the same of a products-shaped graph, fan-outs [25, 10]
   attention  GAT and GATv2 against PyG's layers, eager and compiled (attention_on_gpu.py)
 
+The kernels that draw on a GPU are an image that `python tools/cubins/build.py` makes beforehand, where there is a
+network; without it the parts leave them out, and say so. On a host without network see also docs/gpu.md.
 The file of results is written after each part. An entry of a part that failed says how, with the end of its output.
 """
 
