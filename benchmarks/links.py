@@ -35,7 +35,7 @@ class LinkSet:
 
 SETS = {
     "debian-dependencies": LinkSet("debian-dependencies-sage"),
-    "wordnet31-links": LinkSet("wordnet-links-complex", "wordnet31.npz"),
+    "wordnet31-links": LinkSet("wordnet-links-sage", "wordnet31.npz"),
     "cora-links": LinkSet("citation-links-sage", "cora.npz"),
     "pubmed-links": LinkSet("citation-links-sage", "pubmed.npz", ("dataset.name=pubmed-links",)),
 }
