@@ -5,7 +5,8 @@
 FOLDER holds cora.npz, pubmed.npz and wordnet31.npz as `graphmill prepare --from` reads them; Debian's dependencies ship
 with graphmill. Cora, PubMed and WordNet are split at random (5 % validation, 10 % test links, all links between two
 nodes in one split), Debian's dependencies by time. Each run is `graphmill train RECIPE -O train.seed=S`; all baselines
-are scored, however long they take. A set is as it should be if the mean test MRR and Hits@10 are above those of every baseline.
+are scored, however long they take. A set is as it should be if the mean test MRR and Hits@10 are above those of every
+baseline.
 """
 
 import argparse
