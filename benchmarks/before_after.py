@@ -3,13 +3,14 @@
     python benchmarks/before_after.py --before PYTHON --after PYTHON [--workloads NAME …] [--rounds 9] [--sessions 3]
         [--graph reddit_shaped] [--threads 2] [--bar 0.98]
 
-Workloads: the raw sampler and the blocks that training samples (both on one thread), a step of GraphSAGE, a step of
-DCRNN, the start of commands, `graphmill submit` on a dev cluster (root, Slurm). Each installation has a process of its
-own for each workload; one works while the other waits, and who comes first changes from round to round. A session
-begins with new processes, because two processes of the same program differ in where their memory lies: by a percent or
-two, DCRNN's step by up to eight, so it wants a dozen sessions. `before ÷ after` is taken within a round: above 1, the
-new one is faster. Exit status 1 where a median is below the bar. With the same PYTHON twice it measures its own
-uncertainty.
+Workloads: the raw sampler and the blocks that training samples (both on one thread), a step of GraphSAGE, of DCRNN, of
+GATv2 with features of edges, the start of commands, `graphmill submit` on a dev cluster (root, Slurm); whole commands
+on small data: a training of one short epoch, of a few epochs of CAN windows, of two ranks on four parts, and `list` of
+200 runs, which are copies of one. Each installation has a process of its own for each workload; one works while the
+other waits, and who comes first changes from round to round. A session begins with new processes, because two processes
+of the same program differ in where their memory lies: by a percent or two, DCRNN's step by up to eight, so it wants a
+dozen sessions. `before ÷ after` is taken within a round: above 1, the new one is faster. Exit status 1 where a median
+is below the bar. With the same PYTHON twice it measures its own uncertainty.
 
 CPU time stands beside wall-clock time: it moves less where others use the machine.
 """
@@ -18,6 +19,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,14 +36,25 @@ from origin import Origin, code_of
 from submit import ENVIRONMENT_NAME, Submitter
 
 CHILD = Path(__file__).parent / "peers" / "takes_turns.py"
-CALLS = {"sampler": 60, "blocks": 40, "sage_step": 4, "dcrnn_step": 1}  # in a turn
+CALLS = {"sampler": 60, "blocks": 40, "sage_step": 4, "dcrnn_step": 1, "attention_step": 4}  # in a turn
 COMMANDS = {
     "import": ["-c", "import graphmill.cli"],
     "help": ["-m", "graphmill.cli", "--help"],
     "train_help": ["-m", "graphmill.cli", "train", "--help"],
     "datasets": ["-m", "graphmill.cli", "datasets"],
 }
-WORKLOADS = (*CALLS, *COMMANDS, "submit")
+TINY = (("prepare", "synthetic/motifs", "-o", "num_graphs=100"),)
+IN_PARTS = (
+    ("prepare", "debian-packages"),
+    ("partition", "debian-packages", "--num-parts", "4", "--method", "kaminpar"),
+)
+RUNS = {  # what is prepared, and the training that is timed
+    "train": (TINY, ("motifs-gin", "-O", "train.epochs=1")),
+    "can_epochs": ((("prepare", "synthetic/can"),), ("can-gat", "-O", "train.epochs=3")),
+    "parts_epochs": (IN_PARTS, ("debian-packages-parts", "-O", "train.epochs=2")),
+}
+LISTED = 200
+WORKLOADS = (*CALLS, *COMMANDS, *RUNS, "list", "submit")
 SIDES = ("before", "after")
 
 
@@ -104,6 +117,43 @@ class Command:
 
     def close(self) -> None:
         pass
+
+
+class Train:
+    """Whole trainings, each a run of its own, in a folder where the data were prepared."""
+
+    def __init__(self, python: str, name: str, folder: Path) -> None:
+        self.graphmill, self.folder = [python, "-m", "graphmill.cli"], folder
+        prepared, self.training = RUNS[name]
+        for words in prepared:
+            self._call(*words)
+
+    def turn(self, number: int) -> Turn:
+        cpu, began = _children_s(), time.perf_counter()
+        self._call("train", *self.training, "--run-id", f"turn-{number}")
+        return Turn(time.perf_counter() - began, _children_s() - cpu)
+
+    def close(self) -> None:
+        pass
+
+    def _call(self, *words: str) -> None:
+        subprocess.run([*self.graphmill, *words], check=True, capture_output=True, cwd=self.folder)
+
+
+class ListRuns(Train):
+    """`graphmill list` of copies of one run."""
+
+    def __init__(self, python: str, folder: Path) -> None:
+        super().__init__(python, "train", folder)
+        self._call("train", *self.training, "--run-id", "turn-0")
+        for number in range(1, LISTED):
+            shutil.copytree(folder / "logs" / "turn-0", folder / "logs" / f"turn-{number}")
+
+    def turn(self, number: int) -> Turn:
+        del number
+        cpu, began = _children_s(), time.perf_counter()
+        self._call("list")
+        return Turn(time.perf_counter() - began, _children_s() - cpu)
 
 
 class Submit:
@@ -195,6 +245,10 @@ def sides(
             return Submit(python, Path(tempfile.mkdtemp(dir=folder)))
         if name in COMMANDS:
             return Command([python, *COMMANDS[name]])
+        if name in RUNS:
+            return Train(python, name, Path(tempfile.mkdtemp(dir=folder)))
+        if name == "list":
+            return ListRuns(python, Path(tempfile.mkdtemp(dir=folder)))
         return Worker(
             [python, str(CHILD), name, str(CACHE / f"{options.graph}.npz"), str(options.threads)], CALLS[name]
         )

@@ -3,7 +3,8 @@
 It answers each line `FIRST CALLS` on standard input by that many timed calls (one untimed call before them) and one
 line of JSON: their seconds of wall clock and of CPU time. Nothing but the graphmill of this Python is imported, and the
 benchmarks of its own checkout, which know how its classes are called. These names must stay: `sampler.contenders`,
-`step.Problem`, `step.Ours(problem, dtype)` with `sample(i)` and `step(i)`, `traffic_step.our_model` and `Step`.
+`step.Problem`, `step.Ours(problem, dtype)` with `sample(i)` and `step(i)`, `traffic_step.our_model` and `Step`,
+`attention.Graph`, `OURS` and `Step`.
 """
 
 import json
@@ -106,6 +107,15 @@ def dcrnn_step(path: str, threads: int) -> Callable[[int], object]:
     return benchmark.Step(benchmark.our_model(adjacency), (inputs, targets))
 
 
+def attention_step(path: str, threads: int) -> Callable[[int], object]:
+    """GATv2 over 200,000 edges with 11 features each, forward and backward."""
+    del path
+    import attention as benchmark
+
+    _prepare_torch(threads)
+    return benchmark.Step("gatv2", benchmark.OURS, benchmark.Graph.of(200_000))
+
+
 def _problem(graph: object, seeds: list, threads: int, x: object) -> object:
     import numpy as np
 
@@ -127,7 +137,13 @@ def _float32() -> object:
     return torch.float32
 
 
-WORKLOADS = {"sampler": sampler, "blocks": blocks, "sage_step": sage_step, "dcrnn_step": dcrnn_step}
+WORKLOADS = {
+    "sampler": sampler,
+    "blocks": blocks,
+    "sage_step": sage_step,
+    "dcrnn_step": dcrnn_step,
+    "attention_step": attention_step,
+}
 
 
 if __name__ == "__main__":

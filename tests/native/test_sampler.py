@@ -394,6 +394,7 @@ def test_the_graph_outlives_its_last_name():
     assert sampler.sample(np.array([0]), [-1], 0).node_ids.tolist() == [0, 1, 2]
 
 
+@pytest.mark.forks
 def test_a_forked_child_samples_too(large_graph):
     """A child has no helper threads of its parent: it must not wait for them."""
     sampler = _native.NeighborSampler(*large_graph)

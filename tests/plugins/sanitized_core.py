@@ -12,5 +12,12 @@ sys.modules["graphmill._native"] = graphmill._native = _core
 _spec.loader.exec_module(_core)
 
 
+def _no_fork() -> int:
+    raise RuntimeError("under a sanitizer: mark this test as forks")
+
+
+os.fork = _no_fork  # another thread may hold a lock of the sanitizer's allocator; the child would wait for it for ever
+
+
 def pytest_report_header() -> str:
     return f"compiled core: {_core.__file__}"

@@ -131,7 +131,7 @@ def score(sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("mode", ["triplet", "binary"])
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", [0, pytest.param(2, marks=pytest.mark.forks)])
 def test_hard_ones_are_the_best_of_the_candidates(mode, num_workers):
     """With so many candidates that nearly all nodes are among them, the choice is known."""
     edges = random_edges(400)

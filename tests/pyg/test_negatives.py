@@ -122,6 +122,7 @@ def test_nodes_that_do_not_exist_yet_are_no_negatives():
         assert (pairs.max(0).values <= batch.edge_label_time).all()
 
 
+@pytest.mark.forks
 def test_the_same_key_draws_the_same_negatives(data):
     def drawn(**options):
         loader = graphmill.LinkNeighborLoader(data, [2], batch_size=90, neg_sampling="binary", shuffle=True, **options)

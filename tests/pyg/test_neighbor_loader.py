@@ -194,7 +194,12 @@ def test_an_iteration_that_was_broken_off_is_over(data):
 
 
 @pytest.mark.parametrize(
-    "options", [{"num_workers": 2}, {"num_workers": 3, "filter_per_worker": True}, {"prefetch": 0}]
+    "options",
+    [
+        pytest.param({"num_workers": 2}, marks=pytest.mark.forks),
+        pytest.param({"num_workers": 3, "filter_per_worker": True}, marks=pytest.mark.forks),
+        {"prefetch": 0},
+    ],
 )
 def test_workers_and_threads_change_nothing(data, options):
     """Over two epochs."""

@@ -13,6 +13,8 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from graphmill.pyg import NeighborSampler
 
+NUM_WORKERS = [0, pytest.param(2, marks=pytest.mark.forks)]
+
 
 def hetero() -> HeteroData:
     draw = torch.Generator().manual_seed(0)
@@ -63,7 +65,12 @@ def make(request, data):
 
 
 @pytest.mark.parametrize(
-    "options", [{"prefetch": 0}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}]
+    "options",
+    [
+        {"prefetch": 0},
+        pytest.param({"num_workers": 2}, marks=pytest.mark.forks),
+        pytest.param({"num_workers": 2, "persistent_workers": True}, marks=pytest.mark.forks),
+    ],
 )
 def test_workers_and_threads_change_nothing(make, options):
     one, other = make(), make(**options)
@@ -72,7 +79,7 @@ def test_workers_and_threads_change_nothing(make, options):
             assert_same(*pair)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", NUM_WORKERS)
 def test_a_resumed_loader_goes_on_mid_epoch(make, num_workers):
     undisturbed = make()
     expected = [batch for _ in range(2) for batch in undisturbed]
@@ -88,7 +95,7 @@ def test_a_resumed_loader_goes_on_mid_epoch(make, num_workers):
         assert_same(*pair)
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", NUM_WORKERS)
 def test_a_stateful_dataloader_goes_on_mid_epoch(make, num_workers):
     """torchdata's, over the parts of a loader."""
 

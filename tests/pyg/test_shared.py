@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 
 from graphmill.pyg import shared
 
+pytestmark = pytest.mark.forks
 NODES = 4000
 
 

@@ -62,6 +62,23 @@ class KnownEdges:
         self.lookup.find(sources, targets, times, found, torch.get_num_threads())
         return found
 
+    def are_edges_among(self, sources: Ints, targets: Ints) -> NDArray[np.bool_]:
+        """Whether each source [n] has an edge to each target [m] at any time, [n, m]: the targets' edges are read."""
+        begins = self.columns.indptr[targets]
+        counts = self.columns.indptr[targets + 1] - begins
+        column = np.repeat(np.arange(len(targets)), counts)
+        first = np.cumsum(counts) - counts  # of each target, in `known`
+        known = self.columns.indices[np.arange(len(column)) + (begins - first)[column]]
+        order = np.argsort(sources, kind="stable")
+        low, high = (np.searchsorted(sources[order], known, side=side) for side in ("left", "right"))
+        found = np.zeros((len(sources), len(targets)), np.bool_)
+        while len(column):  # a source stands several times: one of its places in each round
+            is_left = low < high
+            low, high, column = low[is_left], high[is_left], column[is_left]
+            found[order[low], column] = True
+            low = low + 1
+        return found
+
     @property
     def by_time(self) -> tuple[Ints, Ints]:
         """Times [num_edges], ascending, and the targets of the edges in that order; made when first asked for."""
@@ -114,6 +131,14 @@ class Ends:
                 fix="give finite weights, one of which is above 0",
             )
         return cls(count, weights, times, np.cumsum(weights))
+
+    def drawn(self, count: int, rng: np.random.Generator) -> Ints:
+        """Nodes [count], which may stand twice."""
+        if self.sums is None:
+            return rng.integers(self.count, size=count)
+        last = np.searchsorted(self.sums, self.sums[-1])  # that has a weight
+        found: Ints = np.minimum(np.searchsorted(self.sums, rng.random(count) * self.sums[-1], side="right"), last)
+        return found
 
     def exist(self, nodes: Ints, times: Ints) -> NDArray[np.bool_]:
         """Whether each node [n] may be drawn at a time [n]."""

@@ -71,13 +71,36 @@ def test_negatives_of_a_link_do_not_hang_on_the_batch_it_is_in(edges):
     assert not np.array_equal(whole[1], other[1])
 
 
-def test_negatives_by_degree_follow_the_degrees(edges):
+@pytest.mark.parametrize(("side", "has_direction"), list(product(["target", "source", "both"], [True, False])))
+def test_shared_negatives_that_are_known_pairs_are_named(edges, side, has_direction):
+    """Links may stand twice, and so may the nodes that are drawn."""
+    links, messages = Links(*np.concatenate([edges[:, ::2], edges[:, :20]], axis=1)), edges[:, 1::2]
+    asked = NegativesSpec(count=51, side=side, shared=True)
+    sampler = NegativeSampler.of(asked, 1, links, messages, NODES, have_direction=has_direction)
+    others, num_targets, are_links = sampler.draw_shared(links, Seeds(0, 3, SeedIds(np.arange(len(links)))))
+    assert (len(others), num_targets) == (51, {"target": 51, "source": 0, "both": 26}[side])
+    known = pairs(*edges) if has_direction else pairs(*edges) | pairs(*edges[::-1])
+    known |= {(node, node) for node in range(NODES)}
+    for link, (source, target) in enumerate(links.ends.T.tolist()):
+        drawn = [(source, other) if at < num_targets else (other, target) for at, other in enumerate(others.tolist())]
+        assert are_links[link].tolist() == [pair in known for pair in drawn]
+    again, *_ = sampler.draw_shared(links.taken(np.arange(3)), Seeds(0, 3, SeedIds(np.arange(3))))
+    np.testing.assert_array_equal(again, others)
+    later, *_ = sampler.draw_shared(links, Seeds(0, 4, SeedIds(np.arange(len(links)))))
+    assert not np.array_equal(later, others)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_negatives_by_degree_follow_the_degrees(edges, shared):
     links = Links(np.zeros(30, np.int64), np.repeat(np.arange(1, 4), [1, 5, 24]))
-    nothing, by_degree = np.empty((2, 0), np.int64), NegativesSpec(side="source", by="degree")
+    nothing = np.empty((2, 0), np.int64)
+    by_degree = NegativesSpec(side="source", by="degree", shared=shared, count=20_000 if shared else 1)
     sampler = NegativeSampler.of(by_degree, 1, links, nothing, NODES, have_direction=True)
-    asked = Links(np.zeros(20_000, np.int64), np.full(20_000, 20))  # a target that no link has
-    sources, _ = pairs_drawn(sampler, asked, Seeds(0, 0, SeedIds(np.arange(20_000))))
-    found = np.bincount(sources[:, 0], minlength=NODES)
+    count = 1 if shared else 20_000
+    asked = Links(np.zeros(count, np.int64), np.full(count, 20))  # a target that no link has
+    seeds = Seeds(0, 0, SeedIds(np.arange(count)))
+    sources = sampler.draw_shared(asked, seeds)[0] if shared else pairs_drawn(sampler, asked, seeds)[0]
+    found = np.bincount(sources.reshape(-1), minlength=NODES)
     weights = np.bincount(links.ends.reshape(-1), minlength=NODES) ** 0.75
     expected = 20_000 * weights / weights.sum()
     assert not found[weights == 0].any()

@@ -17,6 +17,7 @@ from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.pause import never_pause
 from graphmill.tasks.build import build_task
+from graphmill.tasks.link_prediction.data.batches import OwnNegatives
 from graphmill.tasks.link_prediction.data.store import LinkStore
 from graphmill.tasks.link_prediction.nn.heads import BilinearHead, build_head
 from graphmill.tasks.link_prediction.nn.loss import link_losses
@@ -153,13 +154,14 @@ def rank_of(task, rows, pair, others) -> float:
     return 1 + above.sum() + ties.sum() / 2
 
 
-@pytest.mark.parametrize(("model", "side"), list(product(["graphsage", "embedding"], ["target", "both"])))
-def test_ranks_together_make_the_steps_of_one(root, model, side):
-    alone = task_of(plan_of(root, model, negatives={"count": 2, "side": side}))
-    shares = [
-        task_of(plan_of(root, model, negatives={"count": 2, "side": side}, batch_size=32, ranks=2), r, 2)
-        for r in (0, 1)
-    ]
+ASKED = list(product(["graphsage", "embedding"], ["target", "both"], [False, True]))
+
+
+@pytest.mark.parametrize(("model", "side", "shared"), ASKED)
+def test_ranks_together_make_the_steps_of_one(root, model, side, shared):
+    asked = {"count": 5 if shared else 2, "side": side, "shared": shared}
+    alone = task_of(plan_of(root, model, negatives=asked))
+    shares = [task_of(plan_of(root, model, negatives=asked, batch_size=32, ranks=2), r, 2) for r in (0, 1)]
     for one, *both in zip(alone.batches(0, 0), *(share.batches(0, 0) for share in shares), strict=True):
         ids = np.concatenate([batch.seeds.ids for batch in both])
         np.testing.assert_array_equal(one.seeds.ids, ids)
@@ -172,8 +174,17 @@ def test_ranks_together_make_the_steps_of_one(root, model, side):
 
 def ends_of(batch) -> dict[str, np.ndarray]:
     pairs, nodes = batch.pairs, batch.pairs.nodes
-    ends = {name: nodes[getattr(pairs, name)].numpy().copy() for name in ("sources", "targets", "others")}
-    return ends | {"replaces_target": pairs.replaces_target.numpy()}
+    ends = {name: nodes[getattr(pairs, name)].numpy().copy() for name in ("sources", "targets")}
+    negatives = pairs.negatives
+    if isinstance(negatives, OwnNegatives):
+        replaces_target, others = negatives.replaces_target, nodes[negatives.others]
+    else:
+        replaces_target = torch.arange(len(negatives.others)) < negatives.num_targets
+        others, replaces_target = (
+            row.expand(len(negatives.are_links), -1) for row in (nodes[negatives.others], replaces_target)
+        )
+        others = torch.where(negatives.are_links, -1, others)
+    return ends | {"others": others.numpy().copy(), "replaces_target": replaces_target.numpy()}
 
 
 IN_PARTS = {
@@ -313,6 +324,39 @@ def test_scores_beside_a_link_are_those_of_the_pairs(spec):
         pair = (sources[link], other) if replaces[link, place] else (other, targets[link])
         expected = head(pair[0][None], pair[1][None], relations[link][None])
         torch.testing.assert_close(found[link, place], expected[0])
+
+
+@pytest.mark.parametrize("spec", HEADS)
+@pytest.mark.parametrize("num_targets", [0, 2, 5])
+def test_scores_among_shared_nodes_are_those_of_the_pairs(spec, num_targets):
+    torch.manual_seed(0)
+    head = build_head(spec, 8, 3).eval()
+    sources, targets, others = torch.randn(6, 8), torch.randn(6, 8), torch.randn(5, 8)
+    relations = torch.arange(6) % 3
+    found = head.among(sources, targets, relations, others, num_targets)
+    replaces = (torch.arange(5) < num_targets).expand(6, -1)
+    torch.testing.assert_close(found, head.beside(sources, targets, relations, others.expand(6, -1, -1), replaces))
+
+
+LOSSES = [BinaryLossSpec(), MarginLossSpec(kind="margin"), SoftmaxLossSpec(kind="softmax")]
+
+
+@pytest.mark.parametrize("spec", LOSSES)
+def test_what_is_no_negative_changes_no_loss(spec):
+    """Nor a gradient; and a link with none at all has a loss that is finite."""
+    positive = torch.randn(3, requires_grad=True)
+    scores = torch.randn(3, 4)
+    left_out = torch.tensor([[False, True, False, True], [True] * 4, [False] * 4])
+    found = link_losses(spec, positive, scores.masked_fill(left_out, -torch.inf))
+    assert found.isfinite().all()
+    for link in range(3):
+        kept = scores[link][~left_out[link]][None]
+        if not kept.numel():
+            continue
+        expected = link_losses(spec, positive[link : link + 1], kept)
+        torch.testing.assert_close(found[link : link + 1], expected)
+        gradients = [torch.autograd.grad(each, positive, retain_graph=True)[0] for each in (found[link], expected[0])]
+        torch.testing.assert_close(*gradients)
 
 
 def test_complex_scores_as_complex_numbers_do():

@@ -21,6 +21,31 @@ _DEGREE_POWER = 0.75  # Mikolov et al. 2013, arXiv 1310.4546
 
 
 @dataclass(frozen=True, slots=True)
+class OwnNegatives:
+    """Of each link its own; ends are places in `LinkPairs.nodes`."""
+
+    others: Tensor  # int64 [n, count]: of each negative the node in the place of an end of the link
+    replaces_target: Tensor  # bool [n, count]: in the target's place, else the source's
+
+    def to(self, device: torch.device) -> "OwnNegatives":
+        """The same on `device`."""
+        return OwnNegatives(copied(self.others, device), copied(self.replaces_target, device))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedNegatives:
+    """The same nodes for all links of a batch; ends are places in `LinkPairs.nodes`."""
+
+    others: Tensor  # int64 [count]
+    num_targets: int  # the first ones stand in the target's place, the others in the source's
+    are_links: Tensor  # bool [n, count]: the pair is a known link, so it is no negative
+
+    def to(self, device: torch.device) -> "SharedNegatives":
+        """The same on `device`."""
+        return SharedNegatives(copied(self.others, device), self.num_targets, copied(self.are_links, device))
+
+
+@dataclass(frozen=True, slots=True)
 class LinkPairs:
     """The links of a batch and their negatives; ends are places in `nodes`."""
 
@@ -28,15 +53,14 @@ class LinkPairs:
     sources: Tensor  # int64 [n]
     targets: Tensor  # int64 [n]
     relations: Tensor  # int64 [n]; [0] where links have none
-    others: Tensor  # int64 [n, count]: of each negative the node in the place of an end of the link
-    replaces_target: Tensor  # bool [n, count]: in the target's place, else the source's
+    negatives: OwnNegatives | SharedNegatives
 
     def to(self, device: torch.device) -> "LinkPairs":
         """The same on `device`."""
         if device.type == "cpu":
             return self
-        names = ("nodes", "sources", "targets", "relations", "others", "replaces_target")
-        return LinkPairs(**{name: copied(getattr(self, name), device) for name in names})
+        ends = {name: copied(getattr(self, name), device) for name in ("nodes", "sources", "targets", "relations")}
+        return LinkPairs(**ends, negatives=self.negatives.to(device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +83,8 @@ class NegativeSampler:
 
     Nor a node with itself.
 
-    Each is keyed by (seed, epoch, step, link), so it does not depend on how a batch is shared out.
+    Each is keyed by (seed, epoch, step, link), where links share them by (seed, epoch, step), so it does not depend on
+    how a batch is shared out.
     """
 
     spec: NegativesSpec
@@ -102,6 +127,24 @@ class NegativeSampler:
             _, others[rows] = negatives.draw(len(rows), given[rows // count], None, key, numbers=numbers[rows])
         return others.reshape(-1, count), is_target.reshape(-1, count)
 
+    def draw_shared(self, links: Links, seeds: Seeds) -> tuple[Ids, int, NDArray[np.bool_]]:
+        """Of links [n], which are `seeds`: nodes [count] in the place of an end of each; how many of them, the first
+        ones, in the target's; which pairs [n, count] are known links.
+        """
+        rng = np.random.Generator(np.random.PCG64(seeds.key(self.rng_seed, Purpose.NEGATIVES)))
+        count = self.spec.count
+        num_targets = {"target": count, "source": 0}.get(self.spec.side, count - count // 2)
+        others, are_links = np.empty(count, np.int64), np.zeros((len(links), count), np.bool_)
+        for negatives, given, some in (
+            (self.of_targets, links.sources, slice(num_targets)),
+            (self.of_sources, links.targets, slice(num_targets, None)),
+        ):
+            if negatives is None:
+                continue
+            others[some] = negatives.targets.drawn(len(others[some]), rng)
+            are_links[:, some] = negatives.known.are_edges_among(given, others[some])
+        return others, num_targets, are_links
+
     def _replaces_target(self, numbers: Ids) -> NDArray[np.bool_]:
         side: Literal["auto", "target", "source", "both"] = self.spec.side
         if side == "both":
@@ -127,8 +170,8 @@ class LinkSeeds:
     def pairs_of(self, seeds: Seeds) -> LinkPairs:
         """Links and negatives of a step of this rank."""
         links = self.links.taken(seeds.ids)
-        others, replaces_target = self.negatives.draw(links, seeds)
-        ends = [links.sources, links.targets, others.reshape(-1)]
+        drawn = self._negatives_of(links, seeds)
+        ends = [links.sources, links.targets, drawn.others.numpy().reshape(-1)]
         nodes, places = np.unique(np.concatenate(ends), return_inverse=True)
         cuts = np.cumsum([len(each) for each in ends])[:-1]
         sources, targets, other = (torch.from_numpy(each) for each in np.split(places.reshape(-1), cuts))
@@ -138,9 +181,16 @@ class LinkSeeds:
             sources=sources,
             targets=targets,
             relations=torch.from_numpy(relations),
-            others=other.reshape(others.shape),
-            replaces_target=torch.from_numpy(replaces_target),
+            negatives=replace(drawn, others=other.reshape(drawn.others.shape)),
         )
+
+    def _negatives_of(self, links: Links, seeds: Seeds) -> OwnNegatives | SharedNegatives:
+        """Negatives whose `others` are ids of the graph."""
+        if not self.negatives.spec.shared:
+            others, replaces_target = self.negatives.draw(links, seeds)
+            return OwnNegatives(torch.from_numpy(others), torch.from_numpy(replaces_target))
+        others, num_targets, are_links = self.negatives.draw_shared(links, seeds)
+        return SharedNegatives(torch.from_numpy(others), num_targets, torch.from_numpy(are_links))
 
     def nodes_of(self, seeds: Seeds) -> Seeds:
         """The ends of the pairs of a step, ascending."""

@@ -41,6 +41,22 @@ class BilinearHead(nn.Module):
         of_targets = self.queries(targets, relations, of_targets=True).unsqueeze(2)
         return torch.where(replaces_target, (others @ of_sources).squeeze(2), (others @ of_targets).squeeze(2))
 
+    def among(self, sources: Tensor, targets: Tensor, relations: Tensor, others: Tensor, num_targets: int) -> Tensor:
+        """Scores [n, count] of pairs that differ from n links in one end, which is the same node for all of them.
+
+        Args:
+            sources: rows of the links [n, channels], as `targets`.
+            targets: rows of the links.
+            relations: int64 [n], or [0] where links have none.
+            others: rows [count, channels] of the nodes in the place of an end.
+            num_targets: how many of them, the first ones, are in the place of the target; the rest of the source.
+        """
+        of_sources = self.queries(sources, relations, of_targets=False) @ others[:num_targets].T
+        if num_targets == len(others):
+            return of_sources
+        of_targets = self.queries(targets, relations, of_targets=True) @ others[num_targets:].T
+        return torch.cat([of_sources, of_targets], dim=1)
+
     def queries(self, rows: Tensor, relations: Tensor, *, of_targets: bool) -> Tensor:
         """Rows [n, channels] whose dot product with the row of the other end is the score.
 
@@ -86,6 +102,11 @@ class PerceptronHead(nn.Module):
         same = torch.where(replaces_target.unsqueeze(2), sources.unsqueeze(1), targets.unsqueeze(1))
         scores: Tensor = self(same, others, relations)  # of a product: the order of both ends is all the same
         return scores
+
+    def among(self, sources: Tensor, targets: Tensor, relations: Tensor, others: Tensor, num_targets: int) -> Tensor:
+        """As `BilinearHead.among`."""
+        of_sources = self(sources.unsqueeze(1), others[:num_targets], relations)
+        return torch.cat([of_sources, self(targets.unsqueeze(1), others[num_targets:], relations)], dim=1)
 
 
 AnyHead = BilinearHead | PerceptronHead

@@ -13,12 +13,18 @@ def link_losses(spec: LinkLossSpec, positive: Tensor, negative: Tensor) -> Tenso
     Args:
         spec: which.
         positive: scores of the links [n].
-        negative: scores of their negatives [n, count].
+        negative: scores of their negatives [n, count]; minus infinity where there is none.
     """
     match spec:
         case BinaryLossSpec():
-            return F.softplus(-positive) + F.softplus(negative).mean(dim=1)
+            return F.softplus(-positive) + _mean(F.softplus(negative), negative)
         case MarginLossSpec(margin=margin):
-            return F.relu(margin - positive.unsqueeze(1) + negative).mean(dim=1)
+            return _mean(F.relu(margin - positive.unsqueeze(1) + negative), negative)
         case SoftmaxLossSpec():
             return torch.cat([positive.unsqueeze(1), negative], dim=1).logsumexp(dim=1) - positive
+
+
+def _mean(losses: Tensor, negative: Tensor) -> Tensor:
+    """Over the negatives of each link [n]; 0 of a link without any."""
+    counts = (negative > -torch.inf).sum(dim=1).clamp(min=1)
+    return losses.sum(dim=1) / counts

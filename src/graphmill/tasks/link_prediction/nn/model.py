@@ -7,7 +7,7 @@ from graphmill.graph.batch import InputForm
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.standardise import Standardise
 from graphmill.spec.plan import Plan
-from graphmill.tasks.link_prediction.data.batches import LinkBatch
+from graphmill.tasks.link_prediction.data.batches import LinkBatch, OwnNegatives
 from graphmill.tasks.link_prediction.nn.heads import build_head
 from graphmill.tasks.link_prediction.page import LinkPredictionPlan
 from graphmill.tasks.link_prediction.page.models import EmbeddingSpec
@@ -59,7 +59,7 @@ class LinkModel(nn.Module):
         return "rows" if isinstance(self.encoder, NodeTable) else self.encoder.input_form
 
     def forward(self, batch: LinkBatch) -> tuple[Tensor, Tensor]:
-        """Scores of the links [n] and of their negatives [n, count]."""
+        """Scores of the links [n] and of their negatives [n, count]; minus infinity: the pair is a known link."""
         pairs = batch.pairs
         if self.training and isinstance(self.encoder, NodeTable):
             self._seed_dropout(batch)
@@ -72,9 +72,13 @@ class LinkModel(nn.Module):
             self._seed_dropout(batch)
         rows = rows.float()
         sources, targets = rows[pairs.sources], rows[pairs.targets]
-        others = rows[pairs.others.reshape(-1)].reshape(*pairs.others.shape, -1)
+        negatives = pairs.negatives
+        others = rows[negatives.others.reshape(-1)].reshape(*negatives.others.shape, -1)
         positive = self.head(sources, targets, pairs.relations)
-        return positive, self.head.beside(sources, targets, pairs.relations, others, pairs.replaces_target)
+        if isinstance(negatives, OwnNegatives):
+            return positive, self.head.beside(sources, targets, pairs.relations, others, negatives.replaces_target)
+        scores = self.head.among(sources, targets, pairs.relations, others, negatives.num_targets)
+        return positive, scores.masked_fill(negatives.are_links, -torch.inf)
 
     def _seed_dropout(self, batch: LinkBatch) -> None:
         torch.manual_seed(batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank, _OF_HEAD) >> 1)

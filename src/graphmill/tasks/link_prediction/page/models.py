@@ -63,6 +63,10 @@ class NegativesSpec(Spec):
     """Pairs that no known link joins, drawn anew for each link at each step."""
 
     count: PositiveInt = Field(1, description="for each link")
+    shared: bool = Field(
+        False,
+        description="the same nodes for all links of a step, so thousands cost little; known links do not count",
+    )
     side: Literal["auto", "target", "source", "both"] = Field(
         "auto",
         description="which end of the link is another node; both: in turns; auto: both where links have relations or "

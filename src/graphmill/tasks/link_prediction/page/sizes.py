@@ -41,9 +41,12 @@ def sizes(plan: "LinkPredictionPlan", step: StepShape) -> Sizes:
     """
     known, channels = plan.dataset, plan.embedding_channels
     links = min(_most_links(plan, step), known.num_train)
-    pairs = links * (1 + plan.negatives.count)
-    ends = min(links * (2 + plan.negatives.count), known.num_nodes)
+    count, is_shared = plan.negatives.count, plan.negatives.shared
+    pairs = links * (1 + count)
+    ends = min(2 * links + (count if is_shared else links * count), known.num_nodes)
     of_pairs = 4 * pairs * (3 * channels + _hidden(plan))
+    if is_shared and not isinstance(plan.head, PerceptronSpec):
+        of_pairs = 4 * (3 * pairs + 3 * channels * (2 * links + count))  # scores alone are made of every pair
     if isinstance(plan.model, EmbeddingSpec):
         table = known.num_nodes * channels
         activations = max(of_pairs + 4 * ends * channels, 4 * table)
