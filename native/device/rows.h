@@ -40,13 +40,14 @@ __device__ inline void gather(const Tables& tables, const int64_t* rows, const i
   const int64_t i = this_thread() >> lanes_log2, width = tables.num_columns / kWidth;
   if (i >= room) return;
   const int64_t row = i < span[1] - span[0] ? rows[i] : -1;
-  const auto* from = row < tables.num_near ? static_cast<const Read*>(tables.near) + row * width
-                                           : static_cast<const Read*>(tables.far) + (row - tables.num_near) * width;
+  const bool is_near = row < tables.num_near;
+  const auto* table = static_cast<const Read*>(is_near ? tables.near : tables.far);
+  const int64_t from = (is_near ? row : row - tables.num_near) * width;
   auto* to = reinterpret_cast<Write*>(out) + i * width;
   for (int64_t k = this_thread() & ((1 << lanes_log2) - 1); k < width; k += int64_t{1} << lanes_log2) {
     Write written{};
     if (row >= 0) {
-      const Read read = from[k];
+      const Read read = table[from + k];
       for (int j = 0; j < kWidth; ++j) written.values[j] = to_float(read.values[j]);
     }
     to[k] = written;

@@ -64,17 +64,18 @@ void resume(int lane) {
   swapcontext(&warp.scheduler, &warp.lanes[lane].context);
 }
 
+void begin(Lane& lane) {
+  lane.is_over = false;
+  getcontext(&lane.context);
+  lane.context.uc_stack.ss_sp = lane.stack.get();
+  lane.context.uc_stack.ss_size = kStackBytes;
+  lane.context.uc_link = &warp.scheduler;
+  makecontext(&lane.context, &run_lane, 0);
+}
+
 // Lanes run to where they wait for each other, together, until all are over.
 void run_warp() {
-  for (int i = 0; i < kLanes; ++i) {
-    Lane& lane = warp.lanes[i];
-    lane.is_over = false;
-    getcontext(&lane.context);
-    lane.context.uc_stack.ss_sp = lane.stack.get();
-    lane.context.uc_stack.ss_size = kStackBytes;
-    lane.context.uc_link = &warp.scheduler;
-    makecontext(&lane.context, &run_lane, 0);
-  }
+  for (Lane& lane : warp.lanes) begin(lane);
   for (;;) {
     for (int i = 0; i < kLanes; ++i) resume(i);
     warp.running = -1;

@@ -7,8 +7,8 @@ import torch
 
 from graphmill.base.errors import InvalidInputError, UserError
 from graphmill.device.driver import KernelDriver, address
-from graphmill.device.kernels import cuda_kernels
-from graphmill.device.structures import DeviceColumns, RelationStruct
+from graphmill.device.kernels import HopRows, cuda_kernels
+from graphmill.device.structures import DeviceColumns, HopRule, RelationStruct
 
 
 def test_a_missing_image_is_said_with_what_to_type(tmp_path):
@@ -48,6 +48,15 @@ def test_a_view_with_gaps_and_another_dtype_are_refused():
 def test_a_row_of_more_edges_than_kernels_count_is_refused():
     with pytest.raises(InvalidInputError, match="2147483648 in-edges"):
         DeviceColumns(indptr=torch.tensor([0, 1 << 31]), indices=torch.zeros(0, dtype=torch.int32), num_sources=1)
+
+
+def test_more_edges_than_kernels_number_are_refused(kernels):
+    columns = DeviceColumns(indptr=torch.tensor([0, 1]), indices=torch.zeros(1, dtype=torch.int32), num_sources=1)
+    rows = HopRows(torch.zeros(4, dtype=torch.int64), torch.tensor([0, 4]), 4)
+    none = torch.zeros(1, dtype=torch.int64)
+    assert kernels.offer(columns, rows, HopRule(1 << 30), none).room == 4
+    with pytest.raises(InvalidInputError, match="4294967296 edges"):
+        kernels.offer(columns, rows, HopRule(1 << 30, replace=True), none)
 
 
 def test_integers_have_64_bits(kernels):

@@ -2,7 +2,8 @@
 
     python tools/cubins/shim.py        # prints where it lies
 
-It is compiled once for each state of its sources, into build/shim.
+It is compiled once for each state of its sources, into build/shim. $CXX: the compiler; $GRAPHMILL_SHIM_FLAGS: more
+options, such as those of a sanitizer.
 """
 
 import ctypes
@@ -35,14 +36,15 @@ def shim_library(folder: Path = ROOT / "build" / "shim") -> Path:
         subprocess.CalledProcessError: the sources do not compile; the compiler has said why.
     """
     compiler = os.environ.get("CXX", "c++")
+    options = [*_OPTIONS, *os.environ.get("GRAPHMILL_SHIM_FLAGS", "").split()]
     files = sorted(path for folder in ("shared", "device") for path in (NATIVE / folder).glob("*.[ch]*"))
-    content = "\0".join([compiler, *_OPTIONS, *(path.read_text(encoding="utf-8") for path in files)])
+    content = "\0".join([compiler, *options, *(path.read_text(encoding="utf-8") for path in files)])
     library = folder / f"kernels-{hashlib.sha256(content.encode()).hexdigest()[:16]}.so"
     if library.exists():
         return library
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / f"{library.name}.{os.getpid()}"
-    subprocess.run([compiler, *_OPTIONS, "-I", NATIVE, "-o", unfinished, SHIM], check=True)
+    subprocess.run([compiler, *options, "-I", NATIVE, "-o", unfinished, SHIM], check=True)
     return unfinished.rename(library)
 
 

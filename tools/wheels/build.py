@@ -27,6 +27,7 @@ WORK = ROOT / "build" / "wheels"
 ARCHITECTURES = ("x86_64", "aarch64")
 PYTHONS = ("3.11", "3.12")  # 3.12 stands for all later ones: the stable ABI of nanobind begins there
 GLIBC = (2, 28)  # RHEL 8, and the manylinux policy of PyPI for it
+HEADERS = (2, 42)  # of glibc, as zig has them: where it makes them out to be older ones, nvcc's do not fit with them
 MOST_BYTES = 8 << 20
 KERNELS = "graphmill/device/kernels.fatbin"
 TOOLS = ("ziglang", "auditwheel", "abi3audit", "wheel", "cmake", "ninja")
@@ -203,7 +204,7 @@ def copy_headers(python: str, version: str) -> Path:
 
 
 def write_programs(arch: str, tools: Path) -> Path:
-    """Programs by which CMake and nvcc call zig, and the toolchain file that names them.
+    """Programs by which CMake calls zig, and the toolchain file that names them.
 
     Args:
         arch: the processor to compile for.
@@ -216,8 +217,7 @@ def write_programs(arch: str, tools: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     zig = f"exec {shlex.quote(str(tools / 'python'))} -m ziglang"
     target = f"{arch}-linux-gnu.{GLIBC[0]}.{GLIBC[1]}"
-    compiler = f"c++ -target {target}"
-    for name, call in {"c++": compiler, "clang++": compiler, "ar": "ar", "ranlib": "ranlib"}.items():
+    for name, call in {"c++": f"c++ -target {target}", "ar": "ar", "ranlib": "ranlib"}.items():
         (folder / name).write_text(f'#!/bin/sh\n{zig} {call} "$@"\n')
         (folder / name).chmod(0o755)
     (folder / "toolchain.cmake").write_text(toolchain(arch, folder))
@@ -236,8 +236,11 @@ def kernel_image(tools: Path) -> Path:
     Raises:
         Refused: they cannot be compiled here, or are not what they must be.
     """
-    image = WORK / "kernels.fatbin"
-    host = write_programs(os.uname().machine, tools) / "clang++"  # nvcc knows compilers by their names
+    image, host = WORK / "kernels.fatbin", WORK / "nvcc" / "clang++"  # nvcc knows compilers by their names
+    host.parent.mkdir(parents=True, exist_ok=True)
+    target = f"{os.uname().machine}-linux-gnu.{HEADERS[0]}.{HEADERS[1]}"
+    host.write_text(f'#!/bin/sh\nexec {shlex.quote(str(tools / "python"))} -m ziglang c++ -target {target} "$@"\n')
+    host.chmod(0o755)
     environ = {**os.environ, "CXX": str(host), "ZIG_GLOBAL_CACHE_DIR": str(WORK / "zig-cache")}
     print(run(sys.executable, ROOT / "tools" / "cubins" / "build.py", "--output", image, env=environ).strip())
     return image

@@ -12,12 +12,13 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import InvalidInputError, UserError
 from graphmill.device.driver import KernelDriver, address
 from graphmill.device.structures import DeviceColumns, HopRule, RowsStruct, SpansStruct
 
 IMAGE: Final = Path(__file__).with_name("kernels.fatbin")
 _OLDEST: Final = (8, 0)  # what the image has code for; PTX serves what is newer than its cubins
+_MOST_EDGES: Final = (1 << 31) - 1  # of a hop
 _WIDE_FANOUT: Final = 64  # from here on a warp picks for each row
 
 
@@ -83,8 +84,11 @@ class DeviceKernels:
             edges_before: int64 [1]: where the hop's edges begin among those of the batch.
 
         Returns:
-            With room for `rows.room * fanout` edges; with a fan-out of -1 for as many as there are, which the host
+            With room for a full fan-out of each row; with a fan-out of -1 for as many as there are, which the host
             waits to know.
+
+        Raises:
+            InvalidInputError: there may be more edges than kernels number.
         """
         starts, available, counts = (self.empty(rows.room, torch.int64) for _ in range(3))
         ends = self.empty(rows.room + 1, torch.int64)
@@ -93,7 +97,13 @@ class DeviceKernels:
         ends[:1] = edges_before
         torch.cumsum(counts, 0, out=ends[1:])
         ends[1:] += edges_before
-        room = rows.room * rule.fanout if rule.fanout >= 0 else int(ends[-1] - ends[0])
+        of_row = rule.fanout if rule.replace else min(rule.fanout, columns.most_in_edges)
+        room = rows.room * of_row if rule.fanout >= 0 else int(ends[-1] - ends[0])
+        if room >= _MOST_EDGES:
+            raise InvalidInputError(
+                f"a hop of {rows.room} rows may have {room} edges; kernels number at most {_MOST_EDGES - 1}",
+                fix="make smaller batches",
+            )
         return OfferedEdges(starts, available, ends, room)
 
     def targets(self, rows: HopRows, offered: OfferedEdges, edge_span: Tensor, targets: Tensor) -> None:
@@ -132,7 +142,7 @@ class DeviceKernels:
             name = "draw_again" if rule.replace else "draw_weighted"
             self.driver.launch(name, rows.room, columns.struct(), rows.struct(), offered.struct(), key, edges)
         else:
-            is_wide = rule.fanout > _WIDE_FANOUT
+            is_wide = min(rule.fanout, columns.most_in_edges) > _WIDE_FANOUT
             name, threads = ("draw_uniform_wide", 32) if is_wide else ("draw_uniform", 1)
             self.driver.launch(name, threads * rows.room, rows.struct(), offered.struct(), key, edges)
 
@@ -145,7 +155,7 @@ def cuda_kernels(device: torch.device, image: Path = IMAGE) -> DeviceKernels:
     """The kernels on a GPU. Nobody has seen them there yet: see the package's page.
 
     Args:
-        device: a CUDA device of this process.
+        device: a CUDA device of this process; each thread that starts kernels must have made it its current one.
         image: what `tools/cubins/build.py` made; wheels have it.
 
     Raises:
@@ -163,6 +173,7 @@ def cuda_kernels(device: torch.device, image: Path = IMAGE) -> DeviceKernels:
             f"kernels need {_OLDEST[0]}.{_OLDEST[1]}",
             fix="sample on the CPU",
         )
+    device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
     with torch.cuda.device(device):
         torch.cuda.current_stream(device).synchronize()  # makes the context in which the module is loaded
         driver = KernelDriver("libcuda.so.1", image.read_bytes(), _current_stream(device))
@@ -170,7 +181,15 @@ def cuda_kernels(device: torch.device, image: Path = IMAGE) -> DeviceKernels:
 
 
 def _current_stream(device: torch.device) -> Callable[[], int]:
-    return lambda: int(torch.cuda.current_stream(device).cuda_stream)
+    def stream() -> int:
+        if torch.cuda.current_device() != device.index:
+            raise InvalidInputError(
+                f"this thread's device is cuda:{torch.cuda.current_device()}, and these kernels are of {device}",
+                fix=f"torch.cuda.set_device({device.index}) in each thread that samples",
+            )
+        return int(torch.cuda.current_stream(device).cuda_stream)
+
+    return stream
 
 
 def shim_kernels(library: Path) -> DeviceKernels:

@@ -1,7 +1,7 @@
 """The structures that kernels take by value, field for field as `native/shared` and `native/device` declare them."""
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -104,17 +104,20 @@ class DeviceColumns:
     order: Tensor | None = None  # int64 [num_edges]: the caller's number of each edge; None: as they stand
     source_type: int = 0
     target_type: int = 0
+    most_in_edges: int = field(init=False)  # of a node
 
     def __post_init__(self) -> None:
         self.struct()  # dtypes
         if self.indices.dtype not in (torch.int32, torch.int64):
             raise InvalidInputError(f"indices are {self.indices.dtype}", fix="give int32 or int64")
         degrees = self.indptr.diff()
-        if len(degrees) and int(degrees.max()) >= _MOST_IN_A_ROW:
+        most = int(degrees.max()) if len(degrees) else 0
+        if most >= _MOST_IN_A_ROW:
             raise InvalidInputError(
-                f"a node has {int(degrees.max())} in-edges; kernels take rows of at most {_MOST_IN_A_ROW - 1}",
+                f"a node has {most} in-edges; kernels take rows of at most {_MOST_IN_A_ROW - 1}",
                 fix="sample on the CPU",
             )
+        object.__setattr__(self, "most_in_edges", most)
 
     @property
     def num_targets(self) -> int:
