@@ -14,7 +14,7 @@ from typing import Any
 from kernel_checks.sass import Code, code_of
 
 _USAGE = re.compile(r"Function (?P<name>[^:\s]+):\s+REG:(?P<reg>\d+) STACK:(?P<stack>\d+) SHARED:(?P<shared>\d+)")
-_FORMAT = 3  # of what is cached: another one is made again
+_FORMAT = 4  # of what is cached: another one is made again
 
 
 @dataclass(frozen=True)

@@ -65,20 +65,28 @@ def _under_way(instructions: list[re.Match[str]]) -> int:
     """The most bytes of loads of which no result has been read yet: an instruction waits for what it reads.
 
     Instructions are taken as they stand, as if no branch were taken, and a load that is waited for lets all before it
-    have come, too: loads are answered about in order.
+    have come, too: loads are answered about in order. Loads into shared memory come by groups, which DEPBAR waits for.
     """
     pending: list[tuple[set[int], int]] = []
-    most = 0
+    groups, most = [0], 0
     for match in instructions:
+        name, options, rest = match["name"], match["options"], match["rest"]
         written, read = _registers(match)
         for at in range(len(pending) - 1, -1, -1):
             if pending[at][0] & (read | written):
                 del pending[: at + 1]
                 break
-        if match["name"] in _GLOBAL_LOADS:
-            width = _width(match["options"])
+        if name in _GLOBAL_LOADS:
+            width = _width(options)
             pending.append((set(range(min(written), min(written) + max(1, width // 4))) if written else set(), width))
-            most = max(most, sum(size for _, size in pending))
+        elif name == "LDGSTS":
+            groups[-1] += _width(options)
+        elif name == "LDGDEPBAR":
+            groups.append(0)
+        elif name == "DEPBAR":
+            left = int(rest.split(",")[-1], 0)  # so many groups may be under way still
+            del groups[: max(0, len(groups) - 1 - left)]
+        most = max(most, sum(size for _, size in pending) + sum(groups))
     return most
 
 

@@ -12,6 +12,9 @@ from graphmill.spec.experiment import Fraction, TrainSpec
 from graphmill.spec.synonyms import HIDDEN_WIDTH
 
 
+MOST_CHANNELS_ON_GPU = 4096  # of a head: a program of its kernels holds a head whole
+
+
 class AttentionSpec(Spec):
     """gat: Velickovic et al. 2018, arXiv 1710.10903; gatv2: Brody et al. 2022, arXiv 2105.14491."""
 

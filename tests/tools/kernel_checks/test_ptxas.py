@@ -81,6 +81,25 @@ def test_counts_and_what_is_under_way():
     assert (two.barriers, two.atomics, two.bytes_under_way) == (1, 1, 0)
 
 
+ASYNC = """
+.text.staged:
+        /*0000*/                   LDGSTS.E.BYPASS.128 [R43], desc[UR12][R6.64+0x20], P1 ;
+        /*0010*/                   LDGDEPBAR ;
+        /*0020*/                   LDGSTS.E [R43+0x800], desc[UR12][R6.64+0x20] ;
+        /*0030*/                   LDGDEPBAR ;
+        /*0040*/                   DEPBAR.LE SB0, 0x1 ;
+        /*0050*/                   LDG.E.64 R2, desc[UR4][R8.64] ;
+        /*0060*/                   DEPBAR.LE SB0, 0x0 ;
+        /*0070*/                   LDGSTS.E.64 [R43+0x800], desc[UR12][R6.64+0x20] ;
+"""
+
+
+def test_loads_into_shared_memory_are_under_way_until_their_group_is_waited_for():
+    # 16 and 4 bytes before the first wait, 4 and 8 after it, then 8 and 8.
+    assert code_of(ASYNC)["staged"].bytes_under_way == 20
+    assert code_of(ASYNC.replace("SB0, 0x1", "SB0, 0x2"))["staged"].bytes_under_way == 28
+
+
 def finding(**changes) -> Finding:
     of = {"function": "f", "registers": 64, "stack": 0, "shared": 0, "warps": 4, "code": code_of(SASS)["two"]}
     return Finding("f", 90, Resources(**{**of, **changes}))
