@@ -102,8 +102,8 @@ def examined_file(cubin: Path, *, warps: int, dynamic_shared: int = 0) -> list[F
     return [Finding(f"{cubin.name}:{each.function}", capability, each) for each in found]
 
 
-def variants_of(place: str) -> list[Variant]:
-    """The variants that `module:function`, or `file.py:function`, gives."""
+def given_by(place: str) -> list[Any]:
+    """What the function of `module:function`, or `file.py:function`, gives: variants, or cases."""
     source, _, name = place.rpartition(":")
     if source.endswith(".py"):
         sys.path.insert(0, str(Path(source).resolve().parent))
@@ -115,7 +115,7 @@ _VARIANTS: list[Variant] = []  # of a worker process
 
 
 def _begin(place: str) -> None:
-    _VARIANTS[:] = variants_of(place)
+    _VARIANTS[:] = given_by(place)
 
 
 def _examined_at(number: int) -> list[Finding]:

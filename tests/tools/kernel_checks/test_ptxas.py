@@ -39,7 +39,7 @@ def test_a_sound_kernel_passes_on_every_architecture(tmp_path):
 
 
 def test_a_spill_is_refused_with_what_to_change(tmp_path):
-    done, found = gate(tmp_path, f"{HERE}/toy_variants.py:wrong")
+    done, found = gate(tmp_path, f"{HERE}/toy_variants.py:spills")
     assert done.returncode == 1
     (spilled,) = found
     assert spilled["stack"] > 0
@@ -47,6 +47,13 @@ def test_a_spill_is_refused_with_what_to_change(tmp_path):
     assert spilled["local_stores"] > 0
     assert "give it more warps" in done.stdout
     assert "1 beyond the limits" in done.stdout
+
+
+def test_a_kernel_that_waits_for_each_load_is_refused(tmp_path):
+    done, found = gate(tmp_path, f"{HERE}/toy_variants.py:waits", "--in-flight", "18000")
+    assert done.returncode == 1
+    assert found[0]["bytes_under_way"] <= 8
+    assert "below 18.0" in done.stdout
 
 
 def test_nothing_examined_is_no_pass(tmp_path):

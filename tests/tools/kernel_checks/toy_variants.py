@@ -1,6 +1,6 @@
 """The toys as they are compiled, for `python -m kernel_checks ptxas toy_variants.py:FUNCTION`."""
 
-from toys import doubled, spilled
+from toys import doubled, one_at_a_time, spilled
 
 from kernel_checks.cubins import Variant
 
@@ -13,6 +13,11 @@ def right() -> list[Variant]:
     ]
 
 
-def wrong() -> list[Variant]:
+def spills() -> list[Variant]:
     signature = {"x": "*fp32", "out": "*fp32", "rows": "i32"}
     return [Variant("spilled", spilled, signature, {"size": 128}, 90, {"num_warps": 1})]
+
+
+def waits() -> list[Variant]:
+    signature = {"following": "*i32", "out": "*i32", "steps": "i32"}
+    return [Variant("one at a time", one_at_a_time, signature, {}, 90)]
