@@ -30,6 +30,7 @@ KERNELS = (*BY_NODE, *BY_EDGE, *JOINS)
 
 ORDINARY = ((8, 16, 11), (3, 15, 5), (4, 64, 11), (1, 48, 0))  # heads, channels of a head, features of an edge
 WIDE = ((2, 300, 64), (1, 1024, 16), (1, 4096, 200), (100, 1, 3))
+BARE = ((8, 16, 0), (2, 300, 0), (1, 4096, 0), (20, 1, 0))
 
 
 def variant(kernel, kind: str, formats: tuple[str, str], sizes: tuple[int, int, int], capability: int, drops: bool):
@@ -42,12 +43,15 @@ def variant(kernel, kind: str, formats: tuple[str, str], sizes: tuple[int, int, 
     constants = {"HEADS": heads, "CHANNELS": channels, "EDGE_DIM": edge_dim, "DROPS": drops, "SPAN": span_of(10**6)}
     useful = 1.0
     if kernel in BY_NODE:
-        tiles = node_tiles(heads, channels, 4 if formats[0] == "fp32" else 2)
+        has_features = edge_dim > 0 and (kind == "gatv2" or kernel is not triton_backward.attention_backward_sources)
+        tiles = node_tiles(heads, channels, 4 if formats[0] == "fp32" else 2, has_features=has_features)
         useful = heads * given / (tiles.num_groups(heads) * tiles.group * tiles.padded)
         options = tiles.options()
     elif kernel in BY_EDGE:
         tiles = edge_tiles(width, edge_dim, has_att=kind == "gatv2")
-        useful = width / (-(-width // tiles.columns) * tiles.columns)
+        used, held = (width, edge_dim), (tiles.columns, tiles.features)
+        rooms = [-(-some // of) * of for some, of in zip(used, held, strict=True)]
+        useful = used[0] / rooms[0] if kind == "gatv2" else sum(used) / sum(rooms)
         options = tiles.options()
     else:
         constants["WIDTH"] = heads * channels
@@ -78,14 +82,15 @@ def made(kinds, formats, sizes, capabilities, *, drops: bool, kernels=KERNELS) -
 
 
 def every() -> list[Variant]:
-    """Both forms, ordinary sizes and the widest, each format, each architecture somewhere."""
-    forms, plain = ("gat", "gatv2"), (("fp32", "fp32"), ("bf16", "bf16"))
+    """Both forms at ordinary sizes, the widest and those without features, in each format, for each architecture."""
+    forms, plain, joins = ("gat", "gatv2"), (("fp32", "fp32"), ("bf16", "bf16")), len(JOINS)
     return [
-        *made(forms, plain, ORDINARY, (90,), drops=True),
-        *made(forms, plain, WIDE, (90,), drops=True),
-        *made(forms, (("fp32", "fp32"), ("bf16", "fp32")), ORDINARY[:1], (80, 100), drops=True),
-        *made(forms, (("fp32", "fp32"),), (*ORDINARY[1:], *WIDE[:3]), (80, 100), drops=False),
-        *made(forms, (("fp16", "fp16"), ("bf16", "fp32")), ORDINARY[:3], (90,), drops=False),
+        *made(forms, plain, ORDINARY, (90,), drops=True, kernels=KERNELS[:-joins]),
+        *made(forms, plain[:1], (*WIDE, *BARE), (90,), drops=True, kernels=KERNELS[:-joins]),
+        *made(forms, plain[1:], (*WIDE[:3], *BARE[1:]), (90,), drops=False, kernels=KERNELS[:-joins]),
+        *made(forms, plain[:1], (*ORDINARY, *WIDE[:3:2]), (80, 100), drops=True, kernels=KERNELS[:-joins]),
+        *made(forms, (("fp16", "fp16"), ("bf16", "fp32")), ORDINARY[:2], (90,), drops=False, kernels=KERNELS[:-joins]),
+        *made(("gat",), plain, (ORDINARY[0], *WIDE), (80, 90, 100), drops=False, kernels=JOINS),
     ]
 
 

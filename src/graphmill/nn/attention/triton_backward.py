@@ -102,9 +102,10 @@ def attention_backward_sources(
     VALUES: tl.constexpr = HEADS * CHANNELS
     if begin <= end:
         tiles = tl.zeros([BLOCK, GROUP, PADDED], tl.float32)
-        score_tiles = tl.zeros([BLOCK, GROUP, 1 if att is None else PADDED], tl.float32)
+        score_tiles = tl.zeros([BLOCK, GROUP], tl.float32)
         if att is not None:
             own = row(x, node, values, is_value, VALUES)
+            by_score = row(att, 0, values, is_value, 0)
         for start in tl.range(begin, end, BLOCK, disable_licm=True):
             nodes, at, is_stored, is_loop, is_edge = tile_of(
                 targets, slots, first, start, end, num_stored, node, num_edges, BLOCK
@@ -115,7 +116,7 @@ def attention_backward_sources(
             of_logit = tl.load(places + HEADS, mask=is_pair, other=0.0)
             tiles += rows(grad_out, nodes, is_edge, values, is_value, VALUES) * alpha[:, :, None]
             if att is None:
-                score_tiles += of_logit[:, :, None]
+                score_tiles += of_logit
             else:
                 z = rows(target_scores, nodes, is_edge, values, is_value, VALUES) + own[None, :, :]
                 if edge_attr is not None:
@@ -125,10 +126,7 @@ def attention_backward_sources(
                         z, edge_attr, loop_attr, edge_weight, ids, is_stored, is_loop, num_edges, values, is_value,
                         EDGE_DIM, VALUES,
                     )  # fmt: skip
-                score_tiles += of_logit[:, :, None] * steep(z, slope)
-        of_x, of_scores = tl.sum(tiles, 0), tl.sum(score_tiles, 0)
-        if att is not None:
-            of_x += of_scores * row(att, 0, values, is_value, 0)
-        put_part(grad_x, part_sums, part, node, of_x, values, is_value, VALUES)
+                tiles += of_logit[:, :, None] * (steep(z, slope) * by_score[None, :, :])
+        put_part(grad_x, part_sums, part, node, tl.sum(tiles, 0), values, is_value, VALUES)
         if att is None:
-            put_part(grad_source, part_scores, part, node, of_scores, heads[:, None], is_head[:, None], HEADS)
+            put_part(grad_source, part_scores, part, node, tl.sum(score_tiles, 0), heads, is_head, HEADS)

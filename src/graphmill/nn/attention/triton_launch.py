@@ -24,7 +24,8 @@ def forward(call: Call, out: Tensor, lse: Tensor, exact: Tensor | None) -> None:
     """Fill `out`, float32 [num_targets, heads] `lse`, and, where `out` is rounded, the same in float32 as `exact`."""
     even = call.even()
     wide_out, wide_exact = even.room_for(out, call), even.room_for(exact, call)
-    tiles, parts = tiles_of(even), part_sizes(len(even.indptr) - 1, even.num_edges)
+    tiles = tiles_of(even, has_features=even.edge_dim > 0)
+    parts = part_sizes(len(even.indptr) - 1, even.num_edges)
     sums, peaks, totals = (room_of(parts, even.x, width) for width in (even.x.shape[1], even.heads, even.heads))
     start(
         triton_forward.attention_forward, grid_of(parts, tiles, even), even.x, *even.scored(), wide_out, wide_exact,
@@ -44,7 +45,8 @@ def forward(call: Call, out: Tensor, lse: Tensor, exact: Tensor | None) -> None:
 def weights(call: Call, lse: Tensor, alpha: Tensor) -> None:
     """Fill `alpha` [num_edges + num_loops, heads]."""
     call = call.even()
-    tiles, parts = tiles_of(call), part_sizes(len(call.indptr) - 1, call.num_edges)
+    tiles = tiles_of(call, has_features=call.edge_dim > 0)
+    parts = part_sizes(len(call.indptr) - 1, call.num_edges)
     start(
         triton_forward.attention_weights, grid_of(parts, tiles, call), call.x, *call.scored(), lse, alpha,
         *call.numbers(), *parts.numbers(), **call.sizes(), **call.drops, SPAN=parts.span, **tiles.options(),
@@ -89,7 +91,8 @@ def of_targets(
     call: Call, grad: Tensor, exact: Tensor, lse: Tensor, pairs: Tensor, ends: Tensor | None, grad_target: Tensor | None
 ) -> None:
     """Fill `pairs`, `ends` and the gradient of the targets' scores."""
-    tiles, parts = tiles_of(call), part_sizes(len(call.indptr) - 1, call.num_edges)
+    tiles = tiles_of(call, has_features=call.edge_dim > 0)
+    parts = part_sizes(len(call.indptr) - 1, call.num_edges)
     sums = room_of(parts, call.x, call.width)
     start(
         triton_backward.attention_backward_targets, grid_of(parts, tiles, call), call.x, *call.scored(), grad, exact,
@@ -101,7 +104,8 @@ def of_targets(
 
 def of_sources(call: Call, grad: Tensor, pairs: Tensor, grad_x: Tensor | None, grad_source: Tensor | None) -> None:
     """Fill the gradients of x and of the sources' scores."""
-    tiles, parts = tiles_of(call), part_sizes(len(call.x), call.num_edges)
+    tiles = tiles_of(call, has_features=call.edge_dim > 0 and call.att is not None)
+    parts = part_sizes(len(call.x), call.num_edges)
     sums, scores = (room_of(parts, call.x, width) for width in (call.x.shape[1], call.heads))
     start(
         triton_backward.attention_backward_sources, grid_of(parts, tiles, call), call.x,
@@ -139,9 +143,9 @@ def grid_of(parts: PartSizes, tiles: Tiles, call: Call) -> tuple[int, int]:
     return parts.num_windows + parts.num_nodes, tiles.num_groups(call.heads)
 
 
-def tiles_of(call: Call) -> Tiles:
-    """Of the kernels that go by node."""
-    return node_tiles(call.heads, call.channels, call.x.element_size())
+def tiles_of(call: Call, *, has_features: bool) -> Tiles:
+    """Of the kernels that go by node, of which GAT's by source reads no features of edges."""
+    return node_tiles(call.heads, call.channels, call.x.element_size(), has_features=has_features)
 
 
 def room_of(parts: PartSizes, like: Tensor, width: int) -> Tensor:

@@ -1,15 +1,15 @@
 """How the Triton kernels of attention cut their work, from the sizes of a call alone.
 
 `tools/kernel_checks` holds the choices against what ptxas makes of them, over all sizes: no stack, no spills, bytes
-under way. Registers are capped: left alone, ptxas spills a few to reach the next step of occupancy.
+under way. Registers are capped where ptxas, left alone, spills a few to reach the next step of occupancy; where it does
+not, a cap would only invite it to take as many.
 """
 
 from dataclasses import dataclass
 from math import isqrt
 from typing import Any
 
-_LEAST_SPAN = 512  # edges of one program: fewer, and an ordinary node would be split
-_REGISTERS, _REGISTERS_BY_EDGE = 80, 96  # of a thread
+_LEAST_SPAN = 256  # edges of one program: fewer, and an ordinary node would be split
 _MOST_PARTIALS = 2**24  # numbers
 
 
@@ -21,6 +21,7 @@ class Tiles:
     padded: int
     block: int
     num_warps: int
+    registers: int | None = None  # of a thread, at most
 
     def num_groups(self, heads: int) -> int:
         """Of all heads."""
@@ -28,10 +29,8 @@ class Tiles:
 
     def options(self) -> dict[str, Any]:
         """As a kernel takes them."""
-        return {
-            "GROUP": self.group, "PADDED": self.padded, "BLOCK": self.block, "num_warps": self.num_warps,
-            "maxnreg": _REGISTERS,
-        }  # fmt: skip
+        options = {"GROUP": self.group, "PADDED": self.padded, "BLOCK": self.block, "num_warps": self.num_warps}
+        return options if self.registers is None else {**options, "maxnreg": self.registers}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +40,16 @@ class EdgeTiles:
     columns: int
     features: int
     block: int
-    num_warps: int
+    num_stages: int  # tiles that are loaded ahead
+    registers: int | None
 
     def options(self) -> dict[str, Any]:
         """As a kernel takes them."""
-        return {
-            "COLUMNS": self.columns, "FEATURES": self.features, "BLOCK": self.block, "num_warps": self.num_warps,
-            "maxnreg": _REGISTERS_BY_EDGE,
+        options = {
+            "COLUMNS": self.columns, "FEATURES": self.features, "BLOCK": self.block, "num_warps": 4,
+            "num_stages": self.num_stages,
         }  # fmt: skip
+        return options if self.registers is None else {**options, "maxnreg": self.registers}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def power_of_two(least: int) -> int:
     return 1 << (least - 1).bit_length()
 
 
-def node_tiles(heads: int, channels: int, value_bytes: int) -> Tiles:
+def node_tiles(heads: int, channels: int, value_bytes: int, *, has_features: bool) -> Tiles:
     """Of the kernels that go by node, for x of `value_bytes` a value.
 
     2 kB of x a program, which is 8 values a thread of two warps (2-byte formats: of four); more warps hold a wide head.
@@ -82,17 +83,17 @@ def node_tiles(heads: int, channels: int, value_bytes: int) -> Tiles:
     group = min(power_of_two(heads), max(1, 128 // padded))
     width = group * padded
     block = max(1, min(16, 2048 // value_bytes // width))
-    return Tiles(group, padded, block, max(1, min(16, block * width // 256)))
+    return Tiles(group, padded, block, max(1, min(16, block * width // 256)), None if has_features else 64)
 
 
 def edge_tiles(width: int, edge_dim: int, *, has_att: bool) -> EdgeTiles:
     """Of the kernels that go by edge: products are of 16 at least by 16 by 16, as Triton's have them.
 
-    Without att little is read of an edge, so a program has more of them.
+    Without att little is read of an edge, so a program has more of them, and reads ahead.
     """
     columns = max(16, min(64, power_of_two(width)))
     features = max(16, min(32, power_of_two(max(1, edge_dim))))
-    return EdgeTiles(columns, features, 16 if has_att else 64, 4)
+    return EdgeTiles(columns, features, 16, 3, 128) if has_att else EdgeTiles(columns, features, 32, 8, None)
 
 
 def shares_of(size: int, partials: int, block: int) -> tuple[int, int]:
@@ -107,9 +108,9 @@ def span_of(num_edges: int) -> int:
     """Edges of one node that one program goes through, at most: as many rounds as it takes to add up the parts.
 
     >>> [span_of(edges) for edges in (0, 10**6, 10**8)]
-    [512, 512, 4096]
+    [256, 256, 4096]
     """
-    return max(_LEAST_SPAN, power_of_two(max(1, isqrt(num_edges // 8))))
+    return max(_LEAST_SPAN, power_of_two(max(1, isqrt(num_edges // 16))))
 
 
 def part_sizes(num_nodes: int, num_edges: int) -> PartSizes:
@@ -119,6 +120,6 @@ def part_sizes(num_nodes: int, num_edges: int) -> PartSizes:
 
 
 def joined(width: int) -> tuple[int, dict[str, int]]:
-    """Columns of a program that adds up parts, and what it takes: 64 rows by 16 values a thread."""
-    columns = min(64, power_of_two(width))
-    return columns, {"ROWS": 64, "COLUMNS": columns, "num_warps": max(1, columns // 8)}
+    """Columns of a program that adds up parts, and what it takes: 128 rows at once, 16 values a thread."""
+    columns = min(32, power_of_two(width))
+    return columns, {"ROWS": 128, "COLUMNS": columns, "num_warps": max(1, columns // 4)}
