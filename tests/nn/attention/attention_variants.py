@@ -44,7 +44,8 @@ def variant(kernel, kind: str, formats: tuple[str, str], sizes: tuple[int, int, 
     useful = 1.0
     if kernel in BY_NODE:
         has_features = edge_dim > 0 and (kind == "gatv2" or kernel is not triton_backward.attention_backward_sources)
-        tiles = node_tiles(heads, channels, 4 if formats[0] == "fp32" else 2, has_features=has_features)
+        value_bytes = 4 if formats[0] == "fp32" else 2
+        tiles = node_tiles(heads, channels, value_bytes, has_features=has_features, capability=capability)
         useful = heads * given / (tiles.num_groups(heads) * tiles.group * tiles.padded)
         options = tiles.options()
     elif kernel in BY_EDGE:

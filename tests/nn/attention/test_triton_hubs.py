@@ -84,7 +84,7 @@ def rounds(lengths: list[int], slots: int) -> int:
 def test_a_hub_of_a_million_edges_takes_twice_the_rounds_of_the_same_edges_spread_at_most(heads_channels, value_bytes):
     """A round is a tile of edges, which waits for its loads; the hub's parts are added up in further rounds."""
     edges = 10**6
-    tiles, parts = node_tiles(*heads_channels, value_bytes, has_features=True), part_sizes(1, edges)
+    tiles, parts = node_tiles(*heads_channels, value_bytes, has_features=True, capability=90), part_sizes(1, edges)
     slots = CHIPS[90].num_sms * resident_programs(CHIPS[90], tiles.num_warps, 72, 2048)
     of_part = -(-parts.span // tiles.block)
     joins = -(-(parts.num_windows + 1) // joined(heads_channels[1])[1]["ROWS"])

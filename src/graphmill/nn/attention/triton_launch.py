@@ -145,7 +145,10 @@ def grid_of(parts: PartSizes, tiles: Tiles, call: Call) -> tuple[int, int]:
 
 def tiles_of(call: Call, *, has_features: bool) -> Tiles:
     """Of the kernels that go by node, of which GAT's by source reads no features of edges."""
-    return node_tiles(call.heads, call.channels, call.x.element_size(), has_features=has_features)
+    major, minor = torch.cuda.get_device_capability(call.x.device) if call.x.is_cuda else (9, 0)
+    return node_tiles(
+        call.heads, call.channels, call.x.element_size(), has_features=has_features, capability=10 * major + minor
+    )  # fmt: skip
 
 
 def room_of(parts: PartSizes, like: Tensor, width: int) -> Tensor:

@@ -74,8 +74,8 @@ def power_of_two(least: int) -> int:
     return 1 << (least - 1).bit_length()
 
 
-def node_tiles(heads: int, channels: int, value_bytes: int, *, has_features: bool) -> Tiles:
-    """Of the kernels that go by node, for x of `value_bytes` a value.
+def node_tiles(heads: int, channels: int, value_bytes: int, *, has_features: bool, capability: int) -> Tiles:
+    """Of the kernels that go by node, for x of `value_bytes` a value, on a GPU of `capability` (10 * major + minor).
 
     2 kB of x a program, which is 8 values a thread of two warps (2-byte formats: of four); more warps hold a wide head.
     """
@@ -83,7 +83,8 @@ def node_tiles(heads: int, channels: int, value_bytes: int, *, has_features: boo
     group = min(power_of_two(heads), max(1, 128 // padded))
     width = group * padded
     block = max(1, min(16, 2048 // value_bytes // width))
-    return Tiles(group, padded, block, max(1, min(16, block * width // 256)), None if has_features else 64)
+    registers = 64 if not has_features else 128 if capability >= 100 else None
+    return Tiles(group, padded, block, max(1, min(16, block * width // 256)), registers)
 
 
 def edge_tiles(width: int, edge_dim: int, *, has_att: bool) -> EdgeTiles:
