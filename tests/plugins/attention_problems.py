@@ -8,6 +8,10 @@ from torch import Tensor
 from graphmill.nn.attention import group_edges, operator
 from graphmill.nn.attention.operator import Dropout, EdgeFeatures, Scores
 
+# Half the distance of neighbouring numbers, relative: what a result that is rounded to a format is off by; to bfloat16,
+# which NumPy has not, the interpreter cuts off, so the whole distance.
+ROUNDING = {torch.float64: 0.0, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-7}
+SUBNORMAL = {torch.float16: 2.0**-24}
 GRADIENTS = ("x", "source", "target", "edge_attr", "loop_attr", "edge_weight", "att")
 
 
@@ -89,3 +93,24 @@ def _results(arguments: tuple, forward, weights, backward, *, of_features: bool)
     )
     named = {f"gradient of {name}": each for name, each in zip(GRADIENTS, gradients, strict=True) if each.numel()}
     return {"out": out, "lse": lse, "alpha": weights(*arguments, lse)} | named
+
+
+def of_sums(exact: dict[str, Tensor]) -> float:
+    """What float32 sums are off by, of the largest: a logit by some roundings of its size, and so is its power."""
+    largest = torch.where(exact["lse"].isfinite(), exact["lse"], 0.0).abs()
+    return 32 * 2.0**-24 * (1 + float(largest.max()) if largest.numel() else 1)
+
+
+def assert_close(mine: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    """`mine` is as near to `other`, in float64, as float32 sums and one rounding to its format allow."""
+    assert mine.keys() == other.keys()
+    sums = of_sums(other)
+    for name, exact in other.items():
+        found = mine[name]
+        assert found.shape == exact.shape, name
+        both_infinite = found.isinf() & exact.isinf()  # log-sum-exp of no edge
+        difference = torch.where(both_infinite, 0.0, found.double() - exact).abs()
+        size = torch.where(exact.isfinite(), exact, 0.0).abs()
+        scale = max(1.0, float(size.max())) if size.numel() else 1.0
+        bound = ROUNDING[found.dtype] * size + sums * scale + SUBNORMAL.get(found.dtype, 0.0)
+        assert (difference <= bound).all(), f"{name}: {float((difference - bound).max()):.3g} beyond the bound"

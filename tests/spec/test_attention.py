@@ -3,7 +3,7 @@
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.spec.attention import AttentionSpec, is_fused, refuse_gpus
+from graphmill.spec.attention import AttentionSpec, is_fused, refuse_gpus, width_clash
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.tasks.intrusion.page.models import CanVgaeSpec, FusionSpec
@@ -57,3 +57,19 @@ def test_which_models_attend_by_the_operator():
     assert is_fused(FusionSpec(kind="fusion"))
     assert not is_fused(None)
     refuse_gpus(None, "bf16", [("v100", (7, 0))])
+
+
+def test_a_head_wider_than_the_gpus_kernels_hold_is_refused_before_anything_runs():
+    wide = {"kind": "gatv2", "num_layers": 2, "hidden_channels": 4097}
+
+    def planned_on(gpu: str | None, **model: object) -> Plan:
+        value = {"name": "x", "model": {**wide, **model}, "train": {"epochs": 1, "num_neighbors": [5, 5]}}
+        machine = MachineInfo(num_cores=2, num_gpus=int(gpu is not None), gpu_names=(gpu,) if gpu else ())
+        return resolve(inline_experiment(value, "the test"), machine=machine, dataset=FACTS, run_id="r")
+
+    with pytest.raises(UserError, match=r"at most 4096 channels a head on GPUs, and model\.hidden_channels makes 4097"):
+        planned_on("NVIDIA H100 80GB HBM3")
+    assert planned_on("NVIDIA H100 80GB HBM3", hidden_channels=4096).device == "cuda"
+    assert planned_on("NVIDIA H100 80GB HBM3", attention="reference").device == "cuda"
+    assert planned_on(None).device == "cpu"
+    assert width_clash(CanVgaeSpec(kind="vgae")) is None

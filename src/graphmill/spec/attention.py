@@ -1,7 +1,7 @@
 """What models that attend to neighbours have in common."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -10,6 +10,8 @@ from graphmill.config.frozen import Spec
 from graphmill.runtime.gpus import BF16_FROM, TRITON_FROM, Capability, precisions_on, text_of
 from graphmill.spec.experiment import Fraction, TrainSpec
 from graphmill.spec.synonyms import HIDDEN_WIDTH
+
+MOST_CHANNELS_ON_GPU = 4096  # of a head: a program of its kernels holds a head whole
 
 
 class AttentionSpec(Spec):
@@ -61,10 +63,27 @@ def kept_bytes(of_layers: Sequence[int], of_inputs: int, *, checkpointed: bool) 
     return max(of_layers) + of_inputs if checkpointed else sum(of_layers)
 
 
+def _fused_parts(model: object) -> list[Any]:
+    parts = (model, getattr(model, "gat", None), getattr(model, "vgae", None))
+    return [part for part in parts if getattr(part, "attention", None) == "fused"]
+
+
 def is_fused(model: object) -> bool:
     """Whether a model, or one that a fusion scores with, attends by the operator `graphmill::attention`."""
-    parts = (model, getattr(model, "gat", None), getattr(model, "vgae", None))
-    return any(getattr(part, "attention", None) == "fused" for part in parts)
+    return bool(_fused_parts(model))
+
+
+def width_clash(model: object) -> tuple[str, str] | None:
+    """(what clashes, what to set) where a head is wider than a program of the GPU's kernels holds; None: none is."""
+    for part in _fused_parts(model):
+        channels = part.hidden_channels if isinstance(part, AttentionSpec) else part.hidden_channels // part.heads
+        if channels > MOST_CHANNELS_ON_GPU:
+            return (
+                f"model.attention is fused, which has at most {MOST_CHANNELS_ON_GPU} channels a head on GPUs, and "
+                f"model.hidden_channels makes {channels}",
+                "set more model.heads and fewer model.hidden_channels, or model.attention=reference",
+            )
+    return None
 
 
 def refuse_fused(model: object, train: TrainSpec) -> None:
@@ -93,8 +112,8 @@ def gpu_clash(precision: str, gpu: str, capability: Capability | None) -> tuple[
 
 
 def refuse_gpus(model: object, precision: str, gpus: Iterable[tuple[str, Capability | None]]) -> None:
-    """Raise a `UserError` if attention is to be fused and one of the GPUs, by name, has no such kernel."""
+    """Raise a `UserError` if attention is to be fused and a GPU, by name, has no such kernel, or none of its width."""
     for gpu, capability in gpus if is_fused(model) else ():
-        clash = gpu_clash(precision, gpu, capability)
+        clash = gpu_clash(precision, gpu, capability) or width_clash(model)
         if clash is not None:
             raise UserError(clash[0], fix=clash[1])

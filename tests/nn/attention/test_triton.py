@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_problems import GRADIENTS, Problem, native_results, triton_results
+from attention_problems import GRADIENTS, ROUNDING, Problem, assert_close, native_results, of_sums, triton_results
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -21,33 +21,6 @@ pytest.importorskip("triton")
 pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="there is a GPU: set TRITON_INTERPRET=1 to run the interpreter"
 )
-
-# Half the distance of neighbouring numbers, relative: what a result that is rounded to a format is off by; to bfloat16,
-# which NumPy has not, the interpreter cuts off, so the whole distance.
-ROUNDING = {torch.float64: 0.0, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-7}
-SUBNORMAL = {torch.float16: 2.0**-24}
-
-
-def of_sums(exact: dict[str, Tensor]) -> float:
-    """What float32 sums are off by, of the largest: a logit by some roundings of its size, and so is its power."""
-    largest = torch.where(exact["lse"].isfinite(), exact["lse"], 0.0).abs()
-    return 32 * 2.0**-24 * (1 + float(largest.max()) if largest.numel() else 1)
-
-
-def assert_close(mine: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    """`mine` is as near to `other`, in float64, as float32 sums and one rounding to its format allow."""
-    assert mine.keys() == other.keys()
-    sums = of_sums(other)
-    for name, exact in other.items():
-        found = mine[name]
-        assert found.shape == exact.shape, name
-        both_infinite = found.isinf() & exact.isinf()  # log-sum-exp of no edge
-        difference = torch.where(both_infinite, 0.0, found.double() - exact).abs()
-        size = torch.where(exact.isfinite(), exact, 0.0).abs()
-        scale = max(1.0, float(size.max())) if size.numel() else 1.0
-        bound = ROUNDING[found.dtype] * size + sums * scale + SUBNORMAL.get(found.dtype, 0.0)
-        assert (difference <= bound).all(), f"{name}: {float((difference - bound).max()):.3g} beyond the bound"
-
 
 CASES = {
     "one head": Problem(heads=1),

@@ -101,10 +101,16 @@ def add_features(
     z, edge_attr, loop_attr, edge_weight, ids, is_stored, is_loop, num_edges, columns, is_column,
     EDGE_DIM: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The scores `z` and those that features of edges make: edge_attr · edge_weight, a feature at a time."""
+    """The scores `z` and those that features of edges make: edge_attr · edge_weight, a feature at a time.
+
+    Weights are loaded in the tile's own shape, each edge's again: they lie in the cache, and nothing is moved between
+    threads, which would stop a program's warps for each feature.
+    """
+    places = edge_weight + columns[None, :, :] + (ids * 0)[:, None, None]
+    mask = (is_stored | is_loop)[:, None, None] & is_column[None, :, :]
     for number in range(EDGE_DIM):
         value = feature(edge_attr, loop_attr, ids, is_stored, is_loop, num_edges, number, EDGE_DIM)
-        z += value[:, None, None] * row(edge_weight, number, columns, is_column, WIDTH)[None, :, :]
+        z += value[:, None, None] * tl.load(places + number * WIDTH, mask=mask, other=0.0).to(tl.float32)
     return z
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from graphmill.config.problems import Problem
 from graphmill.runtime.gpus import capability_of, kernels_text
-from graphmill.spec.attention import gpu_clash, is_fused
+from graphmill.spec.attention import gpu_clash, is_fused, width_clash
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.job.limits import Asked, fitting_kinds
 from graphmill.spec.job.site import Site
@@ -24,7 +24,9 @@ def _gpu_types(experiment: Experiment, site: Site, asked: Asked) -> list[str]:
 def kernel_problems(experiment: Experiment, site: Site, asked: Asked) -> Iterator[Problem]:
     """A problem where attention runs on none of the GPUs that the job may get."""
     precision = experiment.train.precision
-    clashes = [gpu_clash(precision, gpu, capability_of(gpu)) for gpu in _gpu_types(experiment, site, asked)]
+    types = _gpu_types(experiment, site, asked)
+    wide = width_clash(getattr(experiment, "model", None)) if types else None
+    clashes = [gpu_clash(precision, gpu, capability_of(gpu)) or wide for gpu in types]
     first = clashes[0] if clashes and None not in clashes else None
     if first is not None:
         yield Problem("model.attention", first[0].removeprefix("model.attention "), first[1])

@@ -1,0 +1,26 @@
+"""The ladder of `tools/kernel_checks` says nothing of the GPU kernels of attention."""
+
+import os
+
+import pytest
+
+pytest.importorskip("triton")
+if os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("there is a GPU: set TRITON_INTERPRET=1 to run the interpreter", allow_module_level=True)
+
+import sys
+from pathlib import Path
+
+from kernel_checks.ladder import climb
+
+sys.path.insert(0, str(Path(__file__).parent))
+import attention_cases
+
+
+@pytest.mark.parametrize("case", attention_cases.every(), ids=lambda case: case.name)
+def test_nothing_is_found(case):
+    climbed = climb(case)
+    assert climbed.faults == []
+    assert {each.kernel for each in climbed.moved} >= {
+        "attention_forward", "attention_weights", "attention_backward_targets", "attention_backward_sources",
+    }  # fmt: skip
