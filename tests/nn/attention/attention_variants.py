@@ -43,7 +43,7 @@ def variant(kernel, kind: str, formats: tuple[str, str], sizes: tuple[int, int, 
     constants = {"HEADS": heads, "CHANNELS": channels, "EDGE_DIM": edge_dim, "DROPS": drops, "SPAN": span_of(10**6)}
     useful = 1.0
     if kernel in BY_NODE:
-        has_features = edge_dim > 0 and (kind == "gatv2" or kernel is not triton_backward.attention_backward_sources)
+        has_features = edge_dim > 0 and (kind == "gatv2" or kernel in BY_NODE[:2])
         value_bytes = 4 if formats[0] == "fp32" else 2
         tiles = node_tiles(heads, channels, value_bytes, has_features=has_features, capability=capability)
         useful = heads * given / (tiles.num_groups(heads) * tiles.group * tiles.padded)

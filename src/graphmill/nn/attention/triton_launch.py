@@ -91,7 +91,7 @@ def of_targets(
     call: Call, grad: Tensor, exact: Tensor, lse: Tensor, pairs: Tensor, ends: Tensor | None, grad_target: Tensor | None
 ) -> None:
     """Fill `pairs`, `ends` and the gradient of the targets' scores."""
-    tiles = tiles_of(call, has_features=call.edge_dim > 0)
+    tiles = tiles_of(call, has_features=call.edge_dim > 0 and call.att is not None)
     parts = part_sizes(len(call.indptr) - 1, call.num_edges)
     sums = room_of(parts, call.x, call.width)
     start(
@@ -144,7 +144,10 @@ def grid_of(parts: PartSizes, tiles: Tiles, call: Call) -> tuple[int, int]:
 
 
 def tiles_of(call: Call, *, has_features: bool) -> Tiles:
-    """Of the kernels that go by node, of which GAT's by source reads no features of edges."""
+    """Of the kernels that go by node; `has_features`: registers are to hold a loop over many features of edges.
+
+    GAT's backward pass is made without: by source it reads no features, by target those of a score a head.
+    """
     major, minor = torch.cuda.get_device_capability(call.x.device) if call.x.is_cuda else (9, 0)
     return node_tiles(
         call.heads, call.channels, call.x.element_size(), has_features=has_features, capability=10 * major + minor
