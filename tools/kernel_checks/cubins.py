@@ -103,7 +103,7 @@ def resources_of(cubin: bytes, *, warps: int, dynamic_shared: int = 0) -> list[R
 
 def capability_of(cubin: Path) -> int:
     """The architecture that a cubin is for, as 10 * major + minor."""
-    found = re.search(r"EF_CUDA_SM(\d+)", _told("nvdisasm", ["-c", str(cubin)]))
+    found = re.search(r"(?:EF_CUDA_SM|\.target\s+sm_)(\d+)", _told("nvdisasm", ["-c", str(cubin)]))
     if found is None:
         raise ValueError(f"{cubin} names no architecture: is it a cubin?")
     return int(found[1])
