@@ -65,4 +65,5 @@ def test_a_slower_version_is_exit_status_1(bench):
 
 
 def test_every_workload_is_one_that_a_side_can_start():
-    assert set(before_after.WORKLOADS) == {*before_after.CALLS, *before_after.COMMANDS, "submit"}
+    named = {*before_after.CALLS, *before_after.COMMANDS, *before_after.RUNS, "list", "submit"}
+    assert set(before_after.WORKLOADS) == named
