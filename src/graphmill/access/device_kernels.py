@@ -117,19 +117,21 @@ class LaunchedKernels:
     """Kernels of `graphmill.device`, on a GPU or through their shim; means by torch's, in the order of edges."""
 
     kernels: DeviceKernels
-    _samplers: dict[tuple[int, bool], DeviceSampler] = field(default_factory=dict)
+    _drawn_of: DeviceTopology | None = None
+    _samplers: dict[bool, DeviceSampler] = field(default_factory=dict)  # of that topology, by `resample`
 
     def sample(
         self, topology: DeviceTopology, seeds: SeedIds, fanouts: Sequence[int], key: int, *, resample: bool
     ) -> DeviceHood:
         """As `GraphKernels.sample`. The calling thread waits for the sizes of what was drawn."""
-        which = id(topology), resample
-        if which not in self._samplers:
+        if self._drawn_of is not topology:
+            self._drawn_of, self._samplers = topology, {}
+        if resample not in self._samplers:
             columns = DeviceColumns(
                 indptr=topology.indptr, indices=topology.indices, num_sources=len(topology.indptr) - 1
             )
-            self._samplers[which] = DeviceSampler(self.kernels, columns, resample=resample)
-        hood = self._samplers[which].sample(torch.from_numpy(seeds), fanouts, key).trimmed()
+            self._samplers[resample] = DeviceSampler(self.kernels, columns, resample=resample)
+        hood = self._samplers[resample].sample(torch.from_numpy(seeds), fanouts, key).trimmed()
         return DeviceHood(
             node_ids=hood.node_ids,
             indptr=hood.indptr,
