@@ -15,7 +15,7 @@ import torch
 from cubins.shim import shim_library
 from graphmill.access import device_kernels
 from graphmill.access.device import DeviceGraph
-from graphmill.access.device_kernels import LaunchedKernels, NativeKernels
+from graphmill.access.device_kernels import DeviceTopology, LaunchedKernels, NativeKernels
 from graphmill.access.local import LocalAccess
 from graphmill.access.opening import open_access, sampler_of, source_of
 from graphmill.access.seeds import training_nodes
@@ -124,6 +124,16 @@ def test_batches_are_those_of_the_mapped_graph(data, shim, rows, topology, form,
     assert access.source.laid_out.topology_on == ("device" if topology else "page_locked")
     assert_equal(batches(access, store, form, dtype), batches(open_access(spec, store, ALONE), store, form, dtype))
     assert (len(access.source.rows.hot), len(access.source.rows.cold)) == (rows, NODES - rows)
+
+
+@pytest.mark.parametrize("resample", [True, False])
+def test_kernels_draw_of_the_topology_that_they_are_given(shim, resample):
+    """One after another, whatever was drawn of before."""
+    launched, native, seeds = LaunchedKernels(shim), NativeKernels(), np.array([0, 1])
+    for neighbour in (1, 0):
+        topology = DeviceTopology(torch.tensor([0, 1, 2]), torch.tensor([neighbour] * 2, dtype=torch.int32))
+        hoods = [each.sample(topology, seeds, [1], 5, resample=resample) for each in (launched, native)]
+        assert [hood.indices.tolist() for hood in hoods] == [[neighbour] * 2] * 2
 
 
 @pytest.mark.parametrize("by", ["native", "shim"])
