@@ -4,8 +4,8 @@
     python tools/wheels/try_aarch64.py dist/graphmill-0.1.0-cp311-cp311-manylinux_2_28_aarch64.whl
 
 Debian's Python of that architecture comes from its packages, what graphmill requires from wheels; both lie in
-build/wheels/aarch64, and nothing is installed in this system. qemu is slow: the tests take an hour or so. For cp311
-only, the Python of Debian 12.
+build/wheels/aarch64, and nothing is installed in this system. qemu is slow. For cp311 only, the Python of Debian
+12.
 """
 
 import argparse
@@ -104,7 +104,7 @@ def main() -> int:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (site(wheel), ROOT / "tools" / "devcluster")))}
     code = "import graphmill._native as n, platform; print(platform.machine(), n.__file__, n.isa())"
     call(*python, "-c", code, env=environ, cwd=FOLDER)
-    # No test forks: qemu runs one thread of a child. No time limit, for a test takes 20 times as long as elsewhere.
+    # No time limit, and no test that forks: qemu is slow, and a child of several threads has one.
     options = ("-m", "not slow and not forks", "--timeout", "0", "-p", "no:cacheprovider")
     tests = copied_tests(FOLDER / "tests")
     subprocess.run(
