@@ -178,6 +178,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slurm-release", metavar="SUITE", help="Slurm of this Debian suite (graphmill devcluster install)"
     )
+    parser.addoption("--first-trial", type=int, default=0, help="the number of the first of --trials: others each time")
     parser.addoption("--trials", type=int, default=2, help="of each way in which a job is struck at a random moment")
 
 

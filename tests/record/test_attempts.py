@@ -1,11 +1,14 @@
 """Whose attempt it is that ends."""
 
+import shutil
 import socket
 
 import pytest
 
-from graphmill.record.attempts import code_changes, is_ours
+from graphmill.base.errors import UserError
+from graphmill.record.attempts import attempt, code_changes, is_ours
 from graphmill.record.documents import Attempt
+from graphmill.record.run_folder import RunFolder
 
 
 @pytest.mark.parametrize(
@@ -34,3 +37,11 @@ def test_attempts_that_began_with_other_code_of_the_users_own_are_named():
     changed = code_changes(attempts("", "a", "a", "b", ""))
     assert list(changed) == [4, 5], "the first one began without a copy: of what, is not known"
     assert "no copy" in changed[5]
+
+
+def test_a_run_that_is_removed_while_it_trains_is_reported(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.command_path.write_text("{}")
+    with pytest.raises(UserError, match="was removed while it trained"), attempt(folder, command=["x"]):
+        shutil.rmtree(folder.path)

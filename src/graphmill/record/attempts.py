@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shlex
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.base.retries import is_there
 from graphmill.record.checksums import forget_checksums, note_checksums
 from graphmill.record.documents import Attempt
 from graphmill.record.extend import take_over
@@ -67,6 +69,11 @@ def attempt(
             yield Begun(folder, number, resumed)
         finally:
             _note_files(folder, job_id)
+        if not is_there(folder.attempts_path):
+            raise UserError(
+                f"{folder.path} was removed while it trained: what is there now is not the whole run",
+                fix=f"rm -r {shlex.quote(str(folder.path))}, and train again",
+            )
 
 
 def _tell_other_ranks(folder: RunFolder, number: int) -> None:
@@ -80,7 +87,8 @@ def _tell_other_ranks(folder: RunFolder, number: int) -> None:
 def _note_files(folder: RunFolder, job_id: str) -> None:
     """What an attempt leaves: nothing where files cannot be read or written, which may be what ended it."""
     with best_effort_write(), suppress(UnreadableError, UserError):
-        if is_ours(folder.attempts()[-1], job_id):
+        attempts = folder.attempts()
+        if attempts and is_ours(attempts[-1], job_id):
             note_checksums(folder)
 
 

@@ -1,7 +1,8 @@
 """No run is left behind by a signal that comes before its ranks can hear it: on real Slurm, with real ranks.
 
 A run ends as stopped where a person asked for that, goes on by itself where Slurm took its hosts, and ends with the
-weights of a run that was left alone. `--trials 100` strikes at so many random moments, each way.
+weights of a run that was left alone. `--trials 100` strikes at so many random moments, each way; `--first-trial 42`
+begins with the 42nd of them.
 """
 
 import random
@@ -120,13 +121,14 @@ STRIKES: dict[str, Callable[[Life], object]] = {
 @pytest.mark.parametrize("strike", STRIKES)
 def test_struck_at_a_random_moment_before_the_first_step(slurm, root, preempt, request, strike):
     preempt("cancel", 60)
-    trials, dice = request.config.getoption("--trials"), random.Random(strike)
+    first, trials = (request.config.getoption(name) for name in ("--first-trial", "--trials"))
     unhurt = begin(slurm, root, f"unhurt-{strike}")
     began = time.monotonic()
     unhurt.wait_for_steps(1)
     until_steps_s = time.monotonic() - began
     unhurt.wait_done()
-    for trial in range(trials):
+    for trial in range(first, first + trials):
+        dice = random.Random(f"{strike} {trial}")
         moment_s = dice.uniform(0, until_steps_s)
         by = dice.choice(["requeue"] if strike == "requeue" else ["requeue", "resubmit"])  # else Slurm refuses it
         said = f"trial {trial}: {strike}, {by}, {moment_s:.2f} s after submission of {until_steps_s:.2f}"
