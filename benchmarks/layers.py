@@ -48,12 +48,12 @@ def batches_of(num_nodes: int, batch_size: int, count: int) -> list[Data]:
 
 
 class Model(nn.Module):
-    def __init__(self, library: str, name: str) -> None:
+    def __init__(self, library: str, name: str, num_features: int) -> None:
         super().__init__()
         torch.manual_seed(0)
         conv = getattr(LIBRARIES[library], name)
         self.name = name
-        widths = [FEATURES, HIDDEN, CLASSES]
+        widths = [num_features, HIDDEN, CLASSES]
         self.convs = nn.ModuleList(self._layer(conv, a, b) for a, b in pairwise(widths))
 
     def _layer(self, conv: type[nn.Module], num_in: int, num_out: int) -> nn.Module:
@@ -82,13 +82,17 @@ class Model(nn.Module):
 
 
 class Step:
-    def __init__(self, library: str, name: str, batches: list[Data], *, trims: bool) -> None:
-        self.model, self.batches, self.trims = Model(library, name), batches, trims
+    def __init__(
+        self, library: str, name: str, batches: list[Data], *, trims: bool, num_features: int = FEATURES
+    ) -> None:
+        self.model, self.batches, self.trims = Model(library, name, num_features), batches, trims
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01, fused=True)
         self.loss = 0.0
 
     def __call__(self, number: int) -> None:
-        batch = self.batches[number % len(self.batches)]
+        self.learn(self.batches[number % len(self.batches)])
+
+    def learn(self, batch: Data) -> None:
         self.optimizer.zero_grad()
         out = self.model(batch, batch.edge_index.clone(), self.trims)
         loss = F.cross_entropy(out, batch.y[: batch.batch_size])

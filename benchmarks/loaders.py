@@ -1,11 +1,14 @@
 """PyG's loaders and ours: whole batches, with rows of features, as `for batch in loader` yields them.
 
-    python benchmarks/loaders.py [--cells homogeneous …] [--workers 0 2] [--rounds 15] [--threads 2]
+    python benchmarks/loaders.py [--cells homogeneous …] [--workers 0 2] [--rounds 15] [--threads 2] [--no-steps]
 
 A random graph of 200,000 nodes and 4 million edges, 100 floats a node; batches of 1,024 seeds (512 links), fan-outs
 [15, 10]. Cells: homogeneous, types (3 relations between 2 types), weighted, temporal, disjoint, links (each with a
 negative). Both loaders take turns in one process. A turn is 12 batches, of which the last 6 are timed: what workers and
 threads made ahead while the other had its turn is used up by then. Also the construction of each.
+
+Then batches of the homogeneous graph with a training step after each: two layers of GraphSAGE on what each layer needs
+of the batch (`trim_to_layer`), with PyG's loader and layers, with our loader and PyG's layers, and with ours of both.
 
 PyG's needs pyg-lib (README.md here says where from): without it only ours is timed, and no ratio is printed.
 """
@@ -23,6 +26,7 @@ from torch_geometric.data import Data, HeteroData
 
 import graphmill
 from harness import Spread, interleave, print_table, write_result
+from layers import OURS, PEER, Step
 from origin import Origin
 
 NODES, EDGES, FEATURES = 200_000, 4_000_000, 100
@@ -81,14 +85,37 @@ def forever(loader: Any) -> Iterator[Any]:  # one of either
         yield from loader
 
 
-def turn(loader: Any) -> Callable[[int], None]:
+def turn(loader: Any, use: Callable[[Any], None] = lambda _: None) -> Callable[[int], None]:
     batches = forever(loader)
 
     def run(_: int) -> None:
         for _ in range(BATCHES_A_TURN):
-            next(batches)
+            use(next(batches))
 
     return run
+
+
+def beside_steps(make: Make, workers: int, rounds: int) -> dict[str, Any]:
+    """Batches of each loader, with a step after each: seconds of both together."""
+    sides = {"PyG": (pyg, PEER), "our loader": (graphmill, PEER), "ours": (graphmill, OURS)}
+    contenders = {
+        side: turn(make(module, workers), Step(layers, "SAGEConv", [], trims=True, num_features=FEATURES).learn)
+        for side, (module, layers) in sides.items()
+    }
+    timed = interleave(contenders, rounds=rounds, warmup=1, calls=2)
+    ratios = {side: timed.ratio("PyG", side) for side in ("our loader", "ours")}
+    ms = {side: 1e3 * timed.spread(side).median / BATCHES_A_TURN for side in sides}
+    print_table(
+        f"a batch and a step, {workers} workers",
+        ["loader and layers", "ms", "PyG ÷ this"],
+        [[side, f"{ms[side]:.3g}", str(ratios.get(side, ""))] for side in sides],
+    )
+    return {
+        "workers": workers,
+        "ms_a_batch": ms,
+        "ratios": {side: asdict(ratio) for side, ratio in ratios.items()},
+        "foreign_cores": timed.foreign_cores,
+    }
 
 
 def main() -> None:
@@ -99,6 +126,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 2])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--no-steps", action="store_true", help="leave out batches beside a training step")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     origin = Origin.now()
@@ -132,7 +160,10 @@ def main() -> None:
     columns = ["cell", "workers", "ms, ours", "ms, PyG", "PyG ÷ ours", "made, s", "PyG's, s"]
     print_table("batches of loaders, with rows of features", columns, rows)
     if has_peer:
-        write_result("loaders", {"threads": options.threads, "cells": found}, origin)
+        steps = (
+            [] if options.no_steps else [beside_steps(makes["homogeneous"], w, options.rounds) for w in options.workers]
+        )
+        write_result("loaders", {"threads": options.threads, "cells": found, "beside_a_step": steps}, origin)
 
 
 if __name__ == "__main__":
