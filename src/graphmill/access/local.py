@@ -99,7 +99,7 @@ class LocalAccess:
         if isinstance(model, LayerwiseModel):
             self.collector.release()
             return self.source.sweep(model, nodes, pause)
-        collector = replace(self.collector, prefetch=0, dtype=torch.float32)
+        collector = self.source.collecting(replace(self.collector, prefetch=0, dtype=torch.float32))
         if self.spec.evaluates_whole:
             self.collector.release()
             num_nodes = int(self.store.metadata.num_nodes)

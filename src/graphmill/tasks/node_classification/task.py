@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from graphmill.access.device import DeviceGraph
 from graphmill.access.exact import in_order_of_nodes
 from graphmill.access.graph import GraphAccess
 from graphmill.access.local import LocalAccess
@@ -245,6 +246,8 @@ class NodeClassification:
 
     def _whole(self, what: str) -> WholeGraph:
         source = self.access.source if isinstance(self.access, LocalAccess) else None
+        if isinstance(source, DeviceGraph):
+            return source.whole
         if not isinstance(source, WholeGraph):
             raise UserError(
                 f"{what} made of a graph that is stored whole, and {self.own.dataset.path} is partitioned",
