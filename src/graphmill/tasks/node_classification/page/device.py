@@ -44,6 +44,11 @@ def unfit_for_gpu(plan: "NodeClassificationPlan") -> str:
 def refuse_gpu_graph(plan: "NodeClassificationPlan", experiment: Experiment) -> None:
     """Raise a `UserError` if the graph is to lie on a GPU, and cannot."""
     if plan.gpu_graph_gib is None:
+        if (asked := getattr(experiment.train, "gpu_draws", "measured")) != "measured":
+            raise UserError(
+                f"train.gpu_draws is {asked}, but no graph lies for a GPU, and the CPU draws",
+                fix="set train.gpu_graph_gib, or leave train.gpu_draws out",
+            )
         return
     why = unfit_for_gpu(plan)
     if experiment.train.device == "cpu":
