@@ -187,9 +187,9 @@ def test_what_is_read_later_is_the_same_to_the_bit(reports, name):
     assert [each["as_if_it_waited"] for each in reports[name]] == [True, True]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "DCRNN" not in name and name != "links"])
+@pytest.mark.parametrize("name", [name for name in NAMES if "DCRNN" not in name])
 def test_a_copied_batch_is_known_to_the_stream_that_computes(reports, name):
-    """Else its memory could be given out again while the step reads it. Ends of links are copied on that very one."""
+    """Else its memory could be given out again while the step reads it."""
     assert reports[name][1]["unknown"] == 0
 
 

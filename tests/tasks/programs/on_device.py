@@ -71,7 +71,9 @@ class Watched:
 
     def batches(self, epoch: int, first_step: int) -> Iterator[Any]:
         for batch in self.task.batches(epoch, first_step):
-            mine = [each for each in tensors_of(batch) if isinstance(each, OnDevice)]
+            # Ends of links are copied on the very stream that computes: what was drawn around them is handed over.
+            handed_over = getattr(batch, "neighbourhood", batch)
+            mine = [each for each in tensors_of(handed_over) if isinstance(each, OnDevice)]
             self.num_unknown += sum(id(each) not in HANDED_OVER for each in mine)
             del mine
             yield batch
