@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import on_gpu
+from gpu_epochs import covered
 
 
 def test_parts_prove_and_measure_at_small_sizes(bench):
@@ -21,6 +22,14 @@ def test_parts_prove_and_measure_at_small_sizes(bench):
     assert {"sampling, device", "gather, device", "PyG's step, batch at hand (CSR)"} <= set(step["seconds"])
     epochs = entries["products"]["result"]
     assert epochs["loaders of the device"]["steps"] == epochs["loaders of the CPU"]["steps"] > 4
+    for share in ("share_in_steps", "share_in_kernels"):
+        assert all(0 < epochs[f"loaders of the {name}"][share] <= 1 for name in ("device", "CPU"))
+
+
+def test_a_device_is_busy_while_any_kernel_runs():
+    assert covered([(5, 6), (0, 2), (1, 3), (1, 2)]) == pytest.approx(4 / 6)
+    with pytest.raises(ValueError, match="no kernel"):
+        covered([])
 
 
 @pytest.mark.slow
