@@ -102,6 +102,7 @@ def epoch_of(store: MadeStore, plan: Plan, device: torch.device, graph_bytes: in
         "share_in_steps": clock.share_in_steps(seconds),
         "share_in_kernels": share_in_kernels,
         "peak_mib": peak_mib,
+        **({} if graph_bytes is None else {"draws": asdict(access.settle_draws())}),
     }
 
 
