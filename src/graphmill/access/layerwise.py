@@ -35,6 +35,9 @@ class BlockRows(Protocol):
     def zeros(self, num_rows: int, width: int) -> Tensor:
         """Room for hidden rows."""
 
+    def with_sources(self, ids: NDArray[np.int64], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Distinct `ids` [n] and their in-neighbours, ascending; `indptr` [n + 1] counts these."""
+
     def self_and_mean(self, h: Tensor | None, ids: NDArray[np.int64], indptr: NDArray[np.int64]) -> Tensor:
         """Rows of distinct `ids` [n], each beside the mean of its in-neighbours' → float32 [n, 2 * width].
 
@@ -73,7 +76,7 @@ class LayerwiseInference:
     def _hidden(self, nodes: NDArray[np.int64]) -> Tensor | None:
         """What the last layer reads [all nodes, hidden_channels], filled in where `nodes` need it; None: features."""
         layers = self._layers
-        wanted = wanted_rows(self.topology, nodes, len(layers))
+        wanted = wanted_rows(self.topology, nodes, len(layers), self.blocks)
         h: Tensor | None = None
         for number, layer in enumerate(layers[:-1]):
             counts = [len(self._share(wanted[number], rank)) for rank in range(self.group.world_size)]
@@ -189,10 +192,15 @@ def weighted_block(
     return WeightedBlock.of(block, torch.from_numpy(weights).to(device))
 
 
-def wanted_rows(topology: Topology, nodes: NDArray[np.int64], num_layers: int) -> list[NDArray[np.int64]]:
+def wanted_rows(
+    topology: Topology, nodes: NDArray[np.int64], num_layers: int, blocks: BlockRows | None = None
+) -> list[NDArray[np.int64]]:
     """For each layer the ascending ids of the rows that the layers after it read; of the last, `nodes`."""
     wanted = [nodes]
     for _ in range(num_layers - 1):
+        if blocks is not None:
+            wanted.insert(0, blocks.with_sources(wanted[0], row_ends(topology, wanted[0])))
+            continue
         is_wanted = np.zeros(topology.num_nodes, dtype=bool)
         is_wanted[wanted[0]] = True
         is_wanted[in_edges(topology, wanted[0])[1]] = True
