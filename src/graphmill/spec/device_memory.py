@@ -55,10 +55,12 @@ class ResidentGraph:
     def hidden_bytes(self) -> int:
         """Of rows of layers while exact evaluation needs them, at most.
 
-        A layer reads its table; its rows are computed, gathered of all ranks, and put in the order of nodes.
+        A layer reads its table; its rows are computed, gathered of all ranks, and put in the order of nodes: the last
+        one's are only computed.
         """
-        widths = pairwise((0, *self.layers))
-        return max((4 * self.num_nodes * (read + _COPIES_OF_ROWS * made) for read, made in widths), default=0)
+        *hidden, last = pairwise((0, *self.layers)) if self.layers else [(0, 0)]
+        columns = [read + _COPIES_OF_ROWS * made for read, made in hidden]
+        return 4 * self.num_nodes * max([*columns, sum(last)])
 
 
 @dataclass(frozen=True, slots=True)
