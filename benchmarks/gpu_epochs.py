@@ -1,7 +1,7 @@
 """The parts of on_gpu.py that measure: steps beside PyG's forms, and epochs of Reddit- and products-shaped graphs."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from itertools import islice
 
@@ -9,8 +9,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 
 from gpu_made import PRODUCTS, REDDIT, MadeStore, Shape, access_to, made, plan_of, task_of
+from graphmill.access.local import LocalAccess
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.nn.graphsage import GraphSage
@@ -24,6 +27,7 @@ from problem import FANOUTS
 Found = dict[str, object]
 ROOM = 0.6  # of a GPU's memory for the graph; a step of these takes a few GiB
 WARM_STEPS = 10
+PROFILED_STEPS = 50
 
 
 def device_of(rehearse: bool) -> torch.device:
@@ -70,7 +74,12 @@ def epochs(shape: Shape, rehearse: bool) -> Found:
 
 
 def epoch_of(store: MadeStore, plan: Plan, device: torch.device, graph_bytes: int | None) -> Found:
-    """Seconds of an epoch of training, the share in which steps followed one another, and the peak of memory."""
+    """Seconds of an epoch of training, how busy the device was, and the peak of memory.
+
+    `share_in_steps`: of the epoch, from the beginning to the end of a step by the device's clock, so that a kernel that
+    is launched late within a step counts as work. `share_in_kernels`: of some more steps, in which a kernel ran by
+    torch's profiler, which makes launches slower; copies do not count.
+    """
     is_gpu = device.type == "cuda"
     if is_gpu:
         torch.cuda.reset_peak_memory_stats(device)
@@ -81,13 +90,45 @@ def epoch_of(store: MadeStore, plan: Plan, device: torch.device, graph_bytes: in
     clock = StepClock(device)
     train(access.batches(0, 0), model, StepClock(device), WARM_STEPS)
     seconds = train(access.batches(1, 0), model, clock, None)
+    peak_mib = torch.cuda.max_memory_allocated(device) / 2**20 if is_gpu else None
+    try:
+        share_in_kernels: float | str = kernels_share(access, model, device)
+    except (RuntimeError, ValueError) as error:  # a host may forbid profiling; the other figures stand
+        share_in_kernels = f"not measured: {error}"
     return {
         "epoch_s": seconds,
         "steps": clock.steps,
         "laid_out_s": laid_out_s,
-        "busy_share": clock.busy_share(seconds),
-        "peak_mib": torch.cuda.max_memory_allocated(device) / 2**20 if is_gpu else None,
+        "share_in_steps": clock.share_in_steps(seconds),
+        "share_in_kernels": share_in_kernels,
+        "peak_mib": peak_mib,
+        **({} if graph_bytes is None else {"draws": asdict(access.settle_draws())}),
     }
+
+
+def kernels_share(access: LocalAccess, model: GraphSage, device: torch.device) -> float:
+    """Of the time from the first kernel of some steps to the last one's end; on the CPU of operators."""
+    is_gpu = device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if is_gpu else ProfilerActivity.CPU]) as profiled:
+        train(access.batches(2, 0), model, StepClock(device), PROFILED_STEPS)
+    kind = DeviceType.CUDA if is_gpu else DeviceType.CPU
+    return covered(
+        (each.time_range.start, each.time_range.end)
+        for each in profiled.events() or ()
+        if each.device_type == kind and not each.name.startswith(("Memcpy", "Memset"))
+    )
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """The share of the time from the first beginning to the last end in which there is a span, or several."""
+    ordered = sorted(spans)
+    if not ordered:
+        raise ValueError("the profiler saw no kernel")
+    total, reached = 0.0, ordered[0][0]
+    for begin, end in ordered:
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total / (reached - ordered[0][0])
 
 
 class StepClock:
@@ -112,7 +153,7 @@ class StepClock:
         self.events.append((begins, ends))
         self.pace.step_queued()
 
-    def busy_share(self, seconds: float) -> float:
+    def share_in_steps(self, seconds: float) -> float:
         """Of the wall time; launches within a step that leave the device without work are not seen."""
         in_steps = sum(begins.elapsed_time(ends) for begins, ends in self.events) / 1e3 if self.is_gpu else self.cpu_s
         return in_steps / seconds

@@ -1,5 +1,6 @@
 """Graphs shaped as Reddit and ogbn-products, made in seconds, and a rank's way to batches of them; for on_gpu.py."""
 
+import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,12 +10,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+
+from cubins.shim import shim_library
 from graphmill.access.device import DeviceGraph
-from graphmill.access.device_kernels import kernels_of
+from graphmill.access.device_kernels import LaunchedKernels
 from graphmill.access.local import LocalAccess
 from graphmill.access.opening import open_access, sampler_of
 from graphmill.access.seeds import training_nodes
 from graphmill.access.whole import WholeGraph
+from graphmill.device.kernels import shim_kernels
 from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.topology import Topology
@@ -113,7 +118,7 @@ def task_of(plan: Plan) -> NodeClassificationPlan:
 
 
 def access_to(store: MadeStore, plan: Plan, device: torch.device, gpu_graph_bytes: int | None) -> LocalAccess:
-    """By loaders of the CPU, or by those of the device with so much of its memory; where that is the CPU, by stand-ins.
+    """By loaders of the CPU, or by those of the device with so much of its memory; where that is the CPU, by the shim.
 
     Raises `UserError` if the device has no kernels.
     """
@@ -123,6 +128,7 @@ def access_to(store: MadeStore, plan: Plan, device: torch.device, gpu_graph_byte
         opened = open_access(spec, store, group)
         assert isinstance(opened, LocalAccess)
         return opened
-    source = DeviceGraph.of(spec, WholeGraph.of(spec, store, group), gpu_graph_bytes, kernels_of(device))
+    kernels = LaunchedKernels(shim_kernels(shim_library()))
+    source = DeviceGraph.of(spec, WholeGraph.of(spec, store, group), gpu_graph_bytes, kernels)
     seeds = training_nodes(spec, store, None, 1)
     return LocalAccess(spec, store, source, sampler_of(spec, store, source, group), seeds, group)

@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 from importlib import metadata
@@ -22,6 +23,7 @@ from gpu_made import PRODUCTS, MadeStore, access_to, made, plan_of
 from graphmill.base.errors import UserError
 from graphmill.record.manifest import Manifest
 from graphmill.spec.plan import Plan
+from graphmill.sync.pause import never_pause
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent / "tests"
@@ -92,7 +94,7 @@ def tests(rehearse: bool) -> Found:
 
 
 def equality(rehearse: bool) -> Found:
-    """Batches of the CPU, copied to the device, and drawn on the device; then the first losses of both."""
+    """Batches of the CPU, copied to the device, and drawn on the device; the first losses of both; exact inference."""
     device, shape = device_of(rehearse), PRODUCTS.divided(2000 if rehearse else 50)
     store, plan = made(shape), plan_of(shape, batch_size=16 if rehearse else 512)
     cpu = torch.device("cpu")
@@ -108,6 +110,7 @@ def equality(rehearse: bool) -> Found:
             found[name] = f"left out: {error.message}"
             continue
         found[name] = made_there == expected
+    found |= _exact(store, plan, device, split)
     one, other = _losses(store, plan, cpu), _losses(store, plan, device)
     found["losses"] = {"cpu": one, "device": other}
     worst = max(abs(a - b) / abs(a) for a, b in zip(one, other, strict=True))
@@ -115,6 +118,23 @@ def equality(rehearse: bool) -> Found:
     if any(each is False for each in found.values()) or not worst <= 1e-3:
         found["failed"] = "the device's batches or losses are others"
     return found
+
+
+def _exact(store: MadeStore, plan: Plan, device: torch.device, split: int) -> Found:
+    """Whether logits are the same where the CPU gathers rows and where the device does, and what both take."""
+    model, found, logits = model_of(plan).to(device).eval(), {}, {}
+    for name, graph_bytes in {"by the CPU": None, "on the device": 1 << 32, "in two places": split}.items():
+        try:
+            access = access_to(store, plan, device, graph_bytes)
+        except UserError as error:
+            found[f"exact, {name}"] = f"left out: {error.message}"
+            continue
+        access.begin(store.labels, form="self_and_mean", dtype=torch.float32)
+        began = time.perf_counter()
+        logits[name] = access.exact(model, store.train, never_pause, hops=2, num_columns=1)[1]
+        found[f"exact_s, {name}"] = time.perf_counter() - began
+    of_cpu = logits.pop("by the CPU")
+    return found | {f"exact, {name}": torch.equal(each, of_cpu) for name, each in logits.items()}
 
 
 def _fingerprints(access, store: MadeStore) -> list[str]:

@@ -10,7 +10,7 @@ Parts, most precious first; each has a time limit, and one that fails or hangs c
   equality   batches of the CPU's and of the GPU's sampler to the bit, first losses of both
   resume     a run that is killed and resumed against one that is not, to the bit
   step       sampling, gather and step beside PyG's best forms on the same card, on a Reddit-shaped graph
-  reddit     epochs of a Reddit-shaped graph, by loaders of the CPU and of the GPU: seconds, busy share, peak of memory
+  reddit     epochs of a Reddit-shaped graph, by loaders of the CPU and of the GPU: seconds, busy shares, peak of memory
   products   the same of a products-shaped graph, fan-outs [25, 10]
   attention  GAT and GATv2 against PyG's layers, eager and compiled (attention_on_gpu.py)
 

@@ -3,67 +3,35 @@
 Here the device is the CPU: the kernels run through their shim, and `NativeKernels` say what bits they owe.
 """
 
-import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from device_graphs import NODES, budget, kernels_by, prepare_graph, spec_of
+from device_graphs import device_access as laid_out_access
+from native_graph_kernels import NativeKernels
 
-from cubins.shim import shim_library
 from graphmill.access import device_kernels
-from graphmill.access.device import DeviceGraph
-from graphmill.access.device_kernels import DeviceTopology, LaunchedKernels, NativeKernels
-from graphmill.access.local import LocalAccess
-from graphmill.access.opening import open_access, sampler_of, source_of
-from graphmill.access.seeds import training_nodes
+from graphmill.access.device_kernels import DeviceTopology
+from graphmill.access.opening import open_access, source_of
 from graphmill.access.whole import WholeGraph
 from graphmill.base.errors import UserError
-from graphmill.device.kernels import cuda_kernels, shim_kernels
+from graphmill.device.kernels import cuda_kernels
 from graphmill.graph.features import DenseFeatures
 from graphmill.partition.inclusion import vertex_inclusion
 from graphmill.sync.group import Group
 from graphmill.sync.pause import never_pause
-from graphmill.tasks.node_classification.access import access_spec
-from graphmill.tasks.node_classification.data.prepare import prepare
-from graphmill.tasks.node_classification.page import NodeClassificationExperiment
-from graphmill.tasks.node_classification.parts import open_graph
-from graphmill.tasks.planning import plan_experiment
 
 ALONE = Group(0, 1, torch.device("cpu"))
-NODES, FEATURES = 300, 5
-ROW = 4 * FEATURES
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
-    prepare("synthetic/sbm", root=root, save_as="sbm", options={"num_nodes": NODES, "num_edges": 3000, "features": 5})
+    prepare_graph(root)
     return root
-
-
-def spec_of(root, kind="graphsage"):
-    asked = {"dataset": {"name": "sbm"}, "model": {"kind": kind, "num_layers": 2}}
-    train = {"epochs": 2, "batch_size": 40, "num_neighbors": [4, 3], "threads": 1, "device": "cpu"}
-    experiment = NodeClassificationExperiment.model_validate({**asked, "train": train})
-    plan = plan_experiment(experiment, dataset_root=root, run_id="run")
-    return access_spec(plan, plan.task), open_graph(root / "sbm")
-
-
-def budget(spec, store, rows, *, topology=True):
-    """Bytes for so many rows."""
-    known = store.topology(undirected=spec.undirected)
-    return 12 * NODES + (8 * (NODES + 1) + 4 * len(known.indices) if topology else 0) + rows * ROW
-
-
-@pytest.fixture(scope="session")
-def shim():
-    """The kernels themselves, compiled for the CPU."""
-    if shutil.which(os.environ.get("CXX", "c++")) is None:
-        pytest.skip("there is no C++ compiler for the shim")
-    return shim_kernels(shim_library())
 
 
 class Counting(NativeKernels):
@@ -79,12 +47,7 @@ class Counting(NativeKernels):
 
 
 def device_access(spec, store, graph_bytes, features=None, kernels=None):
-    whole = WholeGraph.of(spec, store, ALONE)
-    if features is not None:
-        whole = replace(whole, features=features)
-    source = DeviceGraph.of(spec, whole, graph_bytes, kernels or Counting())
-    seeds = training_nodes(spec, store, None, 1)
-    return LocalAccess(spec, store, source, sampler_of(spec, store, source, ALONE), seeds, ALONE)
+    return laid_out_access(spec, store, graph_bytes, kernels or Counting(), group=ALONE, features=features)
 
 
 def batches(access, store, form, dtype):
@@ -116,9 +79,9 @@ def assert_equal(found, expected):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("form", ["rows", "self_and_mean"])
 @pytest.mark.parametrize(("rows", "topology"), [(NODES, True), (120, True), (0, True), (80, False)])
-def test_batches_are_those_of_the_mapped_graph(data, shim, rows, topology, form, dtype, by):
+def test_batches_are_those_of_the_mapped_graph(data, rows, topology, form, dtype, by):
     spec, store = spec_of(data)
-    kernels = LaunchedKernels(shim) if by == "shim" else NativeKernels()
+    kernels = kernels_by(by)
     access = device_access(spec, store, budget(spec, store, rows, topology=topology), kernels=kernels)
     assert access.source.laid_out.rows_on_device == rows
     assert access.source.laid_out.topology_on == ("device" if topology else "page_locked")
@@ -127,9 +90,9 @@ def test_batches_are_those_of_the_mapped_graph(data, shim, rows, topology, form,
 
 
 @pytest.mark.parametrize("resample", [True, False])
-def test_kernels_draw_of_the_topology_that_they_are_given(shim, resample):
+def test_kernels_draw_of_the_topology_that_they_are_given(resample):
     """One after another, whatever was drawn of before."""
-    launched, native, seeds = LaunchedKernels(shim), NativeKernels(), np.array([0, 1])
+    launched, native, seeds = kernels_by("shim"), NativeKernels(), np.array([0, 1])
     for neighbour in (1, 0):
         topology = DeviceTopology(torch.tensor([0, 1, 2]), torch.tensor([neighbour] * 2, dtype=torch.int32))
         hoods = [each.sample(topology, seeds, [1], 5, resample=resample) for each in (launched, native)]
@@ -137,11 +100,11 @@ def test_kernels_draw_of_the_topology_that_they_are_given(shim, resample):
 
 
 @pytest.mark.parametrize("by", ["native", "shim"])
-def test_so_are_those_of_models_that_read_one_subgraph(data, shim, by):
+def test_so_are_those_of_models_that_read_one_subgraph(data, by):
     """GAT's: a node draws once, and blocks share their rows."""
     spec, store = spec_of(data, "gat")
     assert not spec.resample
-    kernels = LaunchedKernels(shim) if by == "shim" else NativeKernels()
+    kernels = kernels_by(by)
     access = device_access(spec, store, budget(spec, store, 100), kernels=kernels)
     expected = batches(open_access(spec, store, ALONE), store, "rows", torch.float32)
     assert_equal(batches(access, store, "rows", torch.float32), expected)
@@ -149,11 +112,11 @@ def test_so_are_those_of_models_that_read_one_subgraph(data, shim, by):
 
 @pytest.mark.parametrize("by", ["native", "shim"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_rows_are_read_in_the_format_that_they_are_stored_in(data, shim, dtype, by):
+def test_rows_are_read_in_the_format_that_they_are_stored_in(data, dtype, by):
     spec, store = spec_of(data)
     x = torch.from_numpy(np.array(store.features.x)).to(getattr(torch, dtype))
     words = x.numpy() if dtype == "float16" else x.view(torch.uint16).numpy()
-    kernels = LaunchedKernels(shim) if by == "shim" else NativeKernels()
+    kernels = kernels_by(by)
     graph_bytes = budget(spec, store, 100)
     access = device_access(spec, store, graph_bytes, DenseFeatures(words, dtype), kernels)
     for _, (nodes, inputs, *_) in batches(access, store, "rows", torch.float32):
@@ -172,19 +135,29 @@ def test_the_likeliest_rows_are_on_the_device_and_each_is_read_once(data):
     assert all(len(ids.unique()) == len(ids) for ids in source.kernels.asked)
 
 
-def test_exact_inference_is_the_mapped_graphs(data):
-    """Whoever asks for all neighbours of everything: the CPU draws them, and collects what it drew."""
+@pytest.mark.parametrize("by", ["native", "shim"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_models_of_unknown_layers_read_the_neighbourhoods_of_the_mapped_graph(data, whole, by):
+    """All neighbours of everything, in one pass and by 512 nodes."""
     spec, store = spec_of(data, "gat")
-    access = device_access(spec, store, budget(spec, store, 90))
-    mapped = open_access(spec, store, ALONE)
-    nodes = store.nodes_in("val")
-    found = []
-    for each in (access, mapped):
+    spec, seen = replace(spec, evaluates_whole=whole), []
+
+    def model(batch):
+        seen[-1] += [batch.inputs.x.clone(), *(b.indices[b.indptr[0] : b.indptr[-1]].clone() for b in batch.blocks)]
+        return batch.inputs.x[: batch.num_seeds, :2] * len(batch.node_ids)
+
+    found, nodes = [], store.nodes_in("val")
+    access = device_access(spec, store, budget(spec, store, 90), kernels=kernels_by(by))
+    for each in (access, open_access(spec, store, ALONE)):
         each.begin(store.labels, form="rows", dtype=torch.float32)
-        model = lambda batch: batch.inputs.x[: batch.num_seeds, :2] * len(batch.node_ids)  # noqa: E731  # of this test
+        seen.append([])
         found.append(each.exact(model, nodes, never_pause, hops=2, num_columns=2))
+        each.group = Group(1, 2, torch.device("cpu"))  # one node is the other rank's: this one draws for none
+        assert each.exact(model, nodes[:1], never_pause, hops=2, num_columns=2)[1].shape == (0, 2)
+        each.group = ALONE
     assert np.array_equal(found[0][0], found[1][0])
     assert torch.equal(found[0][1], found[1][1])
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
 
 
 def test_a_cpu_reads_the_mapped_graph_and_a_gpu_needs_kernels(data, monkeypatch):

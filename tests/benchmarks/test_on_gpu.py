@@ -6,6 +6,7 @@ import sys
 import pytest
 
 import on_gpu
+from gpu_epochs import covered
 
 
 def test_parts_prove_and_measure_at_small_sizes(bench):
@@ -16,11 +17,21 @@ def test_parts_prove_and_measure_at_small_sizes(bench):
     assert equality["rehearsal"]
     assert equality["batches"] > 4
     assert [equality[way] for way in ("copied", "drawn on the device", "drawn, rows in two places")] == [True] * 3
+    assert [equality[f"exact, {where}"] for where in ("on the device", "in two places")] == [True] * 2
     assert equality["losses"]["cpu"] == equality["losses"]["device"]
     assert len(equality["losses"]["cpu"]) > 2
     assert {"sampling, device", "gather, device", "PyG's step, batch at hand (CSR)"} <= set(step["seconds"])
     epochs = entries["products"]["result"]
     assert epochs["loaders of the device"]["steps"] == epochs["loaders of the CPU"]["steps"] > 4
+    assert epochs["loaders of the device"]["draws"]["asked"] == "measured"
+    for share in ("share_in_steps", "share_in_kernels"):
+        assert all(0 < epochs[f"loaders of the {name}"][share] <= 1 for name in ("device", "CPU"))
+
+
+def test_a_device_is_busy_while_any_kernel_runs():
+    assert covered([(5, 6), (0, 2), (1, 3), (1, 2)]) == pytest.approx(4 / 6)
+    with pytest.raises(ValueError, match="no kernel"):
+        covered([])
 
 
 @pytest.mark.slow

@@ -106,6 +106,20 @@ def test_self_and_mean(stored, wanted, num_rows, columns):
         assert_within(mean[row], expected, stored=FORMATS[wanted])
 
 
+@pytest.mark.parametrize("columns", [3, 64, 101])
+def test_neighbours_are_added_up_in_the_order_of_edges(columns):
+    """As a GPU does: means have its bits."""
+    table = torch.randn(300, columns, generator=torch.Generator().manual_seed(7))
+    indptr, indices = segments(150, 300, 8)
+    out, rows = torch.empty(150, 2 * columns), torch.arange(150)
+    _native.gather_self_and_mean(table, rows, None, indptr, indices, out, 1)
+    sums = torch.zeros(150, columns)
+    for edge in range(int(indptr.diff().max())):
+        has_it = indptr.diff() > edge
+        sums[has_it] += table[indices[indptr[:-1][has_it] + edge].long()]
+    assert same_bits(out[:, columns:], sums * (1 / indptr.diff().clamp(min=1).float()).unsqueeze(1))
+
+
 def test_self_and_mean_by_global_ids():
     table = torch.randn(50, 9)
     indptr, indices = segments(20, 50, 5)

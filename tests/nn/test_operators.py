@@ -248,5 +248,5 @@ def test_nothing_is_dropped_but_in_training():
     x = normal(20, 7, seed=0)
     for p, training in ((0.0, True), (0.5, False)):
         assert torch.equal(relu_dropped(x, p, training), torch.relu(x))
-    whole = relu_dropped(x.double(), 0.5, True)  # torch's own draws
+    whole = relu_dropped(x.double(), 0.5, True)
     assert ((whole == 0) | torch.isclose(whole, 2 * x.double())).all()

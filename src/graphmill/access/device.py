@@ -1,14 +1,16 @@
 """A whole graph that lies for a GPU: in its memory as far as a budget goes, else page-locked and read over the bus.
 
 Neighbourhoods are drawn and rows gathered on the device, in a thread and on a stream of their own, which alone wait for
-the sizes of what was drawn. Batches have the same bits as those of `WholeGraph`. Statistics, and exact inference, are
+the sizes of what was drawn. Batches, and exact inference, have the same bits as those of `WholeGraph`. Statistics are
 the CPU's, of the mapped files.
 """
 
+import logging
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import accumulate
 from typing import Any, ClassVar, Final
 
@@ -18,7 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill.access.device_kernels import DeviceHood, DeviceTopology, GraphKernels, SplitRows
+from graphmill.access.device_sweep import LEAST_PIECE_BYTES, ResidentBlocks
 from graphmill.access.graph import Collects, Ids, LayerwiseModel, SeedNodes
+from graphmill.access.layerwise import LayerwiseInference
 from graphmill.access.spec import AccessSpec
 from graphmill.access.whole import WholeGraph
 from graphmill.graph.batch import Block, DenseRows, Inputs, MiniBatch, SelfAndMean, on_device
@@ -33,6 +37,7 @@ from graphmill.spec.device_memory import LaidOut, lay_out
 from graphmill.spec.modelled import sizes_of
 from graphmill.sync.pause import Pause
 
+_log = logging.getLogger(__name__)
 _ROWS_AT_A_TIME: Final = 1 << 18
 
 
@@ -75,6 +80,7 @@ class DeviceGraph:
     laid_out: LaidOut
     lane: Lane
     drawn_of: DeviceTopology
+    piece_bytes: int  # of rows that exact inference gathers together: no more than a batch has, unless that is little
     rows: SplitRows | None = None  # once `warm_up` has ranked them
 
     owners: ClassVar[None] = None
@@ -93,7 +99,8 @@ class DeviceGraph:
         laid_out = lay_out(known, graph_bytes, steps=spec.plan.calendar.length(0), batch_bytes=0)
         place = _resident if laid_out.topology_on == "device" else _page_locked
         arrays = (place(_tensor(each), device) for each in (topology.indptr, topology.indices))
-        return cls(spec, whole, kernels, laid_out, Lane(device), DeviceTopology(*arrays))
+        piece_bytes = max(sum(planned.hops) * planned.row_bytes, LEAST_PIECE_BYTES)
+        return cls(spec, whole, kernels, laid_out, Lane(device), DeviceTopology(*arrays), piece_bytes)
 
     @property
     def tables(self) -> WholeTables:
@@ -106,9 +113,7 @@ class DeviceGraph:
         return self.whole.topology
 
     def sampler(self, fanouts: tuple[int, ...], *, resample: bool) -> NeighbourSource:
-        """On the device; of all neighbours of everything, as exact inference asks, on the CPU."""
-        if all(fanout == -1 for fanout in fanouts):
-            return self.whole.sampler(fanouts, resample=resample)
+        """On the device."""
         return ResidentSampler(self, fanouts, resample)
 
     def collecting(self, collector: Collector) -> Collects:
@@ -120,8 +125,18 @@ class DeviceGraph:
         return self.whole.statistics(nodes)
 
     def sweep(self, model: LayerwiseModel, nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
-        """In contiguous shares of `nodes`, by the CPU."""
-        return self.whole.sweep(model, nodes, pause)
+        """In contiguous shares of `nodes`, on the device."""
+        assert self.rows is not None, "warm_up comes first"
+        self.lane.wait()  # its kernels keep tables that these use, too
+        device, hidden_on = self.whole.group.device, self.laid_out.hidden_rows_on or "page_locked"
+        _say_where(self.laid_out)
+        blocks = ResidentBlocks(
+            self.kernels, self.drawn_of, self.rows, device, hidden_on, self.piece_bytes, self.spec.resample
+        )
+        whole = self.whole
+        return LayerwiseInference(model, whole.topology, whole.features, whole.group, pause, blocks=blocks).logits(
+            nodes
+        )
 
     def warm_up(self, sampler: NeighbourSource, seeds: SeedNodes, nodes: Ids, num_steps: int) -> None:
         """Split the rows: those that are likeliest in a batch (`vip`) on the device."""
@@ -168,7 +183,8 @@ class ResidentSampler:
     def sample(self, seeds: AnySeeds) -> DrawnOnDevice:
         """The neighbourhood of `seeds`, which must be distinct."""
         graph = self.graph
-        key = seeds.key(graph.spec.plan.seed, Purpose.NEIGHBOURS)
+        takes_all = all(fanout == -1 for fanout in self.fanouts)
+        key = 0 if takes_all else seeds.key(graph.spec.plan.seed, Purpose.NEIGHBOURS)
         with graph.lane():
             hood = graph.kernels.sample(graph.drawn_of, seeds.ids, self.fanouts, key, resample=self.resample)
             node_ids = hood.node_ids.cpu().numpy()
@@ -236,6 +252,14 @@ def device_blocks(hood: DeviceHood, *, resample: bool) -> tuple[Block, ...]:
         row, edge = (row_ends[hop - 1], edge_ends[hop - 1]) if resample and hop else (0, 0)
         found.append(Block(hood.indptr[row : row_end + 1] - edge, hood.indices[edge:edge_end]))
     return tuple(reversed(found))
+
+
+@cache
+def _say_where(laid_out: LaidOut) -> None:
+    if laid_out.hidden_rows_on is not None:
+        where = {"device": "on the GPU", "page_locked": "page-locked, and read over the bus"}[laid_out.hidden_rows_on]
+        size = f"{laid_out.hidden_rows_mib:,.0f} MiB at most"
+        _log.info(f"exact evaluation runs on the GPU; rows of hidden layers, {size}, are {where}")
 
 
 def _dense(whole: WholeGraph) -> DenseFeatures:

@@ -1,22 +1,16 @@
-"""What a GPU must be able to do for its graph: draw neighbourhoods, gather rows from two places, take means of rows.
-
-`GraphKernels` is the seam; `NativeKernels` is the native core behind it, for a "device" that is the CPU: what a test
-compares with, and what says which bits a GPU's kernels owe.
-"""
+"""What a GPU must be able to do for its graph: draw neighbourhoods, gather rows from two places, take means of rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphmill import _native
 from graphmill.device.kernels import DeviceKernels, cuda_kernels
 from graphmill.device.rows import RowTables, gather
-from graphmill.device.sampling import DeviceSampler
+from graphmill.device.sampling import DeviceSampler, SampledOnDevice
 from graphmill.device.structures import DeviceColumns
 from graphmill.graph.sampled import SeedIds
 
@@ -35,7 +29,7 @@ class SplitRows:
 
     hot: Tensor  # [num_hot, num_features], on the device
     cold: Tensor  # [num_nodes - num_hot, num_features], page-locked
-    place: Tensor  # int64 [num_nodes], on the device: of each node its row in `hot`, from len(hot) on in `cold`
+    place: Tensor | None  # int64 [num_nodes], on the device: its row in `hot`, from len(hot) on in `cold`; None: its id
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +52,9 @@ class GraphKernels(Protocol):
     ) -> DeviceHood:
         """The neighbourhood of distinct `seeds` [n], drawn as `sample.neighbor.WholeSampler` draws it."""
 
+    def in_neighbours(self, topology: DeviceTopology, nodes: Tensor, num_edges: int, *, resample: bool) -> DeviceHood:
+        """One hop of all in-neighbours of distinct `nodes` [n] on the device, which have `num_edges`."""
+
     def gather(self, rows: SplitRows, ids: Tensor) -> Tensor:
         """Rows of `ids` [n] → float32 [n, num_features] on the device, each read once from where it is."""
 
@@ -66,50 +63,8 @@ class GraphKernels(Protocol):
 
 
 def kernels_of(device: torch.device) -> GraphKernels:
-    """Those of a device; `UserError` where there are none."""
-    return NativeKernels() if device.type == "cpu" else LaunchedKernels(cuda_kernels(device))
-
-
-@dataclass(slots=True)
-class NativeKernels:
-    """The native core's, of tensors of the CPU."""
-
-    num_threads: int = 1
-    _drawn_of: DeviceTopology | None = None
-    _sampler: _native.NeighborSampler | None = None
-
-    def sample(
-        self, topology: DeviceTopology, seeds: SeedIds, fanouts: Sequence[int], key: int, *, resample: bool
-    ) -> DeviceHood:
-        """As `GraphKernels.sample`."""
-        if self._sampler is None or self._drawn_of is not topology:
-            self._sampler = _native.NeighborSampler(topology.indptr, topology.indices, self.num_threads)
-            self._drawn_of = topology
-        hood = self._sampler.sample(seeds, fanouts, key, resample=resample, num_threads=self.num_threads)
-        return DeviceHood(
-            node_ids=torch.from_numpy(hood.node_ids),
-            indptr=torch.from_numpy(hood.indptr),
-            indices=torch.from_numpy(hood.indices),
-            num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
-            num_edges_per_hop=tuple(hood.num_edges_per_hop),
-            num_rows_per_hop=tuple(hood.num_rows_per_hop),
-        )
-
-    def gather(self, rows: SplitRows, ids: Tensor) -> Tensor:
-        """As `GraphKernels.gather`."""
-        places, num_hot = rows.place[ids], len(rows.hot)
-        out = torch.empty(len(ids), rows.hot.shape[1])
-        is_hot = places < num_hot
-        out[is_hot] = rows.hot[places[is_hot]].float()
-        out[~is_hot] = rows.cold[places[~is_hot] - num_hot].float()
-        return out
-
-    def self_and_mean(self, x: Tensor, indptr: Tensor, indices: Tensor, dtype: torch.dtype) -> Tensor:
-        """As `GraphKernels.self_and_mean`."""
-        out = torch.empty(len(indptr) - 1, 2 * x.shape[1], dtype=dtype)
-        ids = np.arange(len(x))
-        _native.gather_self_and_mean(x, ids[: len(out)], ids, indptr, indices, out, self.num_threads)
-        return out
+    """Those of a GPU; `UserError` where there are none."""
+    return LaunchedKernels(cuda_kernels(device))
 
 
 @dataclass(slots=True)
@@ -124,29 +79,18 @@ class LaunchedKernels:
         self, topology: DeviceTopology, seeds: SeedIds, fanouts: Sequence[int], key: int, *, resample: bool
     ) -> DeviceHood:
         """As `GraphKernels.sample`. The calling thread waits for the sizes of what was drawn."""
-        if self._drawn_of is not topology:
-            self._drawn_of, self._samplers = topology, {}
-        if resample not in self._samplers:
-            columns = DeviceColumns(
-                indptr=topology.indptr, indices=topology.indices, num_sources=len(topology.indptr) - 1
-            )
-            self._samplers[resample] = DeviceSampler(self.kernels, columns, resample=resample)
-        hood = self._samplers[resample].sample(torch.from_numpy(seeds), fanouts, key).trimmed()
-        return DeviceHood(
-            node_ids=hood.node_ids,
-            indptr=hood.indptr,
-            indices=hood.indices,
-            num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
-            num_edges_per_hop=tuple(hood.num_edges_per_hop),
-            num_rows_per_hop=tuple(hood.num_rows_per_hop),
-        )
+        return _hood(self._sampler(topology, resample=resample).sample(torch.from_numpy(seeds), fanouts, key))
+
+    def in_neighbours(self, topology: DeviceTopology, nodes: Tensor, num_edges: int, *, resample: bool) -> DeviceHood:
+        """As `GraphKernels.in_neighbours`; the calling thread waits once, for how many distinct ones there are."""
+        return _hood(self._sampler(topology, resample=resample).sample(nodes, (-1,), 0, num_edges))
 
     def gather(self, rows: SplitRows, ids: Tensor) -> Tensor:
         """As `GraphKernels.gather`."""
         tables = RowTables(rows.hot, rows.cold if len(rows.cold) else None)
         span = torch.zeros(2, dtype=torch.int64, device=ids.device)
         span[1:] = len(ids)  # by a kernel: nothing is copied from the host
-        return gather(self.kernels, tables, rows.place[ids], span)
+        return gather(self.kernels, tables, ids if rows.place is None else rows.place[ids], span)
 
     def self_and_mean(self, x: Tensor, indptr: Tensor, indices: Tensor, dtype: torch.dtype) -> Tensor:
         """As `GraphKernels.self_and_mean`: neighbours are added up in the order of edges, as the native core does."""
@@ -157,3 +101,26 @@ class LaunchedKernels:
         out[:, :width] = x[: len(degrees)]
         out[:, width:] = sums * shares.unsqueeze(1)
         return out
+
+    def _sampler(self, topology: DeviceTopology, *, resample: bool) -> DeviceSampler:
+        if self._drawn_of is not topology:
+            self._drawn_of, self._samplers = topology, {}
+        if resample not in self._samplers:
+            columns = DeviceColumns(
+                indptr=topology.indptr, indices=topology.indices, num_sources=len(topology.indptr) - 1
+            )
+            self._samplers[resample] = DeviceSampler(self.kernels, columns, resample=resample)
+        return self._samplers[resample]
+
+
+def _hood(sampled: SampledOnDevice) -> DeviceHood:
+    """Cut to its sizes, which the calling thread waits for."""
+    hood = sampled.trimmed()
+    return DeviceHood(
+        node_ids=hood.node_ids,
+        indptr=hood.indptr,
+        indices=hood.indices,
+        num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
+        num_edges_per_hop=tuple(hood.num_edges_per_hop),
+        num_rows_per_hop=tuple(hood.num_rows_per_hop),
+    )

@@ -7,10 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.access.graph import GraphSource, Ids
+from graphmill.access.graph import Collects, GraphSource, Ids
 from graphmill.graph.batch import MiniBatch
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
-from graphmill.sample.collect import Collector
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause
 
@@ -21,7 +20,7 @@ _SEEDS: Final = 512  # whose whole neighbourhoods are in memory together
 def on_neighbourhoods(
     model: Callable[[MiniBatch], Tensor],
     source: GraphSource,
-    collector: Collector,
+    collector: Collects,
     nodes: Ids,
     pause: Pause,
     group: Group,
@@ -48,7 +47,7 @@ def on_neighbourhoods(
 def on_whole_graph(
     model: Callable[[MiniBatch], Tensor],
     source: GraphSource,
-    collector: Collector,
+    collector: Collects,
     nodes: Ids,
     pause: Pause,
     group: Group,

@@ -6,6 +6,7 @@ all.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from graphmill import _native
 from graphmill.access.graph import LayerwiseModel, MeanAggregation
-from graphmill.graph.batch import Block, SparseRows
+from graphmill.graph.batch import Block, SparseRows, on_device
 from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.sampled import NodeIds, stored_whole
@@ -28,9 +29,25 @@ from graphmill.sync.pause import Pause, never_pause
 _ROWS_AT_A_TIME = 8192  # rows whose inputs are in memory together
 
 
+class BlockRows(Protocol):
+    """Who reads rows for a block and averages them, where that is not the CPU; and where hidden rows lie."""
+
+    def zeros(self, num_rows: int, width: int) -> Tensor:
+        """Room for hidden rows."""
+
+    def with_sources(self, ids: NDArray[np.int64], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Distinct `ids` [n] and their in-neighbours, ascending; `indptr` [n + 1] counts these."""
+
+    def self_and_mean(self, h: Tensor | None, ids: NDArray[np.int64], indptr: NDArray[np.int64]) -> Tensor:
+        """Rows of distinct `ids` [n], each beside the mean of its in-neighbours' → float32 [n, 2 * width].
+
+        `h` [num_nodes, width]: of a hidden layer, or None: features. `indptr` [n + 1] counts in-neighbours.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class LayerwiseInference:
-    """What a model gives nodes without sampling, on the CPU."""
+    """What a model gives nodes without sampling."""
 
     model: LayerwiseModel
     topology: Topology
@@ -38,11 +55,12 @@ class LayerwiseInference:
     group: Group
     pause: Pause = never_pause  # called by all ranks before every block of rows
     edge_weights: EdgeFeatures | None = None  # one column, by which means are taken; None: edges count alike
+    blocks: BlockRows | None = None  # None: the CPU's, of mapped features or the rows of a hidden layer in memory
 
     @torch.no_grad()
     def logits(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], Tensor]:
         """This rank's share of `nodes` and their logits [num_share, num_classes]. All ranks must call it."""
-        return self._share(nodes), self._layer_rows(self._layers[-1], self._hidden(nodes), nodes, None)
+        return self._share(nodes), self._layer_rows(self._layers[-1], self._hidden(nodes), nodes, None).cpu()
 
     @torch.no_grad()
     def embeddings(self, nodes: NDArray[np.int64]) -> Tensor:
@@ -58,14 +76,17 @@ class LayerwiseInference:
     def _hidden(self, nodes: NDArray[np.int64]) -> Tensor | None:
         """What the last layer reads [all nodes, hidden_channels], filled in where `nodes` need it; None: features."""
         layers = self._layers
-        wanted = wanted_rows(self.topology, nodes, len(layers))
+        wanted = wanted_rows(self.topology, nodes, len(layers), self.blocks)
         h: Tensor | None = None
         for number, layer in enumerate(layers[:-1]):
             counts = [len(self._share(wanted[number], rank)) for rank in range(self.group.world_size)]
             rows = self.group.gather_rows(self._layer_rows(layer, h, wanted[number], RELU), counts)
-            h = torch.zeros(self.topology.num_nodes, layer.out_channels)
-            h[torch.from_numpy(wanted[number])] = rows.cpu()
+            h = self._zeros(self.topology.num_nodes, layer.out_channels)
+            h[on_device(torch.from_numpy(wanted[number]), h.device)] = rows
         return h
+
+    def _zeros(self, num_rows: int, width: int) -> Tensor:
+        return torch.zeros(num_rows, width) if self.blocks is None else self.blocks.zeros(num_rows, width)
 
     def _share(self, nodes: NDArray[np.int64], rank: int | None = None) -> NDArray[np.int64]:
         return np.array_split(nodes, self.group.world_size)[self.group.rank if rank is None else rank]
@@ -78,29 +99,42 @@ class LayerwiseInference:
         `h` [num_nodes, …] is the result of the layer before it; None: the features.
         """
         ids = self._share(nodes)
-        rows = [torch.empty(0, layer.out_channels)]
+        rows = self._zeros(len(ids), layer.out_channels)
         for begin in range(0, len(self._share(nodes, 0)), _ROWS_AT_A_TIME):  # rank 0's share is never the smaller
             self.pause()
             block = ids[begin : begin + _ROWS_AT_A_TIME]
             if len(block):
-                rows.append(self._block(layer, h, block, activation))
-        return torch.cat(rows)
+                rows[begin : begin + len(block)] = self._block(layer, h, block, activation)
+        return rows
 
     def _block(
         self, layer: MeanAggregation, h: Tensor | None, ids: NDArray[np.int64], activation: Activation | None
     ) -> Tensor:
         if self.edge_weights is not None:
             return self._weighted_block(layer, h, ids, activation, self.edge_weights)
+        if self.blocks is not None:
+            indptr = row_ends(self.topology, ids)
+            return self._of_means(layer, h, self.blocks.self_and_mean(h, ids, indptr), indptr, activation)
         indptr, indices = in_edges(self.topology, ids)
         if h is None and isinstance(self.features, SparseFeatures):
             return self._sparse_block(layer, self.features, ids, indptr, indices, activation)
         table = self.features.x if h is None and isinstance(self.features, DenseFeatures) else h
         x = torch.empty(len(ids), 2 * layer.in_channels)
         _native.gather_self_and_mean(table, ids, None, indptr, indices, x, torch.get_num_threads())
+        return self._of_means(layer, h, x.to(layer.weight.device), indptr, activation)
+
+    def _of_means(
+        self,
+        layer: MeanAggregation,
+        h: Tensor | None,
+        x: Tensor,
+        indptr: NDArray[np.int64],
+        activation: Activation | None,
+    ) -> Tensor:
+        """The layer on [self ; mean] rows `x` on its device."""
         if h is None and self.model.standardise is not None:
-            device = layer.weight.device
-            x = self.model.standardise.of_self_and_mean(x.to(device), torch.from_numpy(indptr).to(device))
-        return layer.on_self_and_mean(x.to(layer.weight.device), activation).cpu()
+            x = self.model.standardise.of_self_and_mean(x, on_device(torch.from_numpy(indptr), x.device))
+        return layer.on_self_and_mean(x, activation)
 
     def _weighted_block(
         self,
@@ -118,14 +152,14 @@ class LayerwiseInference:
         block = weighted_block(indptr, local + len(ids), weights, device)
         if h is None and isinstance(self.features, SparseFeatures):
             rows = gather_sparse(self.features, stored_whole(NodeIds(nodes)), torch.get_num_threads())
-            return layer.on_sparse(rows_on(rows, device), block, activation).cpu()
+            return layer.on_sparse(rows_on(rows, device), block, activation)
         table = self.features.x if h is None and isinstance(self.features, DenseFeatures) else h
         x = torch.empty(len(nodes), layer.in_channels)
         _native.gather_rows(table, nodes, x, torch.get_num_threads())
         x = x.to(device)
         if h is None and self.model.standardise is not None:
             x = self.model.standardise(x)
-        return layer.on_rows(x, block, activation).cpu()
+        return layer.on_rows(x, block, activation)
 
     def _sparse_block(
         self,
@@ -142,7 +176,7 @@ class LayerwiseInference:
         device = layer.weight.device
         shifted = torch.from_numpy((local + len(ids)).astype(np.int32))
         block = Block(torch.from_numpy(indptr).to(device), shifted.to(device))
-        return layer.on_sparse(rows_on(x, device), block, activation).cpu()
+        return layer.on_sparse(rows_on(x, device), block, activation)
 
 
 def rows_on(x: SparseRows, device: torch.device) -> SparseRows:
@@ -158,10 +192,15 @@ def weighted_block(
     return WeightedBlock.of(block, torch.from_numpy(weights).to(device))
 
 
-def wanted_rows(topology: Topology, nodes: NDArray[np.int64], num_layers: int) -> list[NDArray[np.int64]]:
+def wanted_rows(
+    topology: Topology, nodes: NDArray[np.int64], num_layers: int, blocks: BlockRows | None = None
+) -> list[NDArray[np.int64]]:
     """For each layer the ascending ids of the rows that the layers after it read; of the last, `nodes`."""
     wanted = [nodes]
     for _ in range(num_layers - 1):
+        if blocks is not None:
+            wanted.insert(0, blocks.with_sources(wanted[0], row_ends(topology, wanted[0])))
+            continue
         is_wanted = np.zeros(topology.num_nodes, dtype=bool)
         is_wanted[wanted[0]] = True
         is_wanted[in_edges(topology, wanted[0])[1]] = True
@@ -177,8 +216,12 @@ def in_edges(topology: Topology, ids: NDArray[np.int64]) -> tuple[NDArray[np.int
 
 def in_entries(topology: Topology, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The same with the edges' places in the topology: indptr [n + 1], entries [num_edges]."""
-    starts = topology.indptr[ids]
-    lengths = topology.indptr[ids + 1] - starts
+    starts, indptr = topology.indptr[ids], row_ends(topology, ids)
+    return indptr, np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
+
+
+def row_ends(topology: Topology, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the in-edges of each of `ids` end if they stand together: indptr [n + 1]."""
     indptr = np.zeros(len(ids) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=indptr[1:])
-    return indptr, np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], lengths)
+    np.cumsum(topology.indptr[ids + 1] - topology.indptr[ids], out=indptr[1:])
+    return indptr

@@ -1,5 +1,6 @@
 """Batches made in this process, of a graph that it reads: drawn, fetched, collected, a few ahead of the step."""
 
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -8,6 +9,7 @@ from itertools import islice
 import torch
 from torch import Tensor, nn
 
+from graphmill.access.draws import EitherSampler, SettledDraws
 from graphmill.access.exact import on_neighbourhoods, on_whole_graph
 from graphmill.access.graph import Collects, GraphSource, Ids, LayerwiseModel, SeedNodes
 from graphmill.access.spec import AccessSpec
@@ -73,6 +75,24 @@ class LocalAccess:
         self.of_steps = self.source.collecting(self.collector)
         self.source.warm_up(self.sampler, self.seeds, self.nodes_in("train"), plan.calendar.steps_in(0))
 
+    def settle_draws(self) -> SettledDraws | None:
+        """Before the first batch of an attempt: decide who draws; None: that is no question."""
+        if not isinstance(self.sampler, EitherSampler):
+            return None
+        return self.sampler.settle(self._seconds_to_make, self.spec.plan.calendar.steps_in(0))
+
+    def _seconds_to_make(self, step: int) -> float:
+        """How long a batch of the first epoch takes until it is on the device."""
+        seeds, device = self.seeds.nodes_of(self.schedule.seeds(0, step, self.group.rank)), self.group.device
+        began = time.perf_counter()
+        sampled = self.seeds.kept(self.sampler.sample(seeds))
+        (fetched,) = self.source.tables.fetch([sampled])
+        batch = self.of_steps.collect(sampled, fetched).to(device)
+        if device.type != "cpu":
+            torch.cuda.current_stream(device).record_event().synchronize()
+        del batch
+        return time.perf_counter() - began
+
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
         self.source.mark()
@@ -99,7 +119,7 @@ class LocalAccess:
         if isinstance(model, LayerwiseModel):
             self.collector.release()
             return self.source.sweep(model, nodes, pause)
-        collector = replace(self.collector, prefetch=0, dtype=torch.float32)
+        collector = self.source.collecting(replace(self.collector, prefetch=0, dtype=torch.float32))
         if self.spec.evaluates_whole:
             self.collector.release()
             num_nodes = int(self.store.metadata.num_nodes)

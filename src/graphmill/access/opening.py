@@ -4,6 +4,7 @@ from typing import cast
 
 from graphmill.access.device import DeviceGraph
 from graphmill.access.device_kernels import kernels_of
+from graphmill.access.draws import EitherSampler
 from graphmill.access.graph import GraphAccess, GraphSource, SeedNodes
 from graphmill.access.local import LocalAccess
 from graphmill.access.parts import GraphInParts
@@ -53,4 +54,8 @@ def sampler_of(spec: AccessSpec, store: NodeStore, source: GraphSource, group: G
         return presampled(spec, store, spec.presampled, group.rank, group.world_size)
     if spec.relation_fanouts:
         return by_relation(spec, cast("WholeStore", store))
-    return source.sampler(spec.fanouts, resample=spec.resample)
+    sampler = source.sampler(spec.fanouts, resample=spec.resample)
+    if isinstance(source, DeviceGraph):
+        of_cpu = source.whole.sampler(spec.fanouts, resample=spec.resample)
+        return EitherSampler({"device": sampler, "cpu": of_cpu}, spec.gpu_draws)
+    return sampler

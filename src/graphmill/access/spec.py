@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphmill.spec.gpu_draws import GpuDraws
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.transform import FeatureTransform
@@ -30,3 +31,4 @@ class AccessSpec:
     evaluates_whole: bool  # a model of unknown layers: by one call on the whole graph; False: on neighbourhoods
     presampled: Path | None  # folder of sampled epochs; None: neighbourhoods are drawn when they are needed
     gpu_graph_bytes: int | None = None  # of a GPU that holds and draws of the graph; None: the CPU does
+    gpu_draws: GpuDraws = "measured"  # who draws of it, for the GPU that holds it

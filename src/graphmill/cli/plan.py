@@ -144,7 +144,13 @@ def _placement_facts(on_device: "LaidOut") -> list[tuple[str, Cell]]:
         ("MiB over the bus per step, at most", round(on_device.bus_mib_per_step, 1)),
         ("MiB over the bus per epoch, at most", round(on_device.bus_mib_per_epoch, 1)),
         ("  per step if the CPU drew and gathered", round(on_device.host_bus_mib_per_step, 1)),
+        *([] if on_device.hidden_rows_on is None else [("hidden rows of exact evaluation", _hidden_rows(on_device))]),
     ]
+
+
+def _hidden_rows(on_device: "LaidOut") -> str:
+    where = {"device": "on the GPU", "page_locked": "page-locked"}[on_device.hidden_rows_on or "device"]
+    return f"{where}, {on_device.hidden_rows_mib:,.0f} MiB at most"
 
 
 def _data_mib(memory: "MemoryParts") -> Cell:

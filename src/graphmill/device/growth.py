@@ -131,6 +131,7 @@ def sample_hop(
     sources: BatchNodes,
     edges: BatchEdges,
     with_targets: bool,
+    num_edges: int | None = None,
 ) -> HopOutcome:
     """Pick the in-edges that a hop takes, and number their sources.
 
@@ -143,12 +144,13 @@ def sample_hop(
         sources: nodes of the type that edges come from; new ones are appended.
         edges: of the relation; the hop's are appended.
         with_targets: whether the nodes that edges lead to are wanted for each edge.
+        num_edges: that the hop takes, where it takes all and somebody knows; None: nobody does.
 
     Returns:
         Where the edges lie.
     """
     with_targets = with_targets or rule.fanout < 0 or sources.is_disjoint
-    offered = kernels.offer(columns, rows, rule, edges.count)
+    offered = kernels.offer(columns, rows, rule, edges.count, num_edges)
     edges.reserve(offered.room, with_targets=with_targets)
     edge_span = torch.cat([edges.count, offered.ends[-1:]])
     targets = edges.targets.values if with_targets else None

@@ -74,7 +74,14 @@ class DeviceKernels:
         """`size` zeros on the device."""
         return torch.zeros(size, dtype=dtype, device=self.device)
 
-    def offer(self, columns: DeviceColumns, rows: HopRows, rule: HopRule, edges_before: Tensor) -> OfferedEdges:
+    def offer(
+        self,
+        columns: DeviceColumns,
+        rows: HopRows,
+        rule: HopRule,
+        edges_before: Tensor,
+        num_edges: int | None = None,
+    ) -> OfferedEdges:
         """Find what the rows of a hop give.
 
         Args:
@@ -82,10 +89,11 @@ class DeviceKernels:
             rows: the hop's.
             rule: how many, and which.
             edges_before: int64 [1]: where the hop's edges begin among those of the batch.
+            num_edges: of the rows, with a fan-out of -1; None: nobody knows.
 
         Returns:
             With room for a full fan-out of each row; with a fan-out of -1 for as many as there are, which the host
-            waits to know.
+            waits to know unless it is told.
 
         Raises:
             InvalidInputError: there may be more edges than kernels number.
@@ -98,7 +106,9 @@ class DeviceKernels:
         torch.cumsum(counts, 0, out=ends[1:])
         ends[1:] += edges_before
         of_row = rule.fanout if rule.replace else min(rule.fanout, columns.most_in_edges)
-        room = rows.room * of_row if rule.fanout >= 0 else int(ends[-1] - ends[0])
+        if rule.fanout < 0 and num_edges is None:
+            num_edges = int(ends[-1] - ends[0])
+        room = rows.room * of_row if num_edges is None else num_edges
         if room >= _MOST_EDGES:
             raise InvalidInputError(
                 f"a hop of {rows.room} rows may have {room} edges; kernels number at most {_MOST_EDGES - 1}",

@@ -79,13 +79,14 @@ class DeviceSampler:
         self._resample = resample
         self._numbers = NodeNumbers(kernels, columns.num_sources)
 
-    def sample(self, seeds: Tensor, fanouts: Sequence[int], key: int) -> SampledOnDevice:
+    def sample(self, seeds: Tensor, fanouts: Sequence[int], key: int, num_edges: int | None = None) -> SampledOnDevice:
         """The neighbourhood of seeds.
 
         Args:
             seeds: int64 [n], distinct; from the host they are checked, and copied without waiting if page-locked.
             fanouts: first hop first; -1 takes all in-edges, and has the host wait for their number.
             key: of the batch.
+            num_edges: of a single hop of all in-edges, whose number is known: nobody waits for it then.
 
         Returns:
             With room behind what the tensors hold.
@@ -109,6 +110,7 @@ class DeviceSampler:
                 sources=nodes,
                 edges=edges,
                 with_targets=False,
+                num_edges=num_edges,
             )
             nodes.end_hop(outcome.room)
             row_room += rows.room

@@ -59,17 +59,17 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
 
 
 def relu_dropped(x: Tensor, p: float, training: bool) -> Tensor:
-    """dropout(relu(x)) for x [n, num_columns], with draws that follow from torch's generator.
+    """dropout(relu(x)) for x [n, num_columns], with draws that follow from torch's generator of the CPU.
 
-    On the CPU one number is drawn, and each value's draw is keyed by it: torch's own draws come one after another, on
-    one thread, and take longer than a product.
+    One number is drawn, and each value's draw is keyed by it, the same on any device: torch's own draws come one after
+    another on the CPU, on one thread, and take longer than a product, and are others on a GPU.
     """
     if not training or p == 0:
         return torch.relu(x)
-    if not is_native(x) or x.dim() != 2 or p >= 1:
+    if x.dim() != 2 or p >= 1:
         return F.dropout(torch.relu(x), p)
-    key = int(torch.randint(2**63 - 1, (1,)))
-    return native.relu_dropout(x.contiguous(), row_keys(key, torch.arange(len(x))), p)
+    key = int(torch.randint(2**63 - 1, (1,), device="cpu"))
+    return activate(x, Activation(row_keys(key, torch.arange(len(x), device="cpu")), p))
 
 
 def segment_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:

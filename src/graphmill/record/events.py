@@ -73,6 +73,17 @@ class Extended(Event):
     steps_done: int
 
 
+class Drawn(Event):
+    """Who draws the batches of this rank of a graph that lies for its GPU; seconds of a batch, if measured."""
+
+    kind = "draws"
+
+    by: str  # device, cpu
+    asked: str  # train.gpu_draws
+    device_s: float | None
+    cpu_s: float | None
+
+
 class Sync(Event):
     """The ranks exchanged gradients or parameters. Bytes and seconds are this rank's, since it started.
 
@@ -188,6 +199,7 @@ _KINDS: Final[dict[str, type[Event]]] = {
         Start,
         Initialised,
         Extended,
+        Drawn,
         Sync,
         Epoch,
         Served,

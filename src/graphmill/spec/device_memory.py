@@ -6,6 +6,7 @@ bus a neighbour costs a sector for its four bytes, and a large topology on the G
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Literal
 
 from pydantic import Field
@@ -20,6 +21,7 @@ NODE_BYTES: Final = 12  # of each node: where its row lies, and its number in a 
 SECTOR: Final = 32  # bytes that one read over the bus moves at least: CUDA C++ best practices guide, memory
 _BATCHES_BEYOND_PREFETCH: Final = 3  # in making, copied, computed on: see `sample.collect`
 _LARGE_IDS: Final = 1 << 31
+_COPIES_OF_ROWS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,7 @@ class ResidentGraph:
     row_bytes: int  # of a node's dense features
     hops: tuple[int, ...]  # nodes of a batch at most: seeds, hop 1, …
     num_drawn: int  # neighbours drawn for it
+    layers: tuple[int, ...] = ()  # columns of what each gives, if exact evaluation computes one after the other
     refused: str = ""  # why a GPU cannot draw of it, in words; "": it can
 
     @property
@@ -47,6 +50,17 @@ class ResidentGraph:
     def fixed_bytes(self) -> int:
         """What is on the GPU wherever the rest lies."""
         return self.num_nodes * NODE_BYTES
+
+    @property
+    def hidden_bytes(self) -> int:
+        """Of rows of layers while exact evaluation needs them, at most.
+
+        A layer reads its table; its rows are computed, gathered of all ranks, and put in the order of nodes: the last
+        one's are only computed.
+        """
+        *hidden, last = pairwise((0, *self.layers)) if self.layers else [(0, 0)]
+        columns = [read + _COPIES_OF_ROWS * made for read, made in hidden]
+        return 4 * self.num_nodes * max([*columns, sum(last)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +91,10 @@ class LaidOut(Spec):
     bus_mib_per_step: float = Field(description="read by the GPU at most, each distinct row of a batch once")
     bus_mib_per_epoch: float
     host_bus_mib_per_step: float = Field(description="copied at most where the CPU draws and gathers: whole batches")
+    hidden_rows_on: Literal["device", "page_locked"] | None = Field(
+        description="where exact evaluation keeps rows of hidden layers; null: it has none"
+    )
+    hidden_rows_mib: float = Field(description="of them at most, within graph_gib if they are on the GPU")
 
 
 def lay_out(graph: ResidentGraph, graph_bytes: int, *, steps: int, batch_bytes: int) -> LaidOut:
@@ -115,6 +133,8 @@ def _way(graph: ResidentGraph, graph_bytes: int, steps: int, batch_bytes: int, *
     rows = min(graph.num_nodes, (graph_bytes - fixed) // max(1, graph.row_bytes))
     cold = graph.num_nodes - rows
     bus = _bus_bytes(graph, cold, reads_topology=not has_topology)
+    left = graph_bytes - fixed - rows * graph.row_bytes
+    hidden_on: Literal["device", "page_locked"] = "device" if graph.hidden_bytes <= left else "page_locked"
     return LaidOut(
         graph_gib=graph_bytes / GIB,
         topology_on="device" if has_topology else "page_locked",
@@ -126,6 +146,8 @@ def _way(graph: ResidentGraph, graph_bytes: int, steps: int, batch_bytes: int, *
         bus_mib_per_step=bus / _MIB,
         bus_mib_per_epoch=bus * steps / _MIB,
         host_bus_mib_per_step=batch_bytes / _MIB,
+        hidden_rows_on=hidden_on if len(graph.layers) > 1 else None,
+        hidden_rows_mib=graph.hidden_bytes / _MIB if len(graph.layers) > 1 else 0.0,
     )
 
 

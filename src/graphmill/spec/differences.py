@@ -8,7 +8,7 @@ from graphmill.spec.calendar import Calendar
 from graphmill.spec.plan import Plan
 
 _PATHS: Final = {"dataset.path", "init_from.source", "init_from.path", "presampled"}
-_OF_THE_MACHINE: Final = {"run_id", "threads", "evaluate_on", "gpu_graph_gib", *_PATHS}
+_OF_THE_MACHINE: Final = {"run_id", "threads", "evaluate_on", "gpu_graph_gib", "gpu_draws", *_PATHS}
 _OF_ONE_RUN: Final = {"name", "run_id", "seed", "baselines", *_PATHS}
 _NUM_STEPS: Final = ("steps_per_epoch", "steps_per_rank")
 _CALENDAR: Final = {"epoch_lengths", "last_step"}  # reported as in `_in_words`

@@ -113,9 +113,15 @@ def parameters(of: SampledModel) -> int | None:
                 out_channels=of.out_channels,
             )
         )
-    hidden = [of.model.hidden_channels] * (of.model.num_layers - 1)
-    widths = [of.num_features, *hidden, of.out_channels]
+    widths = [of.num_features, *layer_widths(of)]
     return sum(2 * inner * outer + outer for inner, outer in itertools.pairwise(widths))
+
+
+def layer_widths(of: SampledModel) -> tuple[int, ...]:
+    """Channels that each layer of GraphSAGE gives; (): another model, whose layers are not computed one by one."""
+    if not isinstance(of.model, GraphSageSpec):
+        return ()
+    return (*[of.model.hidden_channels] * (of.model.num_layers - 1), of.out_channels)
 
 
 def _attention_parameters(model: NodeAttentionSpec, of: SampledModel) -> int:

@@ -99,14 +99,14 @@ class Group:
         return numbers.cpu()
 
     def gather_rows(self, rows: Tensor, counts: list[int]) -> Tensor:
-        """Rows of all ranks in rank order → [sum(counts), num_columns], on the CPU; rank r brings counts[r] of them."""
+        """Rows of all ranks in rank order → [sum(counts), num_columns], where they lie; rank r brings counts[r]."""
         if self.world_size == 1:
             return rows
         padded = torch.zeros(max(counts), rows.shape[1], dtype=rows.dtype, device=self.device)
         padded[: len(rows)] = rows
         everyone = [torch.empty_like(padded) for _ in range(self.world_size)]
         dist.all_gather(everyone, padded, group=self.process_group)
-        return torch.cat([part[:count].cpu() for part, count in zip(everyone, counts, strict=True)])
+        return torch.cat([part[:count].to(rows.device) for part, count in zip(everyone, counts, strict=True)])
 
     def barrier(self) -> None:
         """Wait for all ranks."""

@@ -11,6 +11,7 @@ from typing import IO, Any, Protocol, TypeVar, runtime_checkable
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from graphmill.access.draws import SettledDraws
 from graphmill.graph.splits import Split
 from graphmill.nn.weights import Weights
 from graphmill.spec.columns import Cell
@@ -154,6 +155,14 @@ class ServesBatches(Protocol):
 
     def evaluation_bytes(self) -> int:
         """What samplers received from one another for the `logits` made last, all together. All must call it."""
+
+
+@runtime_checkable
+class SettlesDraws(Protocol):
+    """A task that finds out at its start who draws its batches: the device that holds its graph, or the CPU for it."""
+
+    def settle_draws(self) -> SettledDraws | None:
+        """Called once, before the first step of an attempt; batches are the same either way. None: no question."""
 
 
 @runtime_checkable

@@ -23,7 +23,15 @@ from graphmill.sync.group import Group
 from graphmill.sync.pause import EvaluationStopped
 from graphmill.sync.schemes import Step
 from graphmill.tasks.baselines import BaselineScore
-from graphmill.tasks.task import AnyTask, Batch, CountsEpochs, CountsEvaluations, EvaluatesSets, Measures
+from graphmill.tasks.task import (
+    AnyTask,
+    Batch,
+    CountsEpochs,
+    CountsEvaluations,
+    EvaluatesSets,
+    Measures,
+    SettlesDraws,
+)
 from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.epoch_stats import EpochStats, evaluation_facts
 from graphmill.train.learner import Learner
@@ -84,6 +92,7 @@ class Training:
                 return "out_of_time"
             if self.steps_done == 0:
                 self._before_the_first_step()
+            self._settle_draws()
             return_free_memory()  # of the start: batches are made by a thread of their own, which would not reuse it
             while self.epoch < self.calendar.num_epochs and not self.stopped_early:
                 if not self._train_epoch():
@@ -114,6 +123,11 @@ class Training:
         measures = self._evaluate("val")
         self.measured = Measured(0, measures.values)
         self.run_log.evaluated(INITIAL, "val", measures)
+
+    def _settle_draws(self) -> None:
+        task: object = self.task
+        if isinstance(task, SettlesDraws) and (draws := task.settle_draws()) is not None:
+            self.run_log.drawn(draws)
 
     def _train_epoch(self) -> bool:
         """What is left of the epoch. False: the ranks agreed to stop before its end."""

@@ -1,11 +1,12 @@
 """What a rank records of its run: events, rows of metrics.csv and evaluations.csv, lines and bars on the terminal."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from graphmill.access.draws import SettledDraws
 from graphmill.base.retries import remove_file
 from graphmill.record.evaluations import BASELINE_OF, append_evaluation, cut_back
-from graphmill.record.events import CLOCKS, DamagedCheckpoint, Epoch, Evaluation, EventWriter
+from graphmill.record.events import CLOCKS, DamagedCheckpoint, Drawn, Epoch, Evaluation, EventWriter
 from graphmill.record.metrics import append_metrics, read_metrics, write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.columns import Cell
@@ -36,6 +37,11 @@ class RunLog:
             known = read_metrics(self.folder.metrics_path, is_growing=True)
             kept = [row for row in known if int(row["epoch"]) <= num_epochs]
             write_metrics(self.folder.metrics_path, kept, self.kind.columns)
+
+    def drawn(self, draws: SettledDraws) -> None:
+        """Batches of this rank are drawn in this way from here on."""
+        self.events.write(Drawn.model_validate(asdict(draws)))
+        self.progress.say(draws.in_words())
 
     def evaluated(self, epoch: int, name: str, measures: Measures) -> None:
         """The evaluation set called `name` was evaluated with the weights at the end of `epoch`."""

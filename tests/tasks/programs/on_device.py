@@ -4,6 +4,8 @@ python on_device.py PLAN.json… : for each plan a list of two, the CPU's report
 """
 
 import json
+import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,20 +15,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pretended_device import DEVICE, HANDED_OVER, WAITS, OnDevice, PretendedDevice, Stream
+from pretended_device import COPIED, DEVICE, HANDED_OVER, WAITS, OnDevice, PretendedDevice, Stream
 from pretended_device import Step as Step_
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+from cubins.shim import shim_library
+from graphmill.access import device_kernels, layerwise, local
+from graphmill.device.driver import KernelDriver
+from graphmill.device.kernels import DeviceKernels
 from graphmill.nn.weights import Weights
-from graphmill.record.events import EventWriter, events_in
+from graphmill.record.events import Drawn, EventWriter, events_in
 from graphmill.record.manifest import Counters, Position, SavedStats
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import Origin
 from graphmill.runtime.stop import StopRequest
+from graphmill.sample.prefetch import prefetch
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.pause import never_pause
 from graphmill.sync.schemes import Step
 from graphmill.tasks.build import build_task
+from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.epoch_stats import EpochStats
 from graphmill.train.learner import Learner
@@ -36,6 +45,7 @@ from graphmill.train.run_log import RunLog
 from graphmill.train.time_left import TimeLeft
 
 NUM_STEPS = 4
+ROWS_AT_A_TIME = 64  # of exact inference, layer by layer
 COMPUTING = Stream(DEVICE)
 
 
@@ -61,7 +71,9 @@ class Watched:
 
     def batches(self, epoch: int, first_step: int) -> Iterator[Any]:
         for batch in self.task.batches(epoch, first_step):
-            mine = [each for each in tensors_of(batch) if isinstance(each, OnDevice)]
+            # Ends of links are copied on the very stream that computes: what was drawn around them is handed over.
+            handed_over = getattr(batch, "neighbourhood", batch)
+            mine = [each for each in tensors_of(handed_over) if isinstance(each, OnDevice)]
             self.num_unknown += sum(id(each) not in HANDED_OVER for each in mine)
             del mine
             yield batch
@@ -106,6 +118,7 @@ def report(plan: Plan, device: torch.device, folder: Path) -> dict[str, Any]:
         Step_.number += 1
 
     training.alive = step_ended
+    training._settle_draws()
     WAITS.clear()
     training._train_epoch()  # its last round is compared in `_settle`, for which the host waits
     waits.append(list(WAITS))
@@ -122,7 +135,39 @@ def report(plan: Plan, device: torch.device, folder: Path) -> dict[str, Any]:
         "comes_back": comes_back,
         "val": task.evaluate("val", never_pause).facts(),
         "on_device": isinstance(learner.replica.values, OnDevice),
+        "draws": [each.model_dump() for each in events_in(training.run_log.folder.events_path(0), Drawn)],
+        "exact": exact(task) if isinstance(task, NodeClassification) else {},
     }
+
+
+def exact(task: NodeClassification) -> dict[str, Any]:
+    """What exact inference waits for and copies to the device, and how many blocks it has if it goes layer by layer."""
+    task.model.eval()
+    nodes = task.access.nodes_in("val")
+    WAITS.clear()
+    COPIED.clear()
+    _, logits = task.exact_logits(nodes, never_pause)
+    topology = task.access.store.topology(undirected=task.own.undirected)
+    wanted = layerwise.wanted_rows(topology, nodes, len(task.own.num_neighbors))
+    blocks = sum(-(-len(each) // ROWS_AT_A_TIME) for each in wanted)
+    return {"waits": list(WAITS), "copied": list(COPIED), "blocks": blocks, "logits": logits.tolist()}
+
+
+def prefetch_on_device(make: Any, depth: int, *, together: bool = False) -> Iterator[Any]:
+    """`prefetch`, whose thread makes tensors of the device where the caller does: torch's modes are a thread's own."""
+    mode = nullcontext if _get_current_dispatch_mode() is None else PretendedDevice
+
+    def made() -> Iterator[Any]:
+        items, ended = make(), object()
+        while True:
+            with mode():
+                item = next(items, ended)
+            if item is ended:
+                return
+            yield item
+            del item
+
+    return prefetch(made, depth, together=together)
 
 
 def _comes_back(training: Training, found: int) -> bool:
@@ -154,6 +199,11 @@ def both(path: Path) -> list[dict[str, Any]]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(…, device=DEVICE) is a tensor of the CPU, then copied
+    layerwise._ROWS_AT_A_TIME = ROWS_AT_A_TIME
+    local.prefetch = prefetch_on_device
+    if shutil.which(os.environ.get("CXX", "c++")) is not None:
+        driver = KernelDriver(shim_library(), b"", lambda: 0)
+        device_kernels.cuda_kernels = lambda device: DeviceKernels(driver, device)
     torch.cuda.Stream = Stream
     torch.cuda.stream = lambda _stream: nullcontext()
     torch.cuda.current_stream = lambda _device=None: COMPUTING

@@ -2,12 +2,14 @@
 
 Its tensors wrap tensors of the CPU, and say that they are on `DEVICE`. An operator that is given tensors from both
 sides raises, as on a GPU; so does a native operator, which finds no memory to read. `WAITS` lists what would make a
-rank wait for a GPU: a value that is read, a result whose length only the values tell, a blocking copy.
+rank wait for a GPU: a value that is read, a result whose length only the values tell, a blocking copy; `COPIED` the
+shapes of what goes there. Kernels find its memory, as `shim_kernels` starts them.
 
 What it cannot show: that CUDA's kernels exist and are right, streams, page-locked memory, nccl. Torch learns of the
 device for the whole process, so this runs in one of its own.
 """
 
+import threading
 from typing import Any
 
 import torch
@@ -19,8 +21,14 @@ from torch.utils.backend_registration import (
 )
 
 aten = torch.ops.aten
-WAITS: list[str] = []
+WAITS: list[str] = []  # of the thread that steps
+COPIED: list[tuple[int, ...]] = []
 HANDED_OVER: set[int] = set()  # ids of tensors that were made known to the stream that computes
+
+
+def _waited(what: str) -> None:
+    if threading.current_thread() is threading.main_thread():  # loaders may wait
+        WAITS.append(what)
 
 
 class _Module(_DummyBackendModule):
@@ -54,6 +62,12 @@ class OnDevice(torch.Tensor):
 
     def __init__(self, inner: torch.Tensor) -> None:
         self.values_ = inner
+
+    def data_ptr(self) -> int:
+        return self.values_.data_ptr()
+
+    def tolist(self) -> Any:
+        return self.cpu().tolist()
 
     def record_stream(self, stream: "Stream") -> None:
         del stream
@@ -92,7 +106,7 @@ class Event:
 
     def synchronize(self) -> None:
         if self.step == Step.number:
-            WAITS.append("what the step has queued was waited for")
+            _waited("what the step has queued was waited for")
 
 
 class Stream:
@@ -115,27 +129,30 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
     if func is aten._pin_memory.default:
         return args[0].clone()
     if ours and func is aten._local_scalar_dense.default:
-        WAITS.append("a value was read")
+        _waited("a value was read")
     if ours and func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
-        WAITS.append("the length of a result was asked")
+        _waited("the length of a result was asked")
     is_mask = func in (aten.index.Tensor, aten.index_put_.default) and any(
         each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1]
     )
     if ours and (is_mask or func in (aten.nonzero.default, aten.masked_select.default)):
-        WAITS.append("a mask was counted")
+        _waited("a mask was counted")
     crosses = func in (aten._to_copy.default, aten.copy_.default)
     if func is aten._to_copy.default and target is not None:
         if ours and target.type == "cpu":
-            WAITS.append("a copy to the CPU")
+            _waited("a copy to the CPU")
         if not ours and target.type != "cpu" and not kwargs.get("non_blocking"):
-            WAITS.append("a blocking copy from the CPU")
+            _waited("a blocking copy from the CPU")
     if func is aten.copy_.default and ours and not (kwargs.get("non_blocking") or (len(args) > 2 and args[2])):
         if not isinstance(args[0], OnDevice):
-            WAITS.append("a copy to the CPU")
+            _waited("a copy to the CPU")
         elif not isinstance(args[1], OnDevice):
-            WAITS.append("a blocking copy from the CPU")
+            _waited("a blocking copy from the CPU")
+    is_sent = func is aten._to_copy.default and target is not None and target.type != "cpu" and not ours
+    if is_sent or (func is aten.copy_.default and isinstance(args[0], OnDevice) and not isinstance(args[1], OnDevice)):
+        COPIED.append(tuple(args[0].shape))
     if ours and func is aten.equal.default:
-        WAITS.append("tensors were compared")
+        _waited("tensors were compared")
     if ours and not crosses and any(each.dim() and not isinstance(each, OnDevice) for each in tensors):
         raise RuntimeError(f"{func} was given tensors of {sorted({str(each.device) for each in tensors})}")
     inner_args, inner_kwargs = tree_map(

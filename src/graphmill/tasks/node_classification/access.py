@@ -30,6 +30,7 @@ def access_spec(plan: Plan, own: NodeClassificationPlan) -> AccessSpec:
         evaluates_whole=own.evaluate_on == "whole_graph",
         presampled=None if own.presampled is None else Path(own.presampled),
         gpu_graph_bytes=None if own.gpu_graph_gib is None else int(own.gpu_graph_gib * GIB),
+        gpu_draws=own.gpu_draws or "measured",
     )
 
 

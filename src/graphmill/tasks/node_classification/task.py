@@ -10,6 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from graphmill.access.device import DeviceGraph
+from graphmill.access.draws import SettledDraws
 from graphmill.access.exact import in_order_of_nodes
 from graphmill.access.graph import GraphAccess
 from graphmill.access.local import LocalAccess
@@ -109,6 +111,10 @@ class NodeClassification:
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
         return self.access.batches(epoch, first_step)
+
+    def settle_draws(self) -> SettledDraws | None:
+        """Who draws of a graph that lies for a GPU."""
+        return self.access.settle_draws() if isinstance(self.access, LocalAccess) else None
 
     def epoch_facts(self) -> Mapping[str, Cell]:
         """What was fetched from other ranks; nothing of a graph that is stored whole."""
@@ -245,6 +251,8 @@ class NodeClassification:
 
     def _whole(self, what: str) -> WholeGraph:
         source = self.access.source if isinstance(self.access, LocalAccess) else None
+        if isinstance(source, DeviceGraph):
+            return source.whole
         if not isinstance(source, WholeGraph):
             raise UserError(
                 f"{what} made of a graph that is stored whole, and {self.own.dataset.path} is partitioned",

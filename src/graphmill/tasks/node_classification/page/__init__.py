@@ -11,6 +11,7 @@ from graphmill.spec.exact_pass import EvaluateOn, evaluated_on, in_words
 from graphmill.spec.experiment import DatasetSpec, Experiment, TaskSpec
 from graphmill.spec.fanouts import resolve_fanouts
 from graphmill.spec.fetching import FETCHING
+from graphmill.spec.gpu_draws import ABOUT_GPU_DRAWS, GpuDraws
 from graphmill.spec.kinds.extras import Sampling
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, PredictsClasses, TaskPlan
 from graphmill.spec.neighbour_training import NeighbourTrainSpec
@@ -77,6 +78,7 @@ class SampledTrainSpec(NeighbourTrainSpec):
         "page-locked, and read over the bus; neighbours are drawn on the GPU, and batches are the same to the bit; "
         "null: the CPU draws and gathers. `graphmill plan --gpu-memory GIB` says how much there is",
     )
+    gpu_draws: GpuDraws = Field("measured", description=ABOUT_GPU_DRAWS)
 
     @property
     def presampled_in(self) -> str | None:
@@ -131,6 +133,7 @@ class NodeClassificationPlan(TaskPlan):
     )
     presampled: str | None = Field(None, description="folder of sampled epochs; null: they are sampled in training")
     gpu_graph_gib: float | None = Field(None, description="of a GPU, for the graph; absent: it is the CPU's")
+    gpu_draws: GpuDraws | None = Field(None, description="who draws of it; absent: it is the CPU's")
     loss: ClassifierLossSpec = CrossEntropySpec()
     evaluate_on: EvaluateOn | None = Field(None, description="absent: layer by layer")
     partition: PartitionSpec | None = Field(None, description="absent: the graph is stored whole")
@@ -238,6 +241,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         relation_fanouts=drawn.by_relation or None,
         presampled=experiment.train.presampled,
         gpu_graph_gib=experiment.train.gpu_graph_gib,
+        gpu_draws=None if experiment.train.gpu_graph_gib is None else experiment.train.gpu_draws,
         loss=experiment.train.loss,
         partition=None if dataset.num_parts is None else experiment.partition,
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from graphmill.base.errors import UserError
 from graphmill.spec.device_memory import ResidentGraph
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.node_sizes import SampledModel, num_drawn
+from graphmill.spec.node_sizes import SampledModel, layer_widths, num_drawn
 
 if TYPE_CHECKING:
     from graphmill.tasks.node_classification.page import NodeClassificationPlan
@@ -20,6 +20,7 @@ def resident_graph(plan: "NodeClassificationPlan", of: SampledModel, hops: list[
         row_bytes=4 * known.num_features,
         hops=tuple(hops),
         num_drawn=num_drawn(of, hops),
+        layers=layer_widths(of),
         refused=unfit_for_gpu(plan),
     )
 
@@ -43,6 +44,11 @@ def unfit_for_gpu(plan: "NodeClassificationPlan") -> str:
 def refuse_gpu_graph(plan: "NodeClassificationPlan", experiment: Experiment) -> None:
     """Raise a `UserError` if the graph is to lie on a GPU, and cannot."""
     if plan.gpu_graph_gib is None:
+        if (asked := getattr(experiment.train, "gpu_draws", "measured")) != "measured":
+            raise UserError(
+                f"train.gpu_draws is {asked}, but no graph lies for a GPU, and the CPU draws",
+                fix="set train.gpu_graph_gib, or leave train.gpu_draws out",
+            )
         return
     why = unfit_for_gpu(plan)
     if experiment.train.device == "cpu":

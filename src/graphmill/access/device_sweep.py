@@ -1,0 +1,78 @@
+"""Blocks of rows for exact inference of a graph that lies for a GPU: drawn, gathered and averaged there.
+
+Neighbours are added up in the order of edges, as on the CPU: sums have the same bits. Hidden rows lie on the device
+where they fit into what the plan gives the graph, else page-locked, to be read over the bus.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmill.access.device_kernels import DeviceHood, DeviceTopology, GraphKernels, SplitRows
+from graphmill.graph.batch import on_device
+
+LEAST_PIECE_BYTES: Final = 64 << 20
+_EDGE_BYTES: Final = 64  # of a drawn edge, at most, while it is relabelled
+
+
+@dataclass(frozen=True, slots=True)
+class ResidentBlocks:
+    """`layerwise.BlockRows` of a device."""
+
+    kernels: GraphKernels
+    topology: DeviceTopology
+    features: SplitRows
+    device: torch.device
+    hidden_on: Literal["device", "page_locked"]
+    piece_bytes: int  # of neighbours' rows that are gathered together
+    resample: bool  # as batches are drawn: a sampler of the device keeps 4 bytes of every node
+
+    def zeros(self, num_rows: int, width: int) -> Tensor:
+        """Room for hidden rows."""
+        if self.hidden_on == "device":
+            return torch.zeros(num_rows, width, device=self.device)
+        return torch.zeros(num_rows, width, pin_memory=self.device.type == "cuda")
+
+    def with_sources(self, ids: NDArray[np.int64], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As the protocol says. The calling thread waits once a piece, and at the end."""
+        nodes = on_device(torch.from_numpy(ids), self.device)
+        is_there = torch.zeros(len(self.topology.indptr) - 1, dtype=torch.bool, device=self.device)
+        for first, last in self._pieces(indptr, _EDGE_BYTES):
+            is_there.index_fill_(0, self._drawn(nodes, indptr, first, last).node_ids, True)
+        return np.flatnonzero(is_there.cpu().numpy())
+
+    def self_and_mean(self, h: Tensor | None, ids: NDArray[np.int64], indptr: NDArray[np.int64]) -> Tensor:
+        """As the protocol says. The calling thread waits once a piece, of which a block seldom has two."""
+        width = (self.features.hot if h is None else h).shape[1]
+        nodes = on_device(torch.from_numpy(ids), self.device)
+        out = torch.empty(len(ids), 2 * width, device=self.device)
+        for first, last in self._pieces(indptr, 4 * width):
+            hood = self._drawn(nodes, indptr, first, last)
+            x = self._rows(h, hood.node_ids)
+            out[first:last] = self.kernels.self_and_mean(x, hood.indptr, hood.indices, torch.float32)
+        return out
+
+    def _drawn(self, nodes: Tensor, indptr: NDArray[np.int64], first: int, last: int) -> DeviceHood:
+        num_edges = int(indptr[last] - indptr[first])
+        return self.kernels.in_neighbours(self.topology, nodes[first:last], num_edges, resample=self.resample)
+
+    def _pieces(self, indptr: NDArray[np.int64], row_bytes: int) -> Iterator[tuple[int, int]]:
+        """Rows of a block whose neighbours may be gathered together, one at least: they take `row_bytes` each."""
+        most, first = self.piece_bytes // row_bytes, 0
+        rows_to = np.arange(len(indptr)) + indptr  # a row, and each of its neighbours
+        while first < len(indptr) - 1:
+            last = max(first + 1, int(np.searchsorted(rows_to, rows_to[first] + most, side="right")) - 1)
+            yield first, last
+            first = last
+
+    def _rows(self, h: Tensor | None, ids: Tensor) -> Tensor:
+        if h is None:
+            return self.kernels.gather(self.features, ids)
+        if self.hidden_on == "device":
+            return h[ids]
+        return self.kernels.gather(SplitRows(torch.empty(0, h.shape[1], device=self.device), h, None), ids)

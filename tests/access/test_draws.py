@@ -1,0 +1,87 @@
+"""Who draws of a graph that lies for a GPU: measured, or as asked; the batches are the same."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from device_graphs import budget, device_access, kernels_by, prepare_graph, spec_of
+
+from graphmill.access.draws import NUM_MEASURED, EitherSampler, SettledDraws, faster
+from graphmill.access.opening import open_access
+from graphmill.base.errors import UserError
+from graphmill.sync.group import Group
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
+from graphmill.tasks.planning import plan_experiment
+
+ALONE = Group(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    prepare_graph(root)
+    return root
+
+
+def batches(access):
+    return [
+        (each.node_ids.clone(), each.inputs.x.clone(), *((b.indptr - b.indptr[0]).clone() for b in each.blocks))
+        for each in access.batches(1, 0)
+    ]
+
+
+@pytest.mark.parametrize("by", ["native", "shim"])
+@pytest.mark.parametrize("asked", ["device", "cpu", "measured"])
+def test_batches_are_the_same_whoever_draws(data, asked, by):
+    """Also after a measurement, which makes batches of the first epoch."""
+    spec, store = spec_of(data)
+    spec = replace(spec, gpu_draws=asked)
+    expected = open_access(spec, store, ALONE)
+    expected.begin(store.labels, form="self_and_mean", dtype=torch.float32)
+    assert expected.settle_draws() is None
+    access = device_access(spec, store, budget(spec, store, 100), kernels_by(by), group=ALONE)
+    access.begin(store.labels, form="self_and_mean", dtype=torch.float32)
+    draws = access.settle_draws()
+    assert draws.by == access.sampler.by
+    assert draws.asked == asked
+    if asked == "measured":
+        assert (draws.by == "device") is (draws.device_s <= draws.cpu_s)
+        assert "(medians of 5)" in draws.in_words()
+    else:
+        assert draws == SettledDraws(asked, asked)
+        assert draws.in_words() == f"neighbourhoods are drawn by the {asked}, as train.gpu_draws says"
+    pairs = zip(batches(access), batches(expected), strict=True)
+    assert all(torch.equal(a, b) for found, its in pairs for a, b in zip(found, its, strict=True))
+
+
+def test_each_way_makes_the_same_first_batches_in_turn():
+    asked, sampler = [], EitherSampler({"device": None, "cpu": None}, "measured")
+
+    def make(step):
+        asked.append((sampler.by, step))
+        first = len(asked) <= 2
+        return {"device": 9.0 if first else 1.0, "cpu": 0.0 if first else 2.0}[sampler.by]
+
+    assert sampler.settle(make, 4) == SettledDraws("device", "measured", 1.0, 2.0)
+    assert asked == [(way, turn % 4) for turn in range(1 + NUM_MEASURED) for way in ("device", "cpu")]
+
+
+@pytest.mark.parametrize(
+    ("device_s", "cpu_s", "expected"),
+    [
+        ([1, 1, 9], [2, 2, 2], "device"),
+        ([3, 3, 1], [2, 2, 2], "cpu"),
+        ([2, 2, 2], [2, 2, 2], "device"),
+    ],
+)
+def test_the_faster_median_is_taken(device_s, cpu_s, expected):
+    assert faster(device_s, cpu_s) == expected
+
+
+def test_draws_of_no_graph_are_refused(data):
+    experiment = NodeClassificationExperiment.model_validate(
+        {"dataset": {"name": "sbm"}, "train": {"epochs": 1, "gpu_draws": "cpu"}}
+    )
+    with pytest.raises(UserError, match=r"train\.gpu_draws is cpu") as caught:
+        plan_experiment(experiment, dataset_root=data, run_id="run")
+    assert "set train.gpu_graph_gib" in str(caught.value)
