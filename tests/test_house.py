@@ -13,7 +13,6 @@ MOST_LINES = 450
 IN_SEVERAL_PACKAGES = {
     "Asked",
     "Attempt",
-    "Attention",
     "Block",
     "Change",
     "Check",
@@ -64,7 +63,6 @@ IN_SEVERAL_PACKAGES = {
     "Traffic",
     "Verdict",
     "Weights",
-    "WindowBatch",
     "_Block",
     "_Known",
     "_Reader",
