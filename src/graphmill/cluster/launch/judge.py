@@ -2,8 +2,8 @@
 
 The one judge, for every launcher. A launcher brings what it saw (`AttemptEvidence`): exits of ranks with their times
 (local, SSH), lines of srun (Slurm), hosts that were lost (SSH), why the ranks were asked to stop. The rest is read from
-the run folder: what each rank wrote as its last event, and rank 0's outcome. So the same death has the same outcome record
-wherever it happens.
+the run folder: what each rank wrote as its last event, and rank 0's outcome. So the same death has the same outcome
+record wherever it happens.
 """
 
 import re

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from graphmill.graph.graph_set import offsets_of
 from graphmill.tasks.intrusion.data.windows import WindowGraphs
-from graphmill.tasks.intrusion.live import LiveWindows
-from graphmill.tasks.intrusion.live import Weights as Weighing
+from graphmill.tasks.intrusion.live import CauseWeights, LiveWindows
 from graphmill.tasks.intrusion.nn.model import Detecting
 from graphmill.tasks.intrusion.nn.portable import WindowScores
 
@@ -58,7 +57,7 @@ class Judge:
             scores: NDArray[np.float64] = self.model(*_inputs(graphs)).numpy()
         return scores
 
-    def weigh(self, graphs: WindowGraphs) -> Weighing:
+    def weigh(self, graphs: WindowGraphs) -> CauseWeights:
         """Of the nodes and edges of each, in their order."""
         recorded = self._recorded
         if recorded is None or recorded.graphs is not graphs:
@@ -70,7 +69,7 @@ class Judge:
         of_nodes, of_edges = (
             (each.detach() * grad).sum(dim=1).abs().numpy() for each, grad in zip(features, grads, strict=True)
         )
-        return Weighing(of_nodes, of_edges)
+        return CauseWeights(of_nodes, of_edges)
 
     def _record(self, graphs: WindowGraphs) -> _Recorded:
         x, edge_index, batch, edge_attr, ids = _inputs(graphs)
