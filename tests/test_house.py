@@ -11,37 +11,22 @@ MOST_LINES = 450
 
 # Classes of one name in several packages. The list may shrink: give a new class a name of its own.
 IN_SEVERAL_PACKAGES = {
-    "Change",
     "Command",
-    "Comparison",
     "EdgeFeatures",
-    "Finding",
-    "Folder",
     "GATConv",  # PyG's name
     "GATv2Conv",
-    "Gpu",
     "Judged",
-    "Lines",
-    "MachineInfo",
     "Measured",
     "Packing",
-    "Part",
     "Patience",
     "Problem",
     "Row",
     "Sampler",
     "Served",
-    "Shares",
     "Shown",
     "Sizes",
-    "Spread",
     "Step",
-    "Store",
-    "Table",
     "Traffic",
-    "Verdict",
-    "_Known",
-    "_Reader",
 }
 
 

@@ -13,7 +13,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.report.compare import Beside, Comparison, Configuration
 from graphmill.report.html import html
 from graphmill.report.markdown import markdown
-from graphmill.report.page import Facts, Figures, Page, Remark, Section, Shares, Shown, Table
+from graphmill.report.page import Breakdown, Facts, Figures, Page, Remark, Section, Shown, Table
 from graphmill.report.pipeline_page import Crossed, PredictedStage, StageOfReport, pipeline_page
 from graphmill.report.run_page import run_page
 from graphmill.report.study_page import comparison_blocks, study_page
@@ -222,7 +222,7 @@ def test_every_kind_of_block_is_written():
     blocks = (
         Remark("a remark", "bad"),
         Facts("facts", (("name", EVIL),)),
-        Shares("shares", (("a", 0.25), ("the rest", 0.75))),
+        Breakdown("shares", (("a", 0.25), ("the rest", 0.75))),
         Table("table", ("a", "b"), ((1, EVIL), (2, None))),
     )
     text = html(page_of(*blocks))

@@ -21,7 +21,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.messages import show_messages
-from graphmill.diagnose.job_hosts import JOB_SCRIPT, AllReduce, ClockOffset, Folder, Gpu, HostFacts
+from graphmill.diagnose.job_hosts import JOB_SCRIPT, AllReduce, ClockOffset, HostFacts, HostFolder, HostGpu
 from graphmill.runtime.machine import free_disk_bytes, host_name, machine_info
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.scratch import file_system
@@ -76,7 +76,7 @@ def facts_here(rank: Rank, hosts: Sequence[str], folder: Path) -> HostFacts:
     )
 
 
-def look_at(path: Path) -> Folder:
+def look_at(path: Path) -> HostFolder:
     """The folder, and whether a file can be written there. An error is part of the answer."""
     try:
         with tempfile.TemporaryFile(dir=path, buffering=0) as file:
@@ -85,14 +85,14 @@ def look_at(path: Path) -> Folder:
         free, error = free_disk_bytes(path), ""
     except OSError as problem:
         free, error = 0, f"{problem.strerror or problem}"
-    return Folder(path=str(path), file_system=file_system(path), free_bytes=free, error=error)
+    return HostFolder(path=str(path), file_system=file_system(path), free_bytes=free, error=error)
 
 
-def _gpu(number: int) -> Gpu:
+def _gpu(number: int) -> HostGpu:
     capability = torch.cuda.get_device_capability(number)
     is_supported = is_built_for(capability, torch.cuda.get_arch_list())
     text = f"{capability[0]}.{capability[1]}"
-    return Gpu(name=torch.cuda.get_device_name(number), capability=text, is_supported=is_supported)
+    return HostGpu(name=torch.cuda.get_device_name(number), capability=text, is_supported=is_supported)
 
 
 def _is_known(name: str) -> bool:
