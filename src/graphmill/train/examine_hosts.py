@@ -27,7 +27,7 @@ from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.scratch import file_system
 from graphmill.train.company import join_group
 from graphmill.train.device import is_built_for
-from graphmill.train.patience import Patience
+from graphmill.train.patience import PeerTimeout
 from graphmill.train.peers import choose_interface, exchange_peer_info
 from graphmill.train.store import PortBusyError, open_words
 
@@ -105,12 +105,12 @@ def _is_known(name: str) -> bool:
 
 def _with_the_others(rank: Rank, run: str) -> dict[str, Any]:
     """Meet as the ranks of a run do, which refuses different programs; then sums and clocks, fields of `HostFacts`."""
-    patience = Patience(_MEET_WITHIN_S)
+    patience = PeerTimeout(_MEET_WITHIN_S)
     words = open_words(rank, os.environ, run, patience)
     interface = choose_interface(exchange_peer_info(words, rank, os.environ, patience.renewed()), rank, os.environ)
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
-    connect = Patience(_CONNECT_WITHIN_S)
+    connect = PeerTimeout(_CONNECT_WITHIN_S)
     join_group("gloo", words.store, rank.rank, rank.world_size, words=words, process=rank, patience=connect)
     words.about("joined").put(str(rank.rank), "")
     try:
