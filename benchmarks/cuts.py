@@ -23,7 +23,7 @@ from graphmill.graph.topology import edge_keys, topology_from_keys, undirected_k
 from graphmill.partition.balance import amounts_of, even_out, graph_of, limits_of, single_weight
 from graphmill.partition.methods.ldg import ldg
 from graphmill.partition.methods.packages import partition_with
-from graphmill.partition.problem import Ids, Parts, Problem, nothing_assigned
+from graphmill.partition.problem import Ids, PartitionProblem, Parts, nothing_assigned
 from graphmill.partition.quality import crossing
 from harness import print_table
 
@@ -73,7 +73,7 @@ def row(edges: Ids, num_parts: int, seeds: list[int], methods: list[Method]) -> 
     ]
 
 
-def problem(edges: Ids, num_parts: int, seed: int) -> Problem:
+def problem(edges: Ids, num_parts: int, seed: int) -> PartitionProblem:
     num_nodes = int(edges.max()) + 1
     given = edge_keys(edges, num_nodes)
     both = undirected_keys(given, num_nodes)
@@ -81,7 +81,7 @@ def problem(edges: Ids, num_parts: int, seed: int) -> Problem:
     in_edges: Ids = np.bincount(edges[1], minlength=num_nodes)
     is_train: NDArray[np.bool_] = np.random.default_rng(0).random(num_nodes) < 0.6
     amounts = amounts_of("all", in_edges, is_train)
-    return Problem(
+    return PartitionProblem(
         graph=graph,
         amounts=amounts,
         limits=limits_of(amounts, num_parts),
@@ -92,7 +92,7 @@ def problem(edges: Ids, num_parts: int, seed: int) -> Problem:
     )
 
 
-def parts(asked: Problem, method: Method) -> Parts:
+def parts(asked: PartitionProblem, method: Method) -> Parts:
     """As `graphmill partition` finds them."""
     match method:
         case "ldg":
@@ -104,7 +104,7 @@ def parts(asked: Problem, method: Method) -> Parts:
     return found
 
 
-def plain(asked: Problem) -> Parts:
+def plain(asked: PartitionProblem) -> Parts:
     found, ones = nothing_assigned(asked.num_nodes), np.ones((asked.num_nodes, 1), np.uint32)
     first = int(np.random.default_rng(asked.rng_seed).integers(asked.num_nodes))
     graph = graph_of(asked, found, np.array([-(-asked.num_nodes // asked.num_parts)]), ones)
@@ -113,7 +113,7 @@ def plain(asked: Problem) -> Parts:
     return np.maximum(found, 0)
 
 
-def cut(asked: Problem, found: Parts) -> float:
+def cut(asked: PartitionProblem, found: Parts) -> float:
     crossed, between, _ = crossing(asked.graph, found, asked.num_parts)
     return crossed / between
 

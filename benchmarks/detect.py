@@ -21,8 +21,7 @@ import numpy as np
 
 from graphmill.record.run_folder import RunFolder
 from graphmill.tasks.intrusion.data.windows import WindowGraphs
-from graphmill.tasks.intrusion.live import LiveWindows
-from graphmill.tasks.intrusion.live import Weights as Weighing
+from graphmill.tasks.intrusion.live import CauseWeights, LiveWindows
 from graphmill.tasks.intrusion.page import IntrusionPlan
 from graphmill.tasks.task import Detector
 from graphmill.train.detect import detector_of
@@ -115,8 +114,8 @@ def zeros(graphs: WindowGraphs) -> Any:
     return np.zeros(len(graphs))
 
 
-def unweighed(graphs: WindowGraphs) -> Weighing:
-    return Weighing(np.zeros(int(graphs.num_nodes.sum())), np.zeros(int(graphs.num_edges.sum())))
+def unweighed(graphs: WindowGraphs) -> CauseWeights:
+    return CauseWeights(np.zeros(int(graphs.num_nodes.sum())), np.zeros(int(graphs.num_edges.sum())))
 
 
 class Arriving(io.BytesIO):

@@ -24,7 +24,7 @@ from entries import write_entries
 from graphmill.graph.store import GraphStore
 from graphmill.partition.balance import imbalance
 from graphmill.partition.methods.packages import partition_with
-from graphmill.partition.problem import Problem
+from graphmill.partition.problem import PartitionProblem
 from graphmill.partition.write import CHUNK_BYTES
 from graphmill.spec.partition import METHODS
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
@@ -138,7 +138,7 @@ def kaminpar_alone(store: LabelledGraphStore, parts: int) -> dict[str, Any]:
     graph = store.topology(undirected=True)
     degree = np.diff(graph.indptr)
     empty = np.empty(0, np.int64)
-    problem = Problem(
+    problem = PartitionProblem(
         graph=graph,
         amounts=np.empty((len(degree), 0), np.uint32),
         limits=empty,

@@ -42,7 +42,6 @@ void bind_attention(nb::module_& m);
 void bind_edges(nb::module_& m);
 void bind_propagation(nb::module_& m);
 void bind_parts(nb::module_& m);
-void bind_fixed_layers(nb::module_& m);
 void bind_captures(nb::module_& m);
 void bind_ranking(nb::module_& m);
 void bind_assignment(nb::module_& m);

@@ -38,7 +38,6 @@ NB_MODULE(_native, m) {
   bind_edges(m);
   bind_propagation(m);
   bind_parts(m);
-  bind_fixed_layers(m);
   bind_captures(m);
   bind_ranking(m);
   bind_assignment(m);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "buffer.h"
 #include "pool.h"
 
 namespace graphmill {
@@ -199,26 +200,18 @@ void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int6
   });
 }
 
-PackedWeights::PackedWeights(const float* w, int64_t num_out, int64_t num_in)
-    : n(num_out),
-      k(num_in),
-      panels_((n + kernels().tile_columns - 1) / kernels().tile_columns * kernels().tile_columns * k) {
-  kernels().pack_weights(panels_.data.get(), w, n, k);
-}
-
-void PackedWeights::multiply(const float* a, int64_t m, const Epilogue& epilogue, float* out, int num_threads) const {
+void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out,
+            int num_threads) {
   const Kernels& kernel = kernels();
+  const int64_t num_panels = (n + kernel.tile_columns - 1) / kernel.tile_columns;
+  const Aligned<float> packed(num_panels * kernel.tile_columns * k);
+  kernel.pack_weights(packed.data.get(), w, n, k);
   const int64_t chunk = 8 * kernel.tile_rows;
   for_rows(m, chunk, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row += chunk)
-      kernel.multiply(out + row * n, a + row * k, k, panels_.data.get(), std::min(chunk, end - row), n, k, row,
+      kernel.multiply(out + row * n, a + row * k, k, packed.data.get(), std::min(chunk, end - row), n, k, row,
                       epilogue);
   });
-}
-
-void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out,
-            int num_threads) {
-  PackedWeights(w, n, k).multiply(a, m, epilogue, out, num_threads);
 }
 
 namespace {

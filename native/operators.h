@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 
-#include "buffer.h"
 #include "kernels.h"
 
 namespace graphmill {
@@ -48,19 +47,6 @@ void self_and_mean_backward(const float* grad_out, int64_t num_columns, const Se
 void sparse_multiply(const SparseMatrix& x, const float* w, int64_t n, float* out, int num_threads);
 void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int64_t n, float* grad_w,
                               int64_t num_features, int num_threads);
-
-// w [n, k] in the order in which the product reads it: made once for weights that stay.
-class PackedWeights {
- public:
-  PackedWeights(const float* w, int64_t num_out, int64_t num_in);
-  // out [m, n] = epilogue(a [m, k] · wᵀ).
-  void multiply(const float* a, int64_t m, const Epilogue& epilogue, float* out, int num_threads) const;
-
-  const int64_t n, k;
-
- private:
-  Aligned<float> panels_;
-};
 
 // out [m, n] = epilogue(a [m, k] · w [n, k]ᵀ).
 void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from graphmill.diagnose.job_hosts import AllReduce, ClockOffset, Folder, Gpu, HostFacts, HostReport, findings_of
+from graphmill.diagnose.job_hosts import AllReduce, ClockOffset, HostFacts, HostFolder, HostGpu, HostReport, findings_of
 
 GIB = 1 << 30
-DISK = Folder(path="/local", file_system="xfs", free_bytes=100 * GIB)
+DISK = HostFolder(path="/local", file_system="xfs", free_bytes=100 * GIB)
 NAMES = ("n1", "n2", "n3")
 
 
@@ -16,7 +16,7 @@ def host(number: int, **changes: object) -> HostFacts:
         "torch": "2.13.0",
         "num_cores": 64,
         "memory_bytes": 256 * GIB,
-        "gpus": (Gpu(name="A100", capability="8.0", is_supported=True),),
+        "gpus": (HostGpu(name="A100", capability="8.0", is_supported=True),),
         "architectures": ("sm_80", "sm_90"),
         "temporary": DISK,
         "sees_files": True,
@@ -50,7 +50,7 @@ def test_a_sum_is_told_as_what_a_synchronisation_takes():
     assert "10,000,000 parameters takes about 60 ms" in detail  # 1e-4 + 4e7 / (64 · 2^20) · 0.1 s
 
 
-OLD = Gpu(name="V100", capability="7.0", is_supported=False)
+OLD = HostGpu(name="V100", capability="7.0", is_supported=False)
 FAULTS = [
     ("names", "fail", {"unknown_names": ("n3",)}, ("n2 does not know n3",)),
     ("shared folder", "fail", {"sees_files": False}, ("n2 do not see",)),

@@ -17,7 +17,7 @@ from graphmill.graph.hdf5 import Rows, described, row, tree, write_columns
 
 @pytest.fixture
 def reader(monkeypatch):
-    own = hdf5._Reader()
+    own = hdf5._ReaderProcess()
     monkeypatch.setattr(hdf5, "_reader", own)
     return own
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from waiting import HANG_S
 
-from graphmill.cluster.launch.judge import Evidence, judge
+from graphmill.cluster.launch.judge import AttemptEvidence, judge
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.record.events import Failure, Sync, events_in
 from graphmill.record.run_folder import RunFolder
@@ -56,6 +56,6 @@ def test_a_rank_that_is_killed_ends_all(zygote, plan, tmp_path, victim, moment):
         assert not events_in(folder.events_path(rank), Sync), "it was killed before the first step"
         assert events_in(folder.events_path(rank), Failure), "each says why it ended"
     seen = [RankExit(rank, code, time.time()) for rank, code in enumerate(codes)]
-    judged = judge(folder, Evidence(began, seen))
+    judged = judge(folder, AttemptEvidence(began, seen))
     assert f"rank {victim} of 4 failed first" in judged.first.in_words()
     assert "SIGKILL" in judged.first.in_words()

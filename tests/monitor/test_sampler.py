@@ -14,7 +14,7 @@ import pytest
 from waiting import HANG_S, wait_until
 
 from graphmill.monitor.columns import COLUMNS
-from graphmill.monitor.sampler import Lines, Sampler, line, start_monitor
+from graphmill.monitor.sampler import CsvLines, Sampler, line, start_monitor
 from graphmill.monitor.summary import parse_rows, read_monitor
 from graphmill.runtime.machine import host_name
 
@@ -192,7 +192,7 @@ def test_a_second_monitor_of_a_host_waits_for_the_first_one_to_end(run: Path, st
 def test_what_cannot_be_written_now_is_written_later(tmp_path: Path):
     in_the_way = tmp_path / "monitor"
     in_the_way.write_text("a file where the folder should be")
-    lines = Lines(in_the_way / "host.csv")
+    lines = CsvLines(in_the_way / "host.csv")
     lines.append(["1,host" + "," * (len(COLUMNS) - 2)])
     for number in range(400):  # some MiB: old rows are given up, new ones kept
         lines.append([f"{number + 2},host" + "," * (len(COLUMNS) - 2)] * 100)

@@ -16,12 +16,12 @@ from graphmill.partition.balance import (
     single_weight,
     warn_if_uneven,
 )
-from graphmill.partition.problem import BALANCES, Problem
+from graphmill.partition.problem import BALANCES, PartitionProblem
 
 
 def problem_of(graph, is_train, num_parts, balance="all"):
     amounts = amounts_of(balance, in_edges(graph), is_train)
-    return Problem(
+    return PartitionProblem(
         graph=graph,
         amounts=amounts,
         limits=limits_of(amounts, num_parts),

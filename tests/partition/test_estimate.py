@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from graphs_in_parts import topology_of
 
-from graphmill.partition.estimate import Sizes, estimate
+from graphmill.partition.estimate import PartitionSizes, estimate
 from graphmill.partition.methods.hotness import hotness_parts
-from graphmill.partition.problem import Problem
-from graphmill.partition.quality import Measured, measure
+from graphmill.partition.problem import PartitionProblem
+from graphmill.partition.quality import MeasuredPartition, measure
 from graphmill.sample.hot.rank import STATIC_POLICIES, Draws, rank_all
 
 NODES, PARTS, FANOUTS = 60_000, 3, (5, 3)
@@ -27,19 +27,21 @@ def peak(work: Callable[[], object]) -> int:
 
 
 @pytest.fixture(scope="module")
-def known() -> Measured:
+def known() -> MeasuredPartition:
     rng = np.random.default_rng(5)
     ends = rng.integers(0, NODES, (5 * NODES, 2))
     graph = topology_of(NODES, map(tuple, ends.tolist()), symmetric=True)
     parts = rng.integers(0, PARTS, NODES).astype(np.int32)
     edges, train = np.diff(graph.indptr), np.arange(0, NODES, 4)
     seeds = np.bincount(train, minlength=NODES).astype(np.uint32)
-    return Measured(graph=graph, edges=edges, train=train, seeds=seeds, parts=parts, num_parts=PARTS, fanouts=FANOUTS)
+    return MeasuredPartition(
+        graph=graph, edges=edges, train=train, seeds=seeds, parts=parts, num_parts=PARTS, fanouts=FANOUTS
+    )
 
 
 @pytest.fixture(scope="module")
-def sizes(known: Measured) -> Sizes:
-    return Sizes(
+def sizes(known: MeasuredPartition) -> PartitionSizes:
+    return PartitionSizes(
         num_nodes=NODES,
         num_isolated=0,
         num_train=len(known.train),
@@ -52,19 +54,19 @@ def sizes(known: Measured) -> Sizes:
     )
 
 
-def counted(sizes: Sizes, name: str, apart: int) -> int:
+def counted(sizes: PartitionSizes, name: str, apart: int) -> int:
     """Of a step, without its input."""
     method = "hotness" if name == "hotness" else "random"
     (found,) = [step for step in estimate(sizes, method, ranked=True).steps if step.name == name]
     return found.own_bytes - apart
 
 
-def test_measuring(known: Measured, sizes: Sizes):
+def test_measuring(known: MeasuredPartition, sizes: PartitionSizes):
     expected = counted(sizes, "measure", sizes.measured)
     assert expected / 2 <= peak(lambda: measure(known)) <= expected
 
 
-def test_ranking_by_every_policy(known: Measured, sizes: Sizes):
+def test_ranking_by_every_policy(known: MeasuredPartition, sizes: PartitionSizes):
     owner = known.parts[known.train]
     seeds, draws = [known.train[owner == part] for part in range(PARTS)], Draws(fanouts=FANOUTS, batch_size=1024)
     expected = counted(sizes, "rank", sizes.measured)
@@ -72,8 +74,8 @@ def test_ranking_by_every_policy(known: Measured, sizes: Sizes):
     assert expected / 2 <= found <= expected
 
 
-def test_assigning_by_hotness(known: Measured, sizes: Sizes):
-    problem = Problem(
+def test_assigning_by_hotness(known: MeasuredPartition, sizes: PartitionSizes):
+    problem = PartitionProblem(
         graph=known.graph,
         amounts=np.ones((NODES, 1), np.uint32),
         limits=np.array([NODES]),

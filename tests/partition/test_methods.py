@@ -19,7 +19,7 @@ from graphmill.partition.methods.hotness import hotness_parts
 from graphmill.partition.methods.ldg import ldg
 from graphmill.partition.methods.packages import partition_with
 from graphmill.partition.methods.random import random_parts
-from graphmill.partition.problem import Problem, nothing_assigned
+from graphmill.partition.problem import PartitionProblem, nothing_assigned
 from graphmill.partition.quality import crossing
 from graphmill.partition.write import bytes_to_write
 from graphmill.tasks.node_classification.data.prepare import prepare
@@ -76,7 +76,7 @@ def problem(graph: Topology, num_parts=2, **more):
         "rng_seed": 0,
         "train": np.arange(graph.num_nodes),
     }
-    return Problem(graph=graph, num_parts=num_parts, **(given | more))
+    return PartitionProblem(graph=graph, num_parts=num_parts, **(given | more))
 
 
 def test_the_file_leaves_out_self_loops_and_nodes_without_neighbours(tmp_path):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from graphmill.nn.attention import group_edges, operator
-from graphmill.nn.attention.operator import Dropout, EdgeFeatures, Scores
+from graphmill.nn.attention.operator import Dropout, EdgeScores, Scores
 
 # Half the distance of neighbouring numbers, relative: what a result that is rounded to a format is off by; to bfloat16,
 # which NumPy has not, the interpreter cuts off, so the whole distance.
@@ -52,7 +52,7 @@ class Problem:
         )
         features = None
         if self.edge_dim:
-            features = EdgeFeatures(
+            features = EdgeScores(
                 normal("edge_attr", self.num_edges, self.edge_dim),
                 normal("loop_attr", self.num_loops, self.edge_dim),
                 normal("edge_weight", self.edge_dim, width),

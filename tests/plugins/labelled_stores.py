@@ -9,7 +9,7 @@ from graphmill.graph.features import dense, sparse
 from graphmill.graph.store import GraphStore
 from graphmill.graph.typed import ANY, RawTypes, Relation
 from graphmill.partition.parts import PartedGraph
-from graphmill.partition.split import Shown, Wanted, choose, split_store
+from graphmill.partition.split import PartitionProgress, Wanted, choose, split_store
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
 
@@ -79,7 +79,7 @@ def no_ranking(topology, parts, seeds_by_part, fanouts):
     raise AssertionError("nothing asked for rankings")
 
 
-SILENT = Shown(lambda title: nullcontext(), lambda title, num_bytes: nullcontext(lambda done: None))
+SILENT = PartitionProgress(lambda title: nullcontext(), lambda title, num_bytes: nullcontext(lambda done: None))
 
 
 def split_made(store: GraphStore, path: Path, rank=no_ranking, **wanted) -> PartedGraph:

@@ -1,13 +1,13 @@
 """Profiles of runs that nobody ran: phases as shares of a step."""
 
-from graphmill.record.phases import Operator, Phase, Profile, RankPhases, Spread
+from graphmill.record.phases import DurationSpread, Operator, Phase, Profile, RankPhases
 
 STEP_S = 0.1
 BEHIND = "behind "  # before the name of a phase that another thread is in
 
 
-def spread(mean: float, *, width: float = 0.1) -> Spread:
-    return Spread(mean_s=mean, median_s=mean, low_s=mean * (1 - width), high_s=mean * (1 + width))
+def spread(mean: float, *, width: float = 0.1) -> DurationSpread:
+    return DurationSpread(mean_s=mean, median_s=mean, low_s=mean * (1 - width), high_s=mean * (1 + width))
 
 
 def rank_of(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.record.documents import Outcome
-from graphmill.record.metrics import Table, read_metrics, write_metrics
+from graphmill.record.metrics import CsvTable, read_metrics, write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.compare import compare
 from graphmill.report.directions import with_directions
@@ -101,7 +101,7 @@ def test_runs_that_were_judged_differently_are_compared_by_the_tasks_measure(run
 def test_the_direction_is_in_the_rows(values, rises, assumed):
     best = itertools.accumulate(values, max if rises else min)
     rows = tuple(("run", repr(value), repr(top)) for value, top in zip(values, best, strict=True))
-    table = Table(Path("metrics.csv"), ("run_id", "val_own", "best_val_own"), rows, tuple(range(len(rows))))
+    table = CsvTable(Path("metrics.csv"), ("run_id", "val_own", "best_val_own"), rows, tuple(range(len(rows))))
     kind = with_measures(NODES, [Measure("own", "own", higher_is_better=assumed)], None)
     found = with_directions(kind, table).measures[-1].higher_is_better
     assert found == rises or len(set(values)) == 1

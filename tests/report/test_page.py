@@ -13,8 +13,8 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.report.compare import Beside, Comparison, Configuration
 from graphmill.report.html import html
 from graphmill.report.markdown import markdown
-from graphmill.report.page import Facts, Figures, Page, Remark, Section, Shares, Shown, Table
-from graphmill.report.pipeline_page import Crossed, Predicted, StageOfReport, pipeline_page
+from graphmill.report.page import Breakdown, Facts, Figures, Page, Remark, Section, Shown, Table
+from graphmill.report.pipeline_page import Crossed, PredictedStage, StageOfReport, pipeline_page
 from graphmill.report.run_page import run_page
 from graphmill.report.study_page import comparison_blocks, study_page
 from graphmill.spec.packing import Interval
@@ -112,8 +112,8 @@ def test_a_study_has_its_comparison_a_line_for_each_configuration_and_every_cell
 def test_a_pipeline_sets_what_was_predicted_against_what_was_measured(finished):
     first, second = finished("p/one"), finished("p/two", width=16)
     predicted = [
-        Predicted(Interval(70.0, 80.0), Interval(1.0, 2.0)),
-        Predicted(Interval(10.0, 20.0), Interval(800, 900)),
+        PredictedStage(Interval(70.0, 80.0), Interval(1.0, 2.0)),
+        PredictedStage(Interval(10.0, 20.0), Interval(800, 900)),
     ]
     stages = [
         StageOfReport("one", first, (), predicted[0]),
@@ -222,7 +222,7 @@ def test_every_kind_of_block_is_written():
     blocks = (
         Remark("a remark", "bad"),
         Facts("facts", (("name", EVIL),)),
-        Shares("shares", (("a", 0.25), ("the rest", 0.75))),
+        Breakdown("shares", (("a", 0.25), ("the rest", 0.75))),
         Table("table", ("a", "b"), ((1, EVIL), (2, None))),
     )
     text = html(page_of(*blocks))

@@ -4,7 +4,7 @@ import pytest
 from made_profiles import operator, profile_of, rank_of
 
 from graphmill.record.phases import PHASES_FILE, write_profile
-from graphmill.report.page import Remark, Shares, Table
+from graphmill.report.page import Breakdown, Remark, Table
 from graphmill.report.profile_section import profile_section
 
 
@@ -14,7 +14,7 @@ def test_what_it_shows(new_run):
     rank = rank_of(operators=products, wait=0.1).model_copy(update={"notes": ("shapes were cut",)})
     write_profile(folder.profile_dir, profile_of(rank))
     blocks = profile_section(folder).blocks
-    (shares,) = [block for block in blocks if isinstance(block, Shares)]
+    (shares,) = [block for block in blocks if isinstance(block, Breakdown)]
     assert [name for name, _ in shares.parts] == ["wait", "forward", "backward"]
     assert sum(share for _, share in shares.parts) == pytest.approx(1)
     phases, operators = [block for block in blocks if isinstance(block, Table)]

@@ -50,10 +50,10 @@ def test_small_shared_memory(tmp_path):
 
 
 def test_where_the_kernels_of_attention_run():
-    def told(triton: str | None, *gpus: tuple[str, tuple[int, int]]) -> checks.Finding:
+    def told(triton: str | None, *gpus: tuple[str, tuple[int, int]]) -> checks.CheckResult:
         return checks._attention_kernels({"gpus": [{"name": n, "capability": list(c)} for n, c in gpus]}, triton)
 
-    assert told("3.7.1") == checks.Finding("attention kernels", "ok", "CPU: native, fp32; GPU: Triton 3.7.1")
+    assert told("3.7.1") == checks.CheckResult("attention kernels", "ok", "CPU: native, fp32; GPU: Triton 3.7.1")
     assert told(None).result == "ok"
     good = told("3.7.1", ("H200", (9, 0)))
     assert (good.result, good.detail) == (

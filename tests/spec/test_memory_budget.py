@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.spec.memory_budget import CLOSE, MOST_ATTEMPTS, Attempt, predicted_mib, search
+from graphmill.spec.memory_budget import CLOSE, MOST_ATTEMPTS, TriedSize, predicted_mib, search
 
 
 def tried(peak_of, least, most, limit, like=lambda size: size):
@@ -20,7 +20,7 @@ def tried(peak_of, least, most, limit, like=lambda size: size):
         assert least <= size <= most
         asked.append(like(size))
         peak = peak_of(like(size))
-        return Attempt(size=size, peak_mib=peak if peak <= 1.25 * limit else None, fits=peak <= limit), limit
+        return TriedSize(size=size, peak_mib=peak if peak <= 1.25 * limit else None, fits=peak <= limit), limit
 
     known, by_batches, told = search(try_size, like, least, most)
     assert told == limit
@@ -76,7 +76,7 @@ def test_what_runs_out_of_memory_is_not_tried_again():
 
     def try_size(size):
         asked.append(size)
-        return Attempt(size=size, peak_mib=None if size > 20 else 100.0, fits=size <= 20), 500.0
+        return TriedSize(size=size, peak_mib=None if size > 20 else 100.0, fits=size <= 20), 500.0
 
     search(try_size, lambda size: size, 8, 100)
     assert len(asked) == len(set(asked))
@@ -103,6 +103,6 @@ def test_sizes_that_cut_the_data_alike_are_tried_once(num_seeds, slope, limit):
 
 
 def test_a_prediction_lies_on_the_line_between_its_neighbours():
-    attempts = {size: Attempt(size=size, peak_mib=10 * size, fits=True) for size in (10, 20)}
+    attempts = {size: TriedSize(size=size, peak_mib=10 * size, fits=True) for size in (10, 20)}
     assert [predicted_mib(attempts, size) for size in (5, 10, 15, 20, 30)] == [50, 100, 150, 200, 300]
     assert predicted_mib({10: attempts[10]}, 3) == 100

@@ -14,7 +14,7 @@ from graphmill.base.errors import UserError
 from graphmill.runtime.machine import host_name
 from graphmill.runtime.rank import ALONE
 from graphmill.runtime.secret import TOKEN, Secret, new_token
-from graphmill.train.patience import NotMetError, Patience
+from graphmill.train.patience import NotMetError, PeerTimeout
 from graphmill.train.peers import choose_interface, exchange_peer_info
 from graphmill.train.store import PortBusyError, open_words
 from graphmill.train.words import Words
@@ -33,7 +33,7 @@ def other_peer():
 
     def made(**changed: str) -> Words:
         said = words()
-        exchange_peer_info(said, ALONE, {}, Patience(HANG_S))
+        exchange_peer_info(said, ALONE, {}, PeerTimeout(HANG_S))
         peers = said.about("peers")
         peers.put("1", json.dumps({**json.loads(peers.get("0")), "hostname": "other", **changed}))
         return said
@@ -42,13 +42,13 @@ def other_peer():
 
 
 def test_ranks_of_the_same_code_meet(other_peer):
-    assert exchange_peer_info(other_peer(), OF_TWO, {}, Patience(HANG_S)) == [host_name({}), "other"]
+    assert exchange_peer_info(other_peer(), OF_TWO, {}, PeerTimeout(HANG_S)) == [host_name({}), "other"]
 
 
 @pytest.mark.parametrize("field", ["code", "torch", "python"])
 def test_ranks_that_differ_are_refused(other_peer, field):
     with pytest.raises(UserError, match="other"):
-        exchange_peer_info(other_peer(**{field: "0.0"}), OF_TWO, {}, Patience(HANG_S))
+        exchange_peer_info(other_peer(**{field: "0.0"}), OF_TWO, {}, PeerTimeout(HANG_S))
 
 
 def test_ranks_that_do_not_come_are_named_with_what_to_type():
@@ -57,7 +57,7 @@ def test_ranks_that_do_not_come_are_named_with_what_to_type():
     said = words()
     said.about("peers").put("2", "")
     with pytest.raises(NotMetError, match=r"not ranks 1, 3.*localhost:7.*127\.0\.0\.1|::1.*lo") as error:
-        exchange_peer_info(said, of_four, environ, Patience(0.0, setting="-O train.meet_timeout_s=9"))
+        exchange_peer_info(said, of_four, environ, PeerTimeout(0.0, setting="-O train.meet_timeout_s=9"))
     assert "doctor --hosts 2" in error.value.fix
     assert "-O train.meet_timeout_s=9" in error.value.fix
 
@@ -70,7 +70,7 @@ def test_what_a_stranger_writes_counts_as_not_written():
         strangers.put(key, "theirs")
         said.store.set(f"graphmill.all/{key} as it is", "theirs")
     assert said.get("a") is said.get("b") is said.get("a as it is") is said.get("b as it is") is None
-    assert said.awaited(["a"], Patience(0.0)) == {}
+    assert said.awaited(["a"], PeerTimeout(0.0)) == {}
     assert said.put_first("a", "mine") == "mine"
     said.put("a", "ours")
     said.store.set("graphmill.all/c", said.store.get("graphmill.all/a"))
@@ -109,14 +109,14 @@ def place(port: int, token: str) -> dict[str, str]:
 def test_a_rank_that_met_another_run_leaves_no_trace_there():
     """Its own rank 0 found the port taken; with this rank's info, the other run would train with it."""
     port = free_port()
-    theirs = open_words(OF_TWO, place(port, new_token()), "theirs", Patience(HANG_S))
+    theirs = open_words(OF_TWO, place(port, new_token()), "theirs", PeerTimeout(HANG_S))
     seen = TCPStore("127.0.0.1", port, is_master=False)
     keys = seen.num_keys()
     mine = place(port, new_token())
     with pytest.raises(PortBusyError, match=f"{port} is in use"):
-        open_words(OF_TWO, mine, "mine", Patience(HANG_S))
+        open_words(OF_TWO, mine, "mine", PeerTimeout(HANG_S))
     with pytest.raises(PortBusyError, match="theirs"):
-        open_words(replace(OF_TWO, rank=1), mine, "mine", Patience(HANG_S))
+        open_words(replace(OF_TWO, rank=1), mine, "mine", PeerTimeout(HANG_S))
     assert seen.num_keys() == keys
     assert theirs.get("host") == "theirs"
 
@@ -124,13 +124,13 @@ def test_a_rank_that_met_another_run_leaves_no_trace_there():
 def test_a_rank_0_that_does_not_come_is_not_waited_for_without_end():
     environ = place(free_port(), new_token())
     with pytest.raises(NotMetError, match=f"127.0.0.1:{environ['MASTER_PORT']}.*refused") as error:
-        open_words(replace(OF_TWO, rank=1), environ, "mine", Patience(0.2))
+        open_words(replace(OF_TWO, rank=1), environ, "mine", PeerTimeout(0.2))
     assert "logs" in error.value.fix
 
 
 def test_the_store_of_a_run_on_one_host_listens_on_loopback_alone():
     environ = {**place(free_port(), new_token()), "MASTER_ADDR": "localhost"}
-    held = open_words(OF_TWO, environ, "mine", Patience(HANG_S))
+    held = open_words(OF_TWO, environ, "mine", PeerTimeout(HANG_S))
     own = subprocess.run(["hostname", "--all-ip-addresses"], capture_output=True, text=True, check=True).stdout.split()
     for address in {"127.0.0.2", *own}:  # 127.0.0.2 is no other host's either, but another address
         with pytest.raises(OSError, match="refused"):
@@ -160,7 +160,7 @@ def test_a_first_host_whose_name_means_nothing_here_is_told():
     """At once where the name service does not know it; torch would try until the job's time limit."""
     environ = {**place(29500, new_token()), "MASTER_ADDR": "no-such-host.invalid"}
     with pytest.raises(UserError, match=r"no-such-host\.invalid"):
-        open_words(replace(OF_TWO, rank=1), environ, "mine", Patience(0.1))
+        open_words(replace(OF_TWO, rank=1), environ, "mine", PeerTimeout(0.1))
 
 
 FEW_FILES = """

@@ -15,12 +15,16 @@ from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import NodeStore, WholeStore
 from graphmill.access.whole import WholeGraph, by_relation
 from graphmill.sample.collect import NeighbourSource
-from graphmill.sample.service.served import Served
+from graphmill.sample.service.served import SamplerClient
 from graphmill.sync.group import Group
 
 
 def open_access(
-    spec: AccessSpec, store: NodeStore, group: Group, served: Served | None = None, seeds: SeedNodes | None = None
+    spec: AccessSpec,
+    store: NodeStore,
+    group: Group,
+    served: SamplerClient | None = None,
+    seeds: SeedNodes | None = None,
 ) -> GraphAccess:
     """One rank's way to mini-batches.
 

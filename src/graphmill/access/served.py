@@ -21,7 +21,7 @@ from graphmill.partition.owners import Owners
 from graphmill.sample.collect import Labels
 from graphmill.sample.feed import feed
 from graphmill.sample.schedule import SeedSchedule
-from graphmill.sample.service.served import CLOCKS, Served
+from graphmill.sample.service.served import CLOCKS, SamplerClient
 from graphmill.spec.columns import Cell
 from graphmill.spec.fetching import FETCHING
 from graphmill.sync.group import MIB, Group
@@ -38,7 +38,7 @@ class ServedAccess:
     spec: AccessSpec
     store: NodeStore
     group: Group
-    served: Served
+    served: SamplerClient
     owners: Owners | None = field(init=False)  # as if this rank and the others held the parts; None: stored whole
     schedule: SeedSchedule = field(init=False)
 

@@ -12,7 +12,7 @@ from graphmill.cli.show import print_json, print_line, print_table
 from graphmill.diagnose.thresholds import thresholds_text
 
 if TYPE_CHECKING:
-    from graphmill.diagnose.bottleneck import Verdict
+    from graphmill.diagnose.bottleneck import Diagnosis
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def bottleneck(
     from graphmill.diagnose.bottleneck_facts import measured_of
 
     folders = find_several(run, logs_root)
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, Diagnosis] = {}
     troubles: dict[str, UserError] = {}
     for folder in folders:
         try:
@@ -73,7 +73,7 @@ def bottleneck(
 _NOTHING: Final = 0.005  # a share that would be printed as 0 %
 
 
-def _print_one(path: str, verdict: "Verdict") -> None:
+def _print_one(path: str, verdict: "Diagnosis") -> None:
     from graphmill.diagnose.thresholds import headline
 
     print_line(f"{path}: {headline(verdict.bound)}")

@@ -18,7 +18,7 @@ from graphmill.cli.show import Cell, print_json, print_line, print_table
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.examine import Examination
     from graphmill.diagnose.job_hosts import HostReport
-    from graphmill.runtime.checks import Finding
+    from graphmill.runtime.checks import CheckResult
 
 _log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ def _tell_hosts(report: "HostReport") -> None:
     print_table(("host", "cores", "GiB", "GPUs", "TMPDIR, GiB free", "of type"), rows)
 
 
-def _tell(findings: "Sequence[Finding]") -> None:
+def _tell(findings: "Sequence[CheckResult]") -> None:
     print_table(("what", "result", "detail"), [[each.name, each.result, each.detail] for each in findings])
     troubles = [finding for finding in findings if finding.result != "ok"]
     for finding in troubles:
@@ -132,5 +132,5 @@ def _tell(findings: "Sequence[Finding]") -> None:
         print_line("nothing would fail")
 
 
-def _is_healthy(findings: "Sequence[Finding]") -> bool:
+def _is_healthy(findings: "Sequence[CheckResult]") -> bool:
     return all(finding.result != "fail" for finding in findings)

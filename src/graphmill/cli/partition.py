@@ -131,7 +131,7 @@ def partition(
 
 def _split(graph: "GraphStore", chosen: "Chosen", needed: "Estimate", path: Path, *, json: bool) -> None:
     from graphmill.cluster.staging.progress import shown_progress
-    from graphmill.partition.split import Shown, split_store
+    from graphmill.partition.split import PartitionProgress, split_store
 
     seconds: dict[str, float] = {}
 
@@ -142,7 +142,7 @@ def _split(graph: "GraphStore", chosen: "Chosen", needed: "Estimate", path: Path
             yield inner
         seconds[title.split(" ", 1)[0]] = round(time.monotonic() - began, 2)  # such as "writing"
 
-    shown = Shown(
+    shown = PartitionProgress(
         lambda title: timed(title, progress(title)),
         lambda title, num_bytes: timed(title, shown_progress(title, num_bytes)),
     )

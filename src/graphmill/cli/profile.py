@@ -16,7 +16,7 @@ from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_f
 
 if TYPE_CHECKING:
     from graphmill.diagnose.profile import Row
-    from graphmill.diagnose.profile_change import Change, Comparison
+    from graphmill.diagnose.profile_change import PhaseChange, ProfileComparison
     from graphmill.record.phases import Profile
     from graphmill.spec.experiment import Experiment
 
@@ -234,14 +234,14 @@ def _show_comparison(names: tuple[str, str], logs_root: Path, *, json: bool) -> 
     _tell(found)
 
 
-def _change_cells(change: "Change") -> list[Cell]:
+def _change_cells(change: "PhaseChange") -> list[Cell]:
     cells: list[Cell] = [change.phase, "behind it" if change.background else "step"]
     for row in (change.before, change.after):
         cells += ["", "", ""] if row is None else _phase_cells(row)[2:5]
     return [*cells, "" if change.ratio is None else f"{change.ratio:.2f}", change.verdict]
 
 
-def _tell(found: "Comparison") -> None:
+def _tell(found: "ProfileComparison") -> None:
     for verdict in ("faster", "slower"):
         named = [each.phase for each in found.changes if each.verdict == verdict and each is not found.step]
         if named:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from graphmill.cluster.launch.pipeline import Stages
     from graphmill.cluster.launch.predict import Measurements
     from graphmill.report.page import Page
-    from graphmill.report.pipeline_page import Predicted, StageOfReport
+    from graphmill.report.pipeline_page import PredictedStage, StageOfReport
     from graphmill.spec.plan import Plan
 
 _SUFFIXES = {False: (".html", ".htm"), True: (".md", ".markdown")}
@@ -130,10 +130,10 @@ def _stage(recorded: "RecordedStage", stages: "Stages", trials: "Measurements") 
     )
 
 
-def _predicted(recorded: "RecordedStage", plan: "Plan", trials: "Measurements") -> "Predicted | None":
+def _predicted(recorded: "RecordedStage", plan: "Plan", trials: "Measurements") -> "PredictedStage | None":
     """Of the whole stage, from the trial that was made of it on this host, if there was one."""
     from graphmill.cluster.launch.predict import cost_of
-    from graphmill.report.pipeline_page import Predicted
+    from graphmill.report.pipeline_page import PredictedStage
     from graphmill.spec.packing import Interval
 
     trial = trials.find(plan)
@@ -141,7 +141,7 @@ def _predicted(recorded: "RecordedStage", plan: "Plan", trials: "Measurements") 
         return None
     cost = cost_of(recorded.stage, plan, trial)
     aside_s, ranks = cost.start_s + trial.finish_s, plan.ranks_per_host
-    return Predicted(
+    return PredictedStage(
         Interval(aside_s + cost.work_s.low, aside_s + cost.work_s.high),
         Interval(cost.memory_mib.low / ranks, cost.memory_mib.high / ranks),
     )

@@ -31,7 +31,7 @@ Source = Literal["squeue", "sacct", "process", "run folder"]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """What the last row of metrics.csv says."""
 
     epoch: int
@@ -65,7 +65,7 @@ class RunView:
     epochs: int | None = None  # None: its plan cannot be read, or it has none
     command: str = ""  # what a job runs in place of training
     whence: str = ""  # the run that it extends, or whose weights it began with
-    progress: Progress | None = None
+    progress: RunProgress | None = None
     silent_s: float | None = None  # since the last heartbeat
     log: Path | None = None
 
@@ -95,7 +95,7 @@ class Watcher:
     folders: Sequence[RunFolder]
     root: Path | None = None  # names are shown relative to it
     queue: Queue = field(default_factory=Queue)
-    _progress: dict[Path, tuple[tuple[int, int], Progress | None]] = field(default_factory=dict)
+    _progress: dict[Path, tuple[tuple[int, int], RunProgress | None]] = field(default_factory=dict)
     _jobs: dict[Path, list[SubmittedJob]] = field(default_factory=dict)
 
     def look(self) -> list[RunView]:
@@ -141,7 +141,7 @@ class Watcher:
                 epochs, whence = plan.calendar.num_epochs, plan.whence
         except UserError as error:  # one run that is damaged does not hide the others
             if verdict.state not in ALIVE:
-                verdict = Verdict("damaged", "run folder", error.message, error.fix)
+                verdict = RunStatus("damaged", "run folder", error.message, error.fix)
         attempts = folder.attempts()
         job_id = reading.job_id if reading is not None else jobs[-1].job_id if jobs else ""
         return RunView(
@@ -173,7 +173,7 @@ class Watcher:
             return str(folder.path.relative_to(self.root)) if folder.path != self.root else folder.path.name
         return str(folder.path)
 
-    def _last_row(self, folder: RunFolder) -> Progress | None:
+    def _last_row(self, folder: RunFolder) -> RunProgress | None:
         """Read metrics.csv only when it has changed."""
         try:
             status = folder.metrics_path.stat()
@@ -187,7 +187,7 @@ class Watcher:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RunStatus:
     """What a run is doing, and the source of that."""
 
     state: State
@@ -198,7 +198,7 @@ class Verdict:
     elapsed_s: float | None = None
 
 
-def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[SubmittedJob], *, was_asked: bool) -> Verdict:
+def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[SubmittedJob], *, was_asked: bool) -> RunStatus:
     """The state of one run. A live job decides; of an ended one the outcome says more than Slurm does.
 
     `was_asked`: Slurm could be queried, so that a job without a reading is one that it has forgotten.
@@ -209,7 +209,7 @@ def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[Submitte
         reading is not None and reading.is_alive and not (is_done and reading.phase == "waits")
     ):  # that finds nothing to do
         if is_done:
-            return Verdict("closing", reading.source, "done; the job is being closed", elapsed_s=reading.elapsed_s)
+            return RunStatus("closing", reading.source, "done; the job is being closed", elapsed_s=reading.elapsed_s)
         return _alive_verdict(folder, reading)
     if outcome is not None:
         return _ended_verdict(folder, outcome, reading)
@@ -220,7 +220,7 @@ def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[Submitte
         told = f"Slurm says {reading.state}: {end_in_words(reading.state)}"
         if state == "failed":
             told += _last_words(folder, reading.job_id)
-        return Verdict(state, reading.source, told, _resume_advice(folder), elapsed_s=reading.elapsed_s)
+        return RunStatus(state, reading.source, told, _resume_advice(folder), elapsed_s=reading.elapsed_s)
     if jobs:
         told = "Slurm does not know job" if was_asked else "Slurm could not be asked about job"
         return _by_signs_of_life(folder, f"{told} {jobs[-1].job_id}")
@@ -234,46 +234,46 @@ def _last_words(folder: RunFolder, job_id: str) -> str:
     return f"; its log ends with: {lines[-1].strip()[:_WORDS]}" if lines else ""
 
 
-def _alive_verdict(folder: RunFolder, reading: JobReading) -> Verdict:
+def _alive_verdict(folder: RunFolder, reading: JobReading) -> RunStatus:
     if reading.phase == "waits":
         reason: Reason = in_words(reading.reason)
-        return Verdict("waiting", reading.source, reason.meaning, reason.advice, reason.is_hopeless)
+        return RunStatus("waiting", reading.source, reason.meaning, reason.advice, reason.is_hopeless)
     if reading.state == "COMPLETING":
-        return Verdict("closing", reading.source, elapsed_s=reading.elapsed_s)
+        return RunStatus("closing", reading.source, elapsed_s=reading.elapsed_s)
     silence = _silence(folder)
     has_begun = silence is not None and (reading.elapsed_s is None or silence <= reading.elapsed_s)
     detail = "" if reading.state == "RUNNING" else f"Slurm says {reading.state}"
     if has_begun and silence is not None and silence > FRESH_S:
         detail = f"no heartbeat for {silence:.0f} s"
-    return Verdict("running" if has_begun else "starting", reading.source, detail, elapsed_s=reading.elapsed_s)
+    return RunStatus("running" if has_begun else "starting", reading.source, detail, elapsed_s=reading.elapsed_s)
 
 
-def _ended_verdict(folder: RunFolder, outcome: Outcome, reading: JobReading | None) -> Verdict:
+def _ended_verdict(folder: RunFolder, outcome: Outcome, reading: JobReading | None) -> RunStatus:
     detail = outcome.message
     if outcome.status == "done" and reading is not None and not reading.is_alive and reading.state != "COMPLETED":
         detail = f"but Slurm says {reading.state}: {end_in_words(reading.state)}"
     advice = "" if outcome.status == "done" else _resume_advice(folder)
-    return Verdict(outcome.status, "run folder", detail, advice, elapsed_s=outcome.wall_s)
+    return RunStatus(outcome.status, "run folder", detail, advice, elapsed_s=outcome.wall_s)
 
 
-def _by_signs_of_life(folder: RunFolder, otherwise: str) -> Verdict:
+def _by_signs_of_life(folder: RunFolder, otherwise: str) -> RunStatus:
     silence = _silence(folder)
     if silence is not None and silence <= FRESH_S:
-        return Verdict("running", "run folder", f"last heartbeat {silence:.0f} s ago; {otherwise}")
+        return RunStatus("running", "run folder", f"last heartbeat {silence:.0f} s ago; {otherwise}")
     told = "no heartbeat yet" if silence is None else f"no heartbeat for {silence:.0f} s"
-    return Verdict("unresponsive", "run folder", f"{told}, and no outcome; {otherwise}", _resume_advice(folder))
+    return RunStatus("unresponsive", "run folder", f"{told}, and no outcome; {otherwise}", _resume_advice(folder))
 
 
-def _local_verdict(folder: RunFolder) -> Verdict:
+def _local_verdict(folder: RunFolder) -> RunStatus:
     attempts = folder.attempts()
     if not attempts:
-        return Verdict("planned", "run folder", "never started")
+        return RunStatus("planned", "run folder", "never started")
     last = attempts[-1]
     if launcher_of(folder) is not None:
-        return Verdict("running", "process", f"process {last.pid} on this host", elapsed_s=time.time() - last.time)
+        return RunStatus("running", "process", f"process {last.pid} on this host", elapsed_s=time.time() - last.time)
     if last.hostname == socket.gethostname():
         told = f"process {last.pid} is gone and left no outcome"
-        return Verdict("unfinished", "process", told, _resume_advice(folder))
+        return RunStatus("unfinished", "process", told, _resume_advice(folder))
     return _by_signs_of_life(folder, f"it was started on {last.hostname}, not here")
 
 
@@ -348,11 +348,11 @@ def _outcome(folder: RunFolder) -> Outcome | None:
         return None
 
 
-def _progress(folder: RunFolder) -> Progress | None:
+def _progress(folder: RunFolder) -> RunProgress | None:
     try:
         kind = folder.read_plan().kind
         last = read_metrics(folder.metrics_path, is_growing=True)[-1]
-        return Progress(
+        return RunProgress(
             epoch=int(last["epoch"]),
             loss=_number(last.get("loss")),
             measure=kind.primary.words,

@@ -25,7 +25,7 @@ _TICK_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StopTarget:
     """What of a run is alive."""
 
     folder: RunFolder
@@ -43,7 +43,7 @@ class Target:
         return ", ".join([*jobs, *([f"process {self.process.pid}"] if self.process is not None else [])])
 
 
-def find_targets(folders: list[RunFolder]) -> list[Target]:
+def find_targets(folders: list[RunFolder]) -> list[StopTarget]:
     """What of these runs is alive: one query of the queue for all. Raises if Slurm cannot be queried."""
     jobs = {folder.path: folder.jobs() for folder in folders}
     queue = Queue()
@@ -53,10 +53,10 @@ def find_targets(folders: list[RunFolder]) -> list[Target]:
         raise UserError(
             f"cannot query Slurm for these jobs: {'; '.join(queue.troubles)}", fix="try again when Slurm answers"
         )
-    return [Target(folder, tuple(alive(jobs[folder.path], readings)), launcher_of(folder)) for folder in folders]
+    return [StopTarget(folder, tuple(alive(jobs[folder.path], readings)), launcher_of(folder)) for folder in folders]
 
 
-def refuse_neighbours(targets: list[Target]) -> None:
+def refuse_neighbours(targets: list[StopTarget]) -> None:
     """Raise a `UserError` if a job to be stopped holds runs that are not to be."""
     for target in targets:
         for job in target.jobs:
@@ -70,7 +70,7 @@ def refuse_neighbours(targets: list[Target]) -> None:
                 )
 
 
-def stop(targets: list[Target], *, now: bool, grace_s: float) -> None:
+def stop(targets: list[StopTarget], *, now: bool, grace_s: float) -> None:
     """Stop everything that is alive in `targets`.
 
     Running ranks are asked to save and leave, and get `grace_s` for it; a job that waits has nothing to save and is
@@ -132,7 +132,7 @@ def _await_processes(processes: "list[psutil.Process]", until: float) -> None:
             process.kill()  # type: ignore[no-untyped-call]
 
 
-def _await_jobs(targets: list[Target], until: float) -> list[JobReading]:
+def _await_jobs(targets: list[StopTarget], until: float) -> list[JobReading]:
     """Wait for the jobs to leave. Returns those that did not."""
     queue = Queue()
     jobs = [job for target in targets for job in target.folder.jobs()]

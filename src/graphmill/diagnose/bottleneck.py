@@ -68,7 +68,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Diagnosis:
     """What holds a run back."""
 
     bound: Bound
@@ -79,7 +79,7 @@ class Verdict:
     caveats: tuple[str, ...]  # why the verdict may not be the run's own
 
 
-def find_bottleneck(measured: Measured) -> Verdict:
+def find_bottleneck(measured: Measured) -> Diagnosis:
     """The verdict on one run; `measured` has at least one clock."""
     shares = _shares(measured)
     describe = {"loader": _loader, "sync": _sync, "imbalance": _imbalance, "evaluation": _evaluation, "memory": _memory}
@@ -97,7 +97,7 @@ def find_bottleneck(measured: Measured) -> Verdict:
         bound, figure, suggestions = first.bound, first.figure, first.suggestions
     else:
         bound, (figure, suggestions) = "compute", _compute(measured, shares["compute"])
-    return Verdict(bound, figure, suggestions, shares, tuple(findings), tuple(_caveats(measured)))
+    return Diagnosis(bound, figure, suggestions, shares, tuple(findings), tuple(_caveats(measured)))
 
 
 def lacks_cores(measured: Measured) -> bool:

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from graphmill.runtime.checks import Finding
+from graphmill.runtime.checks import CheckResult
 from graphmill.runtime.scratch import MEMORY_FILE_SYSTEMS
 
 JOB_SCRIPT: Final = "job.sbatch"
@@ -20,7 +20,7 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class Gpu(BaseModel):
+class HostGpu(BaseModel):
     """A GPU, as torch sees it."""
 
     model_config = _FROZEN
@@ -30,7 +30,7 @@ class Gpu(BaseModel):
     is_supported: bool = Field(description="whether this torch has code for it")
 
 
-class Folder(BaseModel):
+class HostFolder(BaseModel):
     """A folder of a host."""
 
     model_config = _FROZEN
@@ -69,9 +69,9 @@ class HostFacts(BaseModel):
     torch: str
     num_cores: int
     memory_bytes: int
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[HostGpu, ...]
     architectures: tuple[str, ...] = Field(description="torch.cuda.get_arch_list()")
-    temporary: Folder = Field(description="$TMPDIR, else /tmp")
+    temporary: HostFolder = Field(description="$TMPDIR, else /tmp")
     sees_files: bool = Field(description="whether it sees the files that were written for the job")
     unknown_names: tuple[str, ...] = Field(description="hosts of the job whose names it cannot resolve")
     error: str = Field("", description="why it could not meet the others; empty: it did")
@@ -90,7 +90,7 @@ class HostReport(BaseModel):
     problem: str = Field("", description="what the job said, if it did not end well")
 
 
-def findings_of(report: HostReport) -> list[Finding]:
+def findings_of(report: HostReport) -> list[CheckResult]:
     """What a job on these hosts would meet. One line for each thing that was looked at."""
     hosts = report.hosts
     found = [_answers(report)]
@@ -99,50 +99,52 @@ def findings_of(report: HostReport) -> list[Finding]:
     return [*found, *_network(hosts)] if hosts and len(report.expected) > 1 else found
 
 
-def _answers(report: HostReport) -> Finding:
+def _answers(report: HostReport) -> CheckResult:
     silent = [name for name in report.expected if name not in {host.host for host in report.hosts}]
     if silent:
         said = f" ({report.problem})" if report.problem else ""
         detail = f"{len(report.hosts)} of {len(report.expected)}; no word of {', '.join(silent)}{said}"
         lacks = f"every job on {', '.join(silent)}; leave out: --sbatch-arg --exclude=…; or --logs-root is not shared"
-        return Finding("hosts", "fail", detail, lacks)
-    return Finding("hosts", "ok", f"{', '.join(report.expected)}: all answered")
+        return CheckResult("hosts", "fail", detail, lacks)
+    return CheckResult("hosts", "ok", f"{', '.join(report.expected)}: all answered")
 
 
-def _names(hosts: Sequence[HostFacts]) -> Finding:
+def _names(hosts: Sequence[HostFacts]) -> CheckResult:
     unknown = [f"{host.host} does not know {', '.join(host.unknown_names)}" for host in hosts if host.unknown_names]
     if unknown:
-        return Finding(
+        return CheckResult(
             "names", "fail", "; ".join(unknown), "the rendezvous; ask the administrators (`getent hosts NAME`)"
         )
-    return Finding("names", "ok", "every host resolves those of the others")
+    return CheckResult("names", "ok", "every host resolves those of the others")
 
 
-def _shared_folder(hosts: Sequence[HostFacts]) -> Finding:
+def _shared_folder(hosts: Sequence[HostFacts]) -> CheckResult:
     blind = [host.host for host in hosts if not host.sees_files]
     if blind:
         detail = f"{', '.join(blind)} do not see the files of the job"
         lacks = "jobs on several hosts: --logs-root must be on a file system that all share"
-        return Finding("shared folder", "fail", detail, lacks)
-    return Finding("shared folder", "ok", "every host sees the files of the job")
+        return CheckResult("shared folder", "fail", detail, lacks)
+    return CheckResult("shared folder", "ok", "every host sees the files of the job")
 
 
-def _temporary_folder(hosts: Sequence[HostFacts]) -> Finding:
+def _temporary_folder(hosts: Sequence[HostFacts]) -> CheckResult:
     name, folders = "TMPDIR", [host.temporary for host in hosts]
     broken = [f"{host.host}: {host.temporary.path}: {host.temporary.error}" for host in hosts if host.temporary.error]
     if broken:
-        return Finding(name, "fail", "; ".join(broken), "whatever writes temporary files; set TMPDIR (slurm.env)")
+        return CheckResult(name, "fail", "; ".join(broken), "whatever writes temporary files; set TMPDIR (slurm.env)")
     where = ", ".join(dict.fromkeys(f"{folder.path} ({folder.file_system})" for folder in folders))
     detail = f"{where}; {min(folder.free_bytes for folder in folders) / _GIB:.1f} GiB free"
     full = [host.host for host in hosts if host.temporary.free_bytes < _TEMPORARY]
     if full:
-        return Finding(name, "warn", detail, f"staging.to=host_local of more than that on {', '.join(full)}")
+        return CheckResult(name, "warn", detail, f"staging.to=host_local of more than that on {', '.join(full)}")
     if any(folder.file_system in MEMORY_FILE_SYSTEMS for folder in folders):
-        return Finding(name, "warn", detail, "nothing, but what is written there takes memory, also of the job's limit")
-    return Finding(name, "ok", detail)
+        return CheckResult(
+            name, "warn", detail, "nothing, but what is written there takes memory, also of the job's limit"
+        )
+    return CheckResult(name, "ok", detail)
 
 
-def _gpus(hosts: Sequence[HostFacts]) -> Finding:
+def _gpus(hosts: Sequence[HostFacts]) -> CheckResult:
     old = [
         f"{gpu.name} (compute capability {gpu.capability}) of {host.host}"
         for host in hosts
@@ -151,32 +153,32 @@ def _gpus(hosts: Sequence[HostFacts]) -> Finding:
     ]
     if old:
         built = f"torch {hosts[0].torch} has code for {', '.join(hosts[0].architectures)}"
-        return Finding(
+        return CheckResult(
             "gpus", "fail", f"{'; '.join(old)}; {built}", "train.device=cuda; install a build for older GPUs"
         )
     each = {host.host: ", ".join(f"{gpu.name} ({gpu.capability})" for gpu in host.gpus) or "none" for host in hosts}
     if len(set(each.values())) == 1:
-        return Finding("gpus", "ok", f"{next(iter(each.values()))} on each")
+        return CheckResult("gpus", "ok", f"{next(iter(each.values()))} on each")
     detail = "; ".join(f"{host}: {gpus}" for host, gpus in each.items())
-    return Finding("gpus", "warn", detail, "a job that wants the same of each host")
+    return CheckResult("gpus", "warn", detail, "a job that wants the same of each host")
 
 
-def _network(hosts: Sequence[HostFacts]) -> Iterator[Finding]:
+def _network(hosts: Sequence[HostFacts]) -> Iterator[CheckResult]:
     failed = [f"{host.host}: {host.error}" for host in hosts if host.error]
     if failed:
         lacks = "training on these hosts together: look at firewalls, slurm.interface"
-        yield Finding("rendezvous", "fail", "; ".join(failed), lacks)
+        yield CheckResult("rendezvous", "fail", "; ".join(failed), lacks)
     else:
-        yield Finding("rendezvous", "ok", "all hosts met, and run the same program")
+        yield CheckResult("rendezvous", "ok", "all hosts met, and run the same program")
     yield _sums(hosts)
     yield _clocks(hosts)
 
 
-def _sums(hosts: Sequence[HostFacts]) -> Finding:
+def _sums(hosts: Sequence[HostFacts]) -> CheckResult:
     """Bus bandwidth as NCCL's tests define it: what a link carries, 2 (n - 1) / n times the bytes of the sum."""
     sums = next((host.all_reduces for host in hosts if host.all_reduces), ())
     if not sums:
-        return Finding("all-reduce", "warn", "not tried", "unknown: the hosts did not meet")
+        return CheckResult("all-reduce", "warn", "not tried", "unknown: the hosts did not meet")
     small, large = min(sums, key=lambda one: one.num_bytes), max(sums, key=lambda one: one.num_bytes)
     bus = 2 * (len(hosts) - 1) / len(hosts) * large.num_bytes / large.seconds
     example = small.seconds + 4 * _EXAMPLE * large.seconds / large.num_bytes
@@ -184,16 +186,16 @@ def _sums(hosts: Sequence[HostFacts]) -> Finding:
         f"gloo: {bus / _MIB:,.0f} MiB/s (bus), {1e6 * small.seconds:,.0f} µs at least; a synchronisation of"
         f" {_EXAMPLE:,} parameters takes about {1e3 * example:,.0f} ms"
     )
-    return Finding("all-reduce", "ok", detail)
+    return CheckResult("all-reduce", "ok", detail)
 
 
-def _clocks(hosts: Sequence[HostFacts]) -> Finding:
+def _clocks(hosts: Sequence[HostFacts]) -> CheckResult:
     known = [(host.host, host.clock) for host in hosts if host.clock is not None]
     if not known:
-        return Finding("clocks", "warn", "not compared", "unknown")
+        return CheckResult("clocks", "warn", "not compared", "unknown")
     apart = [(name, clock.ahead_s) for name, clock in known if abs(clock.ahead_s) - clock.error_s > _CLOCK_S]
     if apart:
         listed = "; ".join(f"{name} is {ahead:+.3f} s from {known[0][0]}" for name, ahead in apart)
-        return Finding("clocks", "warn", listed, "nothing, but times of events and attempts are not comparable")
+        return CheckResult("clocks", "warn", listed, "nothing, but times of events and attempts are not comparable")
     most = max(abs(clock.ahead_s) + clock.error_s for _, clock in known)
-    return Finding("clocks", "ok", f"within {1e3 * most:.1f} ms of {known[0][0]}")
+    return CheckResult("clocks", "ok", f"within {1e3 * most:.1f} ms of {known[0][0]}")

@@ -21,7 +21,7 @@ from graphmill.diagnose.thresholds import (
     OTHERS_CORES,
     SMALL_CALL_S,
 )
-from graphmill.record.phases import OTHER, Operator, Profile, RankPhases, Spread
+from graphmill.record.phases import OTHER, DurationSpread, Operator, Profile, RankPhases
 
 STEP: Final = "step"
 _MADE: Final = ("sample", "gather", "collate")
@@ -75,7 +75,7 @@ def _row(profile: Profile, name: str, background: bool) -> Row:
     return _over_ranks(name, background, [spread for spread, _ in found], share)
 
 
-def _over_ranks(name: str, background: bool, spreads: Sequence[Spread], share: float) -> Row:
+def _over_ranks(name: str, background: bool, spreads: Sequence[DurationSpread], share: float) -> Row:
     mean, median, low, high = (
         statistics.median(getattr(spread, key) for spread in spreads)
         for key in ("mean_s", "median_s", "low_s", "high_s")

@@ -34,7 +34,7 @@ _SECTIONS_IGNORED: Final = ("profile", "checkpoint", "early_stopping", "init_fro
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PhaseChange:
     """One phase in both."""
 
     phase: str
@@ -52,22 +52,22 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ProfileComparison:
     """The phases of two profiles, the whole step among them, and what else differs."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[PhaseChange, ...]
     differences: tuple[str, ...]  # of the plans
     seeds_per_s: tuple[float, float]
     is_same_work: bool  # a step has as many seeds in both
     notes: tuple[str, ...]  # why a change may not be their own
 
     @property
-    def step(self) -> Change:
+    def step(self) -> PhaseChange:
         """The whole step."""
         return next(change for change in self.changes if change.phase == STEP)
 
 
-def compare(before: Profile, after: Profile) -> Comparison:
+def compare(before: Profile, after: Profile) -> ProfileComparison:
     """Raises `UserError` if they are of different data: their steps have nothing in common."""
     for key in _SAME_WORK:
         if before.plan.get(key) != after.plan.get(key):
@@ -79,7 +79,7 @@ def compare(before: Profile, after: Profile) -> Comparison:
     keys = [*rows[0], *(key for key in rows[1] if key not in rows[0])]
     keys.sort(key=lambda key: (key[1], key[0] == STEP))
     num_steps = (before.ranks[0].num_steps, after.ranks[0].num_steps)
-    return Comparison(
+    return ProfileComparison(
         changes=tuple(_change(key, rows[0].get(key), rows[1].get(key), num_steps) for key in keys),
         differences=tuple(_differences(before.plan, after.plan)),
         seeds_per_s=(_seeds_per_s(before), _seeds_per_s(after)),
@@ -88,14 +88,14 @@ def compare(before: Profile, after: Profile) -> Comparison:
     )
 
 
-def _change(key: tuple[str, bool], before: Row | None, after: Row | None, num_steps: tuple[int, int]) -> Change:
+def _change(key: tuple[str, bool], before: Row | None, after: Row | None, num_steps: tuple[int, int]) -> PhaseChange:
     if before is None or after is None:
-        return Change(*key, before, after, "only in the second" if before is None else "only in the first")
+        return PhaseChange(*key, before, after, "only in the second" if before is None else "only in the first")
     (low, high), (after_low, after_high) = (_notch(row, n) for row, n in zip((before, after), num_steps, strict=True))
     verdict: Verdict = "within noise"
     if abs(after.median_s - before.median_s) > _SAME * max(after.median_s, before.median_s):
         verdict = "faster" if after_high < low else "slower" if after_low > high else verdict
-    return Change(*key, before, after, verdict)
+    return PhaseChange(*key, before, after, verdict)
 
 
 def _notch(row: Row, num_steps: int) -> tuple[float, float]:

@@ -73,7 +73,7 @@ class Rows:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _ReaderProcess:
     """The process that reads, for all threads, which ask one after another: HDF5 has a lock of its own."""
 
     _process: "subprocess.Popen[bytes] | None" = None
@@ -114,7 +114,7 @@ class _Reader:
             raise
 
 
-_reader: Final = _Reader()
+_reader: Final = _ReaderProcess()
 
 
 def write_columns(

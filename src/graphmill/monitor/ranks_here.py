@@ -13,7 +13,7 @@ _WITH_VALUE: Final = ("-X", "-W")  # options of python that take the next word a
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownProcess:
     """What was found out about a process; it holds while the process is the same one, and runs the same program."""
 
     identity: tuple[bytes, bytes]  # name of the program; start of the process in clock ticks
@@ -29,12 +29,12 @@ class RanksHere:
     run: Path
     command: int | None = None  # process id of what a job runs in place of ranks; it counts as rank 0
     gpus: set[str] = field(default_factory=set)  # every CUDA_VISIBLE_DEVICES seen in a rank
-    _known: dict[int, _Known] = field(default_factory=dict)
+    _known: dict[int, _KnownProcess] = field(default_factory=dict)
 
     def find(self) -> dict[int, int]:
         """Process id → rank. This process is none of them, though a rank has started it."""
         parents: dict[int, int] = {}
-        known: dict[int, _Known] = {}
+        known: dict[int, _KnownProcess] = {}
         for pid in _own_pids():
             head, _, tail = _read(f"/proc/{pid}/stat").rpartition(b") ")
             stat = tail.split(None, 20)
@@ -46,7 +46,7 @@ class RanksHere:
         ranks = {pid: self._rank_of(pid, parents) for pid in parents if pid != os.getpid()}
         return {pid: rank for pid, rank in ranks.items() if rank is not None}
 
-    def _look_at(self, pid: int, identity: tuple[bytes, bytes]) -> _Known:
+    def _look_at(self, pid: int, identity: tuple[bytes, bytes]) -> _KnownProcess:
         before = self._known.get(pid)
         # A shell that becomes a rank takes another name; a child of the launcher does not, so one look is not enough.
         same = before if before is not None and before.identity == identity else None
@@ -55,17 +55,17 @@ class RanksHere:
             return same
         words = [word.decode(errors="replace") for word in _read(f"/proc/{pid}/cmdline").split(b"\0")]
         if self.command is not None and pid != self.command:
-            return _Known(identity, None, None, num_looks)
+            return _KnownProcess(identity, None, None, num_looks)
         if self.command is None and not self._is_of_this_run(pid, words):
-            return _Known(identity, None, None, num_looks)
+            return _KnownProcess(identity, None, None, num_looks)
         entries = (entry.partition(b"=") for entry in _read(f"/proc/{pid}/environ").split(b"\0"))
         environ = {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in entries}
         if self.command is not None:
-            return _Known(identity, 0, environ.get("CUDA_VISIBLE_DEVICES"), num_looks)
+            return _KnownProcess(identity, 0, environ.get("CUDA_VISIBLE_DEVICES"), num_looks)
         name = "SLURM_PROCID" if environ.get(LAUNCHER) == "srun" else "RANK"
         number = environ.get(name, "0" if _module(words) == WORKER_MODULE else "")
         rank = int(number) if number.isascii() and number.isdecimal() else None
-        return _Known(identity, rank, environ.get("CUDA_VISIBLE_DEVICES"), num_looks)
+        return _KnownProcess(identity, rank, environ.get("CUDA_VISIBLE_DEVICES"), num_looks)
 
     def _is_of_this_run(self, pid: int, words: list[str]) -> bool:
         """Whether this is a Python program that was given the run folder, and may be a rank."""

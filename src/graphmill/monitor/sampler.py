@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _sample_until_the_end(sampler: "Sampler", path: Path, life: "_Life", interval_s: float) -> None:
-    lines = Lines(path)
+    lines = CsvLines(path)
     due = time.monotonic() + interval_s
     while life.lasts_until(due):
         lines.append(sampler.sample())
@@ -262,7 +262,7 @@ class _Sum:
         self.written += now.written_bytes - before.written_bytes
 
 
-class Lines:
+class CsvLines:
     """Appends whole lines to the CSV, its header once. What cannot be written now is written later, up to 1 MiB."""
 
     def __init__(self, path: Path) -> None:

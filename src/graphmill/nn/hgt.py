@@ -13,7 +13,7 @@ from graphmill.graph.batch import DenseRows, InputForm, Inputs, MiniBatch, SelfA
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn import native
 from graphmill.nn.attention.edges import EdgeGroups, group_edges
-from graphmill.nn.attention.operator import EdgeFeatures, Scores, attention
+from graphmill.nn.attention.operator import EdgeScores, Scores, attention
 from graphmill.nn.draws import beside, drop_values, row_keys
 from graphmill.nn.edge_dots import edge_dots
 from graphmill.nn.keyed_dropout import KeyedDropout
@@ -167,7 +167,7 @@ class HgtLayer(nn.Module):
         The scores reach the operator as features of edges that it takes as they are: slope 1, and the identity.
         """
         heads = self.heads
-        features = EdgeFeatures(
+        features = EdgeScores(
             edge_dots(queries, keys, heads, edges),
             queries.new_empty(0, heads),
             torch.eye(heads, device=queries.device),

@@ -147,8 +147,9 @@ def _save_linear(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # 
 def _linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     x, weight, activated = ctx.saved_tensors
     grad = grad.contiguous()
-    grad_weight, grad_bias = linear_backward(grad, x, weight, activated, ctx.p)
-    grad_x = None
+    grad_x = grad_weight = grad_bias = None
+    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:  # not of weights that stay as they are
+        grad_weight, grad_bias = linear_backward(grad, x, weight, activated, ctx.p)
     if ctx.needs_input_grad[0]:
         before = grad if activated is None else relu_dropout_backward(grad, activated, ctx.p)
         if x.dtype == torch.float32:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from graphmill import _native
 from graphmill.graph.topology import Topology
-from graphmill.partition.problem import Amounts, Balance, Ids, Parts, Problem, Seeds
+from graphmill.partition.problem import Amounts, Balance, Ids, PartitionProblem, Parts, Seeds
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def limits_of(amounts: Amounts, num_parts: int) -> Ids:
     return np.maximum(limits, 1)
 
 
-def even_out(problem: Problem, parts: Parts, *, refine: bool) -> None:
+def even_out(problem: PartitionProblem, parts: Parts, *, refine: bool) -> None:
     """Place what is not assigned yet, then move nodes until no part is over the limits, in place.
 
     With `refine` nodes move to where most of their neighbours are, as far as the limits allow.
@@ -121,7 +121,7 @@ def even_out(problem: Problem, parts: Parts, *, refine: bool) -> None:
 
 
 def graph_of(
-    problem: Problem, parts: Parts, limits: Ids | None = None, amounts: Amounts | None = None
+    problem: PartitionProblem, parts: Parts, limits: Ids | None = None, amounts: Amounts | None = None
 ) -> _native.GraphParts:
     """The native view of an assignment; it changes `parts` in place."""
     return _native.GraphParts(
@@ -134,13 +134,13 @@ def graph_of(
     )
 
 
-def _overfull(problem: Problem, parts: Parts) -> NDArray[np.bool_]:
+def _overfull(problem: PartitionProblem, parts: Parts) -> NDArray[np.bool_]:
     """In which amounts a part is over its limit [num_amounts]."""
     columns = [np.bincount(parts, weights=column, minlength=problem.num_parts) for column in problem.amounts.T]
     return np.array([column.max() > limit for column, limit in zip(columns, problem.limits, strict=True)])
 
 
-def _make_room(problem: Problem, parts: Parts) -> int:
+def _make_room(problem: PartitionProblem, parts: Parts) -> int:
     """Where no single move helps any more, since parts with room in one amount are full in another: even those out.
 
     Nodes that weigh little in what is overfull move then, and leave room for those that have to come.

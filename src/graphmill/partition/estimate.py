@@ -30,7 +30,7 @@ _POLICIES: Final = 4  # that nodes of other parts are ranked by
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WorkStep:
     """A step of the work, and what it needs while it lasts."""
 
     name: str
@@ -42,7 +42,7 @@ class Step:
 class Estimate:
     """What partitioning needs. Modelled, not measured."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[WorkStep, ...]
 
     @property
     def own_bytes(self) -> int:
@@ -60,7 +60,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class PartitionSizes:
     """What the estimate depends on."""
 
     num_nodes: int
@@ -91,7 +91,7 @@ class Sizes:
         return self.base_bytes + self.mapped + 16 * self.num_nodes + 8 * self.num_train
 
 
-def estimate(sizes: Sizes, method: Method, *, ranked: bool) -> Estimate:
+def estimate(sizes: PartitionSizes, method: Method, *, ranked: bool) -> Estimate:
     """Of each step, in order. With candidates of balance counted as if all nodes were in parts that are overfull."""
     n = sizes.num_nodes
     inclusion, others = _inclusion(n), index_dtype(n).itemsize * n * (sizes.num_parts - 1)
@@ -107,10 +107,10 @@ def estimate(sizes: Sizes, method: Method, *, ranked: bool) -> Estimate:
     return Estimate(
         (
             _assign(sizes, method),
-            *([Step("balance", balance)] if method in ("kaminpar", "metis", "ldg") else ()),
-            Step("measure", sizes.measured + max(inclusion, cut_block)),
-            *([Step("rank", sizes.measured + rank)] if ranked else ()),
-            Step("write", write),
+            *([WorkStep("balance", balance)] if method in ("kaminpar", "metis", "ldg") else ()),
+            WorkStep("measure", sizes.measured + max(inclusion, cut_block)),
+            *([WorkStep("rank", sizes.measured + rank)] if ranked else ()),
+            WorkStep("write", write),
         )
     )
 
@@ -119,11 +119,11 @@ def _inclusion(num_nodes: int) -> int:
     return _INCLUSION_BYTES * num_nodes + _INCLUSION_BLOCK_BYTES * min(_INCLUSION_BLOCK, num_nodes)
 
 
-def _cut_block(sizes: Sizes) -> int:
+def _cut_block(sizes: PartitionSizes) -> int:
     return min(_CUT_BLOCK, sizes.num_entries) * _CUT_BLOCK_ENTRY_BYTES
 
 
-def _assign(sizes: Sizes, method: Method) -> Step:
+def _assign(sizes: PartitionSizes, method: Method) -> WorkStep:
     n, with_edges = sizes.num_nodes, sizes.num_nodes - sizes.num_isolated
     match method:
         case "kaminpar" | "metis":
@@ -131,11 +131,11 @@ def _assign(sizes: Sizes, method: Method) -> Step:
             other = _PROGRAM_BYTES + per_entry * sizes.num_entries + per_node * with_edges
             block = min(_FILE_BLOCK, sizes.num_entries) * _FILE_BLOCK_ENTRY_BYTES
             file = max(12 * n + 40 * with_edges, 4 * n + 8 * with_edges + block)
-            return Step(method, sizes.problem + file, other)
+            return WorkStep(method, sizes.problem + file, other)
         case "ldg":
-            return Step("ldg", sizes.problem + max(20 * n, 12 * n + _cut_block(sizes)))  # weights, two assignments
+            return WorkStep("ldg", sizes.problem + max(20 * n, 12 * n + _cut_block(sizes)))  # weights, two assignments
         case "random":
-            return Step("random", sizes.problem + 12 * n)
+            return WorkStep("random", sizes.problem + 12 * n)
         case "hotness":
             scores = 4 * sizes.num_parts * n
-            return Step("hotness", sizes.problem + scores + max(_inclusion(n), 2 * scores + 4 * n))
+            return WorkStep("hotness", sizes.problem + scores + max(_inclusion(n), 2 * scores + 4 * n))

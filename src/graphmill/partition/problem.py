@@ -26,7 +26,7 @@ def default_balance(method: str) -> Balance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class PartitionProblem:
     """A graph to be split. Methods return the part of each node; nodes without neighbours may stay at -1."""
 
     graph: Topology  # the union of both directions, duplicates merged; there may be self-loops

@@ -22,7 +22,7 @@ _NEAR_RANDOM: Final = 0.8  # of the cut of random parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredPartition:
     """A partition of a graph, and what it is measured by."""
 
     graph: Topology  # the union of both directions
@@ -34,7 +34,7 @@ class Measured:
     fanouts: tuple[int, ...]
 
 
-def measure(known: Measured) -> dict[str, Quantity]:
+def measure(known: MeasuredPartition) -> dict[str, Quantity]:
     """All of it, by name; lists are by part."""
     nodes = np.bincount(known.parts, minlength=known.num_parts)
     edges = np.bincount(known.parts, weights=known.edges, minlength=known.num_parts).astype(np.int64)
@@ -83,7 +83,7 @@ def crossing(graph: Topology, parts: Parts, num_parts: int) -> tuple[int, int, I
     return crossed, graph.num_edges - loops, halos
 
 
-def _remote_rows(known: Measured) -> tuple[int, ...]:
+def _remote_rows(known: MeasuredPartition) -> tuple[int, ...]:
     """Rows of other parts in a batch of each part's own training nodes, by the probabilities of being sampled."""
     found = []
     owner = known.parts[known.train]

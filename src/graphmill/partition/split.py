@@ -26,11 +26,11 @@ from graphmill.partition.balance import (
     single_weight,
     warn_if_uneven,
 )
-from graphmill.partition.estimate import Estimate, Sizes, estimate
+from graphmill.partition.estimate import Estimate, PartitionSizes, estimate
 from graphmill.partition.metadata import PartsMetadata
 from graphmill.partition.methods.packages import Found, partition_with, require_package
-from graphmill.partition.problem import DEFAULT_FANOUTS, Balance, Ids, Parts, Problem, Seeds, default_balance
-from graphmill.partition.quality import Measured, imbalances, measure, warn_if_near_random
+from graphmill.partition.problem import DEFAULT_FANOUTS, Balance, Ids, PartitionProblem, Parts, Seeds, default_balance
+from graphmill.partition.quality import MeasuredPartition, imbalances, measure, warn_if_near_random
 from graphmill.partition.streams import Advance
 from graphmill.partition.types import types_in_parts
 from graphmill.partition.write import PartsFolder, bytes_to_write, write_parts, write_rankings
@@ -76,7 +76,7 @@ class Written(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PartitionProgress:
     """How the work is shown while it lasts."""
 
     step: Callable[[str], AbstractContextManager[None]]
@@ -118,9 +118,9 @@ def _with_method(store: GraphStore, wanted: Wanted, method: Method) -> tuple[Cho
     return found, estimate(_sizes(store, found), method, ranked=bool(wanted.fanouts))
 
 
-def _sizes(store: GraphStore, chosen: Chosen) -> Sizes:
+def _sizes(store: GraphStore, chosen: Chosen) -> PartitionSizes:
     known, seeds = store.metadata, _seeds_of(store)
-    return Sizes(
+    return PartitionSizes(
         num_nodes=known.num_nodes,
         num_isolated=known.num_isolated_nodes,
         num_train=int(np.count_nonzero(seeds)),
@@ -162,7 +162,7 @@ def _seeds_of(store: GraphStore) -> Seeds:
     return seeds
 
 
-def split_store(store: GraphStore, chosen: Chosen, path: Path, shown: Shown, rank: Rank) -> Written:
+def split_store(store: GraphStore, chosen: Chosen, path: Path, shown: PartitionProgress, rank: Rank) -> Written:
     """Write the parts folder `path`, whole or not at all; one that is there is replaced."""
     with new_store(path) as folder:
         measured, partitioner_bytes = _assigned(store, chosen, folder, shown)
@@ -205,13 +205,15 @@ def split_store(store: GraphStore, chosen: Chosen, path: Path, shown: Shown, ran
     return Written(sealed, peak_bytes(), partitioner_bytes)
 
 
-def _assigned(store: GraphStore, chosen: Chosen, scratch: Path, shown: Shown) -> tuple[Measured, int]:
+def _assigned(
+    store: GraphStore, chosen: Chosen, scratch: Path, shown: PartitionProgress
+) -> tuple[MeasuredPartition, int]:
     """The part of each node with what it is measured by, and the memory of a partitioner's process."""
     graph = store.topology(undirected=True)
     edges = in_edges(store.topology(undirected=False))
     seeds = _seeds_of(store)
     amounts = amounts_of(chosen.balance, edges, seeds)
-    problem = Problem(
+    problem = PartitionProblem(
         graph=graph,
         amounts=amounts,
         limits=limits_of(amounts, chosen.num_parts),
@@ -226,7 +228,7 @@ def _assigned(store: GraphStore, chosen: Chosen, scratch: Path, shown: Shown) ->
     if chosen.method not in ("random", "hotness"):
         with shown.step("evening out the parts"):
             even_out(problem, parts, refine=True)
-    measured = Measured(
+    measured = MeasuredPartition(
         graph=graph,
         edges=edges,
         train=problem.train,
@@ -238,7 +240,7 @@ def _assigned(store: GraphStore, chosen: Chosen, scratch: Path, shown: Shown) ->
     return measured, partitioner_bytes
 
 
-def _assign(problem: Problem, method: Method, scratch: Path) -> Found:
+def _assign(problem: PartitionProblem, method: Method, scratch: Path) -> Found:
     match method:
         case "kaminpar" | "metis":
             return partition_with(method, problem, scratch)
@@ -256,7 +258,7 @@ def _assign(problem: Problem, method: Method, scratch: Path) -> Found:
             return Found(hotness_parts(problem), 0)
 
 
-def _seeds_by_part(measured: Measured) -> list[Ids]:
+def _seeds_by_part(measured: MeasuredPartition) -> list[Ids]:
     owner = measured.parts[measured.train]
     return [measured.train[owner == part] for part in range(measured.num_parts)]
 

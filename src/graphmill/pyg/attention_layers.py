@@ -12,7 +12,7 @@ from torch_geometric.typing import OptPairTensor, OptTensor, PairTensor
 from graphmill.nn.attention import EdgeGroups, operator
 from graphmill.nn.attention.edges import REDUCTIONS, loop_features
 from graphmill.nn.attention.layers import by_head, scored, scoring
-from graphmill.nn.attention.operator import Dropout, EdgeFeatures, Scores
+from graphmill.nn.attention.operator import Dropout, EdgeScores, Scores
 from graphmill.nn.operators import is_native, linear
 from graphmill.pyg.layer_choice import LayerEnds, aggregation_of, ends_of, has_hooks, is_ours
 from graphmill.pyg.layer_edges import groups_of
@@ -134,17 +134,17 @@ def _groups(
 
 def _features(
     layer: MessagePassing, edge_attr: Tensor | None, groups: EdgeGroups, att: Tensor | None
-) -> EdgeFeatures | None:
+) -> EdgeScores | None:
     if edge_attr is None:
         return None
     edge_attr = edge_attr.unsqueeze(1) if edge_attr.dim() == 1 else edge_attr
     weight = layer.lin_edge.weight
     weight = weight.t() if att is None else by_head(weight, att)
-    return EdgeFeatures(edge_attr, loop_features(edge_attr, layer.fill_value, groups), weight)
+    return EdgeScores(edge_attr, loop_features(edge_attr, layer.fill_value, groups), weight)
 
 
 def _attended(
-    layer: MessagePassing, values: Tensor, scores: Scores, features: EdgeFeatures | None, groups: EdgeGroups,
+    layer: MessagePassing, values: Tensor, scores: Scores, features: EdgeScores | None, groups: EdgeGroups,
     target: Tensor | None,
 ) -> Tensor:  # fmt: skip
     """What follows the scores: attention, the mean over heads, the residual and the bias."""

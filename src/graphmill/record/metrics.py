@@ -77,7 +77,7 @@ def format_cell(value: Cell) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CsvTable:
     """A CSV as it is on disk: cells are text, and each row has its line number."""
 
     path: Path
@@ -96,7 +96,7 @@ def read_metrics(path: Path, *, is_growing: bool = False) -> list[dict[str, str]
     return [dict(zip(header, row, strict=True)) for row in table.rows]
 
 
-def read_table(path: Path, *, is_growing: bool = False) -> Table:
+def read_table(path: Path, *, is_growing: bool = False) -> CsvTable:
     """Read a CSV with a header, or raise a `UserError` that names the file and the line where it breaks off.
 
     Raises `UnreadableError` if there may be such a file, and it cannot be read now.
@@ -122,7 +122,7 @@ def read_table(path: Path, *, is_growing: bool = False) -> Table:
     return _parse(text, path, advice)
 
 
-def _parse(text: str, path: Path, advice: str) -> Table:
+def _parse(text: str, path: Path, advice: str) -> CsvTable:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: list[tuple[str, ...]] = []
     lines: list[int] = []
@@ -141,4 +141,4 @@ def _parse(text: str, path: Path, advice: str) -> Table:
     doubled = sorted({name for name in header if header.count(name) > 1})
     if doubled:
         raise UserError(f"{path}, line 1: the header names {', '.join(doubled)} more than once", fix=advice)
-    return Table(path, tuple(header), tuple(rows), tuple(lines))
+    return CsvTable(path, tuple(header), tuple(rows), tuple(lines))

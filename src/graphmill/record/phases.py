@@ -35,7 +35,7 @@ class SpanRecord(NamedTuple):
     ended: float
 
 
-class Step(NamedTuple):
+class StepSpan(NamedTuple):
     """From when a step began to wait for its batch until it was done; evaluations and checkpoints count in none."""
 
     began: float
@@ -46,7 +46,7 @@ class _Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-class Spread(_Document):
+class DurationSpread(_Document):
     """Seconds: of each step, or of each span."""
 
     mean_s: float
@@ -55,7 +55,7 @@ class Spread(_Document):
     high_s: float = Field(description="upper quartile")
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
+    def of(cls, values: Sequence[float]) -> "DurationSpread":
         """At least one value."""
         low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
         return cls(mean_s=statistics.fmean(values), median_s=median, low_s=low, high_s=high)
@@ -66,7 +66,9 @@ class Phase(_Document):
 
     name: str
     background: bool = Field(description="by another thread, while the step computes")
-    per_step: Spread = Field(description="without what other phases inside it took; in the background: of each batch")
+    per_step: DurationSpread = Field(
+        description="without what other phases inside it took; in the background: of each batch"
+    )
 
 
 class Operator(_Document):
@@ -85,10 +87,10 @@ class RankPhases(_Document):
     rank: int
     host: str
     num_steps: int = Field(description="that were timed")
-    step: Spread
+    step: DurationSpread
     phases: tuple[Phase, ...] = Field(description="of the step's own thread they add up to the step")
     num_traced: int
-    traced_step: Spread = Field(description="with torch's profiler on")
+    traced_step: DurationSpread = Field(description="with torch's profiler on")
     operators: tuple[Operator, ...] = Field(description="the longest first, of those below so many")
     calls: float = Field(description="of operators, per step")
     cores_busy: float = Field(description="by this rank, while steps were timed")
@@ -111,7 +113,9 @@ class Profile(_Document):
     not_merged: tuple[int, ...] = Field(description="ranks that are left out of the merged trace, for its size")
 
 
-def summarised(spans: Iterable[SpanRecord], steps: Sequence[Step], *, thread: int) -> tuple[Spread, list[Phase]]:
+def summarised(
+    spans: Iterable[SpanRecord], steps: Sequence[StepSpan], *, thread: int
+) -> tuple[DurationSpread, list[Phase]]:
     """The spread of steps, in order, and the phases of them; `thread`: the one that computes."""
     inside: list[list[SpanRecord]] = [[] for _ in steps]
     behind: defaultdict[str, list[float]] = defaultdict(list)
@@ -128,16 +132,16 @@ def summarised(spans: Iterable[SpanRecord], steps: Sequence[Step], *, thread: in
     names = list(dict.fromkeys(name for each in own for name in each if name != OTHER))
     phases = [
         *(
-            Phase(name=name, background=False, per_step=Spread.of([each.get(name, 0.0) for each in own]))
+            Phase(name=name, background=False, per_step=DurationSpread.of([each.get(name, 0.0) for each in own]))
             for name in names
         ),
-        *(Phase(name=name, background=True, per_step=Spread.of(seconds)) for name, seconds in behind.items()),
-        Phase(name=OTHER, background=False, per_step=Spread.of([each[OTHER] for each in own])),
+        *(Phase(name=name, background=True, per_step=DurationSpread.of(seconds)) for name, seconds in behind.items()),
+        Phase(name=OTHER, background=False, per_step=DurationSpread.of([each[OTHER] for each in own])),
     ]
-    return Spread.of([sum(each.values()) for each in own]), phases
+    return DurationSpread.of([sum(each.values()) for each in own]), phases
 
 
-def _of_step(step: Step, spans: Sequence[SpanRecord]) -> dict[str, float]:
+def _of_step(step: StepSpan, spans: Sequence[SpanRecord]) -> dict[str, float]:
     """Seconds by phase, each without what is nested in it; they add up to the step."""
     found: defaultdict[str, float] = defaultdict(float)
     aside = 0.0

@@ -7,7 +7,7 @@ from typing import Final
 import polars as pl
 
 from graphmill.report.chart import Axis, Chart, Panel, Series, linear_axis
-from graphmill.report.predictions import Predictions
+from graphmill.report.predictions import RunPredictions
 from graphmill.report.style import MARKERS, OKABE_ITO, shortened
 from graphmill.spec.kinds.kind import PredictsClasses
 
@@ -23,7 +23,7 @@ SHADES: Final = ("D6E6F2", "9CC6E0", "5A9FCB", "1F6FAA", "08406F")
 _LEAST_SHARE: Final = 0.005
 
 
-def class_scores(of: Predictions, columns: PredictsClasses) -> pl.DataFrame:
+def class_scores(of: RunPredictions, columns: PredictsClasses) -> pl.DataFrame:
     """A row for each class of the split or of its predictions, the largest first.
 
     Columns: `class`, `name`, `items`, `predicted` (how often), `precision`, `recall`, `f1`. A score whose denominator
@@ -48,7 +48,7 @@ def class_scores(of: Predictions, columns: PredictsClasses) -> pl.DataFrame:
     return scored.insert_column(1, names).drop("right").sort("items", "class", descending=[True, False])
 
 
-def per_class_scores(of: Predictions, scores: pl.DataFrame) -> Chart:
+def per_class_scores(of: RunPredictions, scores: pl.DataFrame) -> Chart:
     """Three points for each class."""
     shown = scores.head(MOST_CLASSES)
     series = [
@@ -66,7 +66,7 @@ def per_class_scores(of: Predictions, scores: pl.DataFrame) -> Chart:
     )
 
 
-def confusions(of: Predictions, columns: PredictsClasses, scores: pl.DataFrame) -> pl.DataFrame:
+def confusions(of: RunPredictions, columns: PredictsClasses, scores: pl.DataFrame) -> pl.DataFrame:
     """A row for each pair of a class and what its items are taken for, the largest classes first; all classes."""
     table = of.read(columns.truth, columns.predicted, known=columns.truth)
     order = scores.select("class", "name", pl.col("items").alias("of"), pl.int_range(pl.len()).alias("place"))
@@ -86,7 +86,7 @@ def confusions(of: Predictions, columns: PredictsClasses, scores: pl.DataFrame) 
     )
 
 
-def confusion_matrix(of: Predictions, table: pl.DataFrame, scores: pl.DataFrame) -> Chart:
+def confusion_matrix(of: RunPredictions, table: pl.DataFrame, scores: pl.DataFrame) -> Chart:
     """Of the items of each class, the percentage that is taken for each; of `table`, which `confusions` is."""
     shown = scores.head(MOST_IN_MATRIX)
     count = shown.height

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from graphmill.record.metrics import Table
+from graphmill.record.metrics import CsvTable
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.columns import Column, ColumnType
 from graphmill.spec.differences import configuration, varied_keys
@@ -26,7 +26,7 @@ CONFIGURATION: Final = "configuration"
 _IN_METRICS: Final = {"sync.scheme", "sync.payload", "sync.every", "ranks", "hosts"}
 
 
-def with_what_varies(tables: Sequence[Table]) -> tuple[list[Table], dict[str, Column]]:
+def with_what_varies(tables: Sequence[CsvTable]) -> tuple[list[CsvTable], dict[str, Column]]:
     """The tables with a column for each key in which plans of one dataset differ, and what those columns hold."""
     plans = [_plan_of(table) for table in tables]
     by_dataset: dict[tuple[str, str], list[Plan]] = {}
@@ -69,12 +69,12 @@ def short_names(keys: Sequence[str]) -> list[str]:
     return [name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)]
 
 
-def _plan_of(table: Table) -> Plan | None:
+def _plan_of(table: CsvTable) -> Plan | None:
     folder = RunFolder(table.path.parent)
     return folder.read_plan() if folder.plan_path.is_file() else None
 
 
-def _with_cells(table: Table, keys: Sequence[str], chosen: Mapping[str, Any]) -> Table:
+def _with_cells(table: CsvTable, keys: Sequence[str], chosen: Mapping[str, Any]) -> CsvTable:
     cells = tuple(_text(chosen.get(key)) for key in keys)
     header = (*table.header, *(f"{PREFIX}{key}" for key in keys))
     return replace(table, header=header, rows=tuple((*row, *cells) for row in table.rows))

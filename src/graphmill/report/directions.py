@@ -3,14 +3,14 @@
 from contextlib import suppress
 from dataclasses import replace
 
-from graphmill.record.metrics import Table
+from graphmill.record.metrics import CsvTable
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind
 
 _Pair = tuple[float, float]
 
 
-def with_directions(kind: AnyKind, table: Table) -> AnyKind:
+def with_directions(kind: AnyKind, table: CsvTable) -> AnyKind:
     """The kind with the directions of its measures that the task itself does not know.
 
     The best value so far is never the worse one; where both are equal throughout, every value is an improvement.
@@ -23,7 +23,7 @@ def with_directions(kind: AnyKind, table: Table) -> AnyKind:
     return kind if measures == kind.measures else replace(kind, measures=measures)
 
 
-def _rises(table: Table, name: str) -> bool:
+def _rises(table: CsvTable, name: str) -> bool:
     for pairs in _by_run(table, name).values():
         differences = [best - value for value, best in pairs if best != value]
         if differences:
@@ -33,7 +33,7 @@ def _rises(table: Table, name: str) -> bool:
     return True  # it never changes
 
 
-def _by_run(table: Table, name: str) -> dict[str, list[_Pair]]:
+def _by_run(table: CsvTable, name: str) -> dict[str, list[_Pair]]:
     """Of each run the measure and its best so far, in order."""
     run, value, best = (table.header.index(column) for column in ("run_id", f"val_{name}", f"best_val_{name}"))
     found: dict[str, list[_Pair]] = {}

@@ -23,7 +23,7 @@ from graphmill.report.latex import INSTALL, build_tex, find_latex
 from graphmill.report.learning import learning_curves
 from graphmill.report.pareto import chosen_columns, final_points, is_of_one_run, same_seed_notes, usable_points
 from graphmill.report.pgf import MARKER_LINE, render_tex
-from graphmill.report.predictions import Predictions, open_predictions
+from graphmill.report.predictions import RunPredictions, open_predictions
 from graphmill.report.table import MERGED_METRICS, OfDataset, datasets_of, load_tables, named
 from graphmill.spec.kinds.kind import PredictsClasses, PredictsSeries
 
@@ -125,7 +125,7 @@ def prediction_figures(
     return WrittenFigures(tuple(images), tuple(tex_files), tuple(pdfs), tuple(notes), tuple(written))
 
 
-def prediction_charts(of: Predictions) -> tuple[list[Chart], dict[str, pl.DataFrame]]:
+def prediction_charts(of: RunPredictions) -> tuple[list[Chart], dict[str, pl.DataFrame]]:
     """With the numbers behind them, by the name of the chart, where they show some only."""
     match of.kind.predictions:
         case PredictsClasses() as columns:

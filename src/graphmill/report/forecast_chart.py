@@ -8,7 +8,7 @@ import polars as pl
 
 from graphmill.base.errors import UserError
 from graphmill.report.chart import Axis, Chart, Panel, Series, linear_axis
-from graphmill.report.predictions import Predictions
+from graphmill.report.predictions import RunPredictions
 from graphmill.report.style import MARKERS, OKABE_ITO, shortened
 from graphmill.spec.kinds.kind import PredictsSeries
 
@@ -17,7 +17,7 @@ SPAN_S: Final = 24 * 3600
 _TICK_S: Final = 6 * 3600
 
 
-def forecast_vs_truth(of: Predictions, columns: PredictsSeries) -> Chart:
+def forecast_vs_truth(of: RunPredictions, columns: PredictsSeries) -> Chart:
     """A panel for each of some series, from the one that is forecast best to the one that is forecast worst."""
     names = [columns.series, columns.time, columns.steps_ahead, columns.truth, columns.predicted]
     table = of.read(*names, known=columns.truth)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from graphmill.report.page import Block, Facts, Figures, Page, Remark, Shares, Table, shown_text
+from graphmill.report.page import Block, Breakdown, Facts, Figures, Page, Remark, Table, shown_text
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#&~])")
 
@@ -38,7 +38,7 @@ def _lines(block: Block) -> Iterator[str]:
             yield from (_row([name, shown_text(value)]) for name, value in block.rows)
         case Figures():
             yield from (f"- {_text(words)}" for words in block.texts)
-        case Shares():
+        case Breakdown():
             yield from (*_caption(block.caption), _row(["", "share"]), "| --- | ---: |")
             yield from (_row([name, f"{100 * share:.1f} %"]) for name, share in block.parts)
         case Remark():

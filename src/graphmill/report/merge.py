@@ -17,7 +17,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import replacing, write_text
 from graphmill.base.names import did_you_mean
 from graphmill.record.columns import ANY_COLUMN, current_names, kind_of_header
-from graphmill.record.metrics import Table, read_table
+from graphmill.record.metrics import CsvTable, read_table
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.configurations import with_what_varies
 from graphmill.report.table import MERGED_METRICS, Value, as_now, frame_of, layout_of, of_task, sort_key, typed_rows
@@ -98,9 +98,9 @@ def merge(
     return merged
 
 
-def _by_task(tables: Sequence[Table]) -> dict[str, list[Table]]:
+def _by_task(tables: Sequence[CsvTable]) -> dict[str, list[CsvTable]]:
     """The tables of each task, in the order of the tasks' names; all under "" where that of some is not known."""
-    apart: dict[str, list[Table]] = {}
+    apart: dict[str, list[CsvTable]] = {}
     for table in tables:
         kind = kind_of_header(current_names(table.header)) or _planned_kind(table)
         apart.setdefault(kind.name if kind is not None else "", []).append(table)
@@ -108,7 +108,7 @@ def _by_task(tables: Sequence[Table]) -> dict[str, list[Table]]:
 
 
 def _merged(
-    original: Sequence[Table], output: Path, task: str | None, key_columns: Sequence[str], layout: Layout | None
+    original: Sequence[CsvTable], output: Path, task: str | None, key_columns: Sequence[str], layout: Layout | None
 ) -> Merged:
     tables = _with_all_measures(_with_own_columns([as_now(table) for table in original]))
     _check_same_header(tables)
@@ -185,7 +185,7 @@ def find_metrics(root: Path, pattern: str, output: Path) -> list[Path]:
     return found
 
 
-def _with_own_columns(tables: Sequence[Table]) -> list[Table]:
+def _with_own_columns(tables: Sequence[CsvTable]) -> list[CsvTable]:
     """Runs from before their task had columns of its own get them, empty, beside runs that have them."""
     kinds = {table.header: kind_of_header(table.header) for table in tables}
     owns = {header: tuple(kind.own_columns) if kind is not None else () for header, kind in kinds.items()}
@@ -195,7 +195,7 @@ def _with_own_columns(tables: Sequence[Table]) -> list[Table]:
     return [table if wide[table.header] == table.header else _spread(table, wide[table.header]) for table in tables]
 
 
-def _with_all_measures(tables: Sequence[Table]) -> list[Table]:
+def _with_all_measures(tables: Sequence[CsvTable]) -> list[CsvTable]:
     """Runs of one task with the columns of all measures that users defined for some of them; empty in the others."""
     headers = {table.header for table in tables}
     kinds = [kind_of_header(header) for header in headers]
@@ -211,12 +211,12 @@ def _with_all_measures(tables: Sequence[Table]) -> list[Table]:
     return [_spread(table, header) for table in tables]
 
 
-def _spread(table: Table, header: tuple[str, ...]) -> Table:
+def _spread(table: CsvTable, header: tuple[str, ...]) -> CsvTable:
     rows = (dict(zip(table.header, row, strict=True)) for row in table.rows)
     return replace(table, header=header, rows=tuple(tuple(row.get(name, "") for name in header) for row in rows))
 
 
-def _check_same_header(tables: Sequence[Table]) -> None:
+def _check_same_header(tables: Sequence[CsvTable]) -> None:
     first = tables[0]
     for table in tables[1:]:
         if table.header != first.header:
@@ -226,18 +226,18 @@ def _check_same_header(tables: Sequence[Table]) -> None:
             )
 
 
-def _columns(table: Table) -> Mapping[str, Column]:
+def _columns(table: CsvTable) -> Mapping[str, Column]:
     """What the columns hold: by the header; else by the plan next to the file, of a task outside this package."""
     kind = kind_of_header(table.header) or _planned_kind(table)
     return kind.columns if kind is not None else ANY_COLUMN
 
 
-def _planned_kind(table: Table) -> AnyKind | None:
+def _planned_kind(table: CsvTable) -> AnyKind | None:
     folder = RunFolder(table.path.parent)
     return folder.read_plan().kind if folder.plan_path.is_file() else None
 
 
-def _difference(one: Table, other: Table) -> str:
+def _difference(one: CsvTable, other: CsvTable) -> str:
     only_one = [name for name in one.header if name not in other.header]
     only_other = [name for name in other.header if name not in one.header]
     if not only_one and not only_other:
@@ -255,7 +255,7 @@ def _difference(one: Table, other: Table) -> str:
     return "; ".join(parts)
 
 
-def _rows(table: Table, key_columns: Sequence[str], columns: Mapping[str, Column]) -> Iterable[_Row]:
+def _rows(table: CsvTable, key_columns: Sequence[str], columns: Mapping[str, Column]) -> Iterable[_Row]:
     places = [table.header.index(name) for name in key_columns]
     attempt_place = table.header.index("attempt") if "attempt" in table.header else None
     for line, cells, values in zip(table.lines, table.rows, typed_rows(table, columns), strict=True):

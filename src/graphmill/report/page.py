@@ -61,7 +61,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class Breakdown:
     """Parts of a whole: names and shares, 0 to 1."""
 
     caption: str
@@ -76,7 +76,7 @@ class Remark:
     tone: Tone = "plain"
 
 
-Block = Table | Facts | Figures | Shares | Remark
+Block = Table | Facts | Figures | Breakdown | Remark
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from graphmill.spec.packing import Interval
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
+class PredictedStage:
     """What a trial of a stage said of it."""
 
     wall_s: Interval  # of the whole stage, in one attempt
@@ -28,7 +28,7 @@ class StageOfReport:
     name: str
     folder: RunFolder | None  # None: it has not begun
     takes: tuple[tuple[str, str], ...]  # (as what, of which stage, run or file): weights that it begins with, or uses
-    predicted: Predicted | None
+    predicted: PredictedStage | None
 
 
 @dataclass(frozen=True, slots=True)

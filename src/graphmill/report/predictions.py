@@ -18,7 +18,7 @@ from graphmill.spec.kinds.kind import ORIGIN, AnyKind
 
 
 @dataclass(frozen=True, slots=True)
-class Predictions:
+class RunPredictions:
     """Of one run, on one split of some data."""
 
     path: Path
@@ -55,7 +55,7 @@ class Predictions:
         return table
 
 
-def open_predictions(path: Path, *, task: str | None = None) -> Predictions:
+def open_predictions(path: Path, *, task: str | None = None) -> RunPredictions:
     """The predictions in a Parquet file. `task`: theirs, if it is outside this package: its code is imported."""
     try:
         text = pl.read_parquet_metadata(path).get(ORIGIN)
@@ -70,7 +70,7 @@ def open_predictions(path: Path, *, task: str | None = None) -> Predictions:
             f"the predictions in {path} are of a task outside this package, {origin['task']!r}",
             fix="if you trust its code, which is imported: --task package.module:KIND",
         )
-    return Predictions(path, origin, find_kind(str(origin["task"])))
+    return RunPredictions(path, origin, find_kind(str(origin["task"])))
 
 
 def _parsed(text: str | None) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from graphmill.diagnose.profile import STEP, Row, advice, dominant, notes_of, rows_of
 from graphmill.record.phases import Profile, profile_paths, read_profile
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.page import Block, Remark, Section, Shares, Shown, Table
+from graphmill.report.page import Block, Breakdown, Remark, Section, Shown, Table
 from graphmill.report.sections import told
 
 _MOST_OPERATORS = 12
@@ -23,7 +23,7 @@ def _blocks(profile: Profile) -> list[Block]:
     blocks: list[Block] = [
         Remark(f"{found.figure}."),
         *(Remark(f"Try: {text}.") for text in (found.change, *found.then) if text),
-        Shares(f"Share of a step, {what}", tuple(own)),
+        Breakdown(f"Share of a step, {what}", tuple(own)),
         Table(
             "Phases of a step; what is behind it costs it only what it waits",
             ("phase", "thread", "ms a step", "median", "lower quartile", "upper quartile"),

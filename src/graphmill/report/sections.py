@@ -21,7 +21,7 @@ from graphmill.record.staged import data_read_in_words
 from graphmill.report.chart import Chart
 from graphmill.report.configurations import with_run_names
 from graphmill.report.learning import learning_curves
-from graphmill.report.page import Block, Facts, Figures, PageCell, Remark, Section, Shares, Shown, Table, Tone, facts
+from graphmill.report.page import Block, Breakdown, Facts, Figures, PageCell, Remark, Section, Shown, Table, Tone, facts
 from graphmill.report.table import by_dataset, load_runs
 from graphmill.spec.differences import flat
 from graphmill.spec.plan import Plan
@@ -127,7 +127,7 @@ def _time(folder: RunFolder) -> list[Block]:
     blocks: list[Block] = [
         Remark(f"{headline(verdict.bound).capitalize()}: {verdict.figure}."),
         *(Remark(f"{'Try' if not number else 'Then'}: {text}.") for number, text in enumerate(verdict.suggestions)),
-        Shares(f"Share of {measured.total_s:.1f} s, {what}, mean over ranks", tuple(_parts(measured))),
+        Breakdown(f"Share of {measured.total_s:.1f} s, {what}, mean over ranks", tuple(_parts(measured))),
     ]
     if len(measured.clocks) > 1:
         blocks.append(_clocks(measured.clocks))

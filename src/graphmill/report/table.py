@@ -14,7 +14,7 @@ import polars as pl
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.record.columns import LAYOUTS, current_name, current_names, kind_of_header, kinds_measured
-from graphmill.record.metrics import Table, read_table
+from graphmill.record.metrics import CsvTable, read_table
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.configurations import PREFIX, with_labels, with_what_varies
 from graphmill.report.directions import with_directions
@@ -120,7 +120,7 @@ def _matching(frame: pl.DataFrame, runs: str) -> pl.DataFrame:
 
 def load_runs(folders: Sequence[RunFolder]) -> list[Metrics]:
     """The rows of runs as they are in their folders now, the runs of each task apart; a run without rows has none."""
-    apart: dict[str, list[tuple[Table, Plan]]] = {}
+    apart: dict[str, list[tuple[CsvTable, Plan]]] = {}
     for folder in folders:
         if folder.metrics_path.is_file():
             table = as_now(read_table(folder.metrics_path, is_growing=True))
@@ -133,14 +133,14 @@ def load_runs(folders: Sequence[RunFolder]) -> list[Metrics]:
     return [metrics for metrics in found if not metrics.frame.is_empty()]
 
 
-def _metrics_of(kind: AnyKind, tables: Sequence[Table]) -> Metrics:
+def _metrics_of(kind: AnyKind, tables: Sequence[CsvTable]) -> Metrics:
     tables, varied = with_what_varies(tables)
     columns = {**kind.columns, **varied}
     frames = [frame_of(table.header, typed_rows(table, columns), columns) for table in tables]
     return Metrics(kind, _with_all_columns(pl.concat(frames, how="diagonal"), kind))
 
 
-def _kind_of(table: Table, task: str | None) -> AnyKind:
+def _kind_of(table: CsvTable, task: str | None) -> AnyKind:
     """By what was asked for, by a whole header, by the columns that only one task's runs have."""
     if task is not None:
         return find_kind(task)
@@ -226,12 +226,12 @@ def check_number_columns(metrics: "Metrics | OfDataset", columns: Iterable[str |
             raise UserError(f"metrics.csv has no column of numbers named {name!r}", fix=did_you_mean(name, numbers))
 
 
-def layout_of(table: Table) -> Layout | None:
+def layout_of(table: CsvTable) -> Layout | None:
     """The layout of another program whose header this is, or None."""
     return next((layout for _, layout in LAYOUTS.values() if tuple(layout.columns) == table.header), None)
 
 
-def as_now(table: Table) -> Table:
+def as_now(table: CsvTable) -> CsvTable:
     """The table by the names, and with all columns, that its task has now; and with the values that its layout implies.
 
     A table that has the names of now is returned as it is.
@@ -248,7 +248,7 @@ def as_now(table: Table) -> Table:
     return replace(table, header=tuple(kind.columns), rows=tuple(cells))
 
 
-def typed_rows(table: Table, columns: Mapping[str, Column]) -> list[tuple[Value, ...]]:
+def typed_rows(table: CsvTable, columns: Mapping[str, Column]) -> list[tuple[Value, ...]]:
     """The values of all cells; a cell that is not what its column holds is refused with file and line."""
     types = [_type(columns, name) for name in table.header]
     return [

@@ -15,7 +15,7 @@ from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_c
 from graphmill.base.versions import installed_version
 from graphmill.runtime.gpus import kernels_text, precisions_on
-from graphmill.runtime.machine import MachineInfo, free_disk_bytes, machine_info
+from graphmill.runtime.machine import UsableMachine, free_disk_bytes, machine_info
 
 Result = Literal["ok", "warn", "fail"]
 
@@ -41,7 +41,7 @@ print(json.dumps({
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One line of `doctor`."""
 
     name: str
@@ -50,7 +50,7 @@ class Finding:
     would_fail: str = ""  # what does not work, if the result is not ok
 
 
-def examine(*, dataset_root: Path, logs_root: Path, environ: Mapping[str, str]) -> list[Finding]:
+def examine(*, dataset_root: Path, logs_root: Path, environ: Mapping[str, str]) -> list[CheckResult]:
     """Look at everything; nothing is changed."""
     machine = machine_info(environ)
     return [
@@ -68,51 +68,51 @@ def examine(*, dataset_root: Path, logs_root: Path, environ: Mapping[str, str]) 
     ]
 
 
-def _cores(machine: MachineInfo) -> Finding:
+def _cores(machine: UsableMachine) -> CheckResult:
     others = machine.num_machine_cores - machine.num_cores
     cut = f", {others} more belong to others" if others else ""
-    return Finding("cores", "ok", f"{machine.num_cores} ({machine.cpu_model}){cut}")
+    return CheckResult("cores", "ok", f"{machine.num_cores} ({machine.cpu_model}){cut}")
 
 
-def _memory(machine: MachineInfo) -> Finding:
+def _memory(machine: UsableMachine) -> CheckResult:
     total, free = machine.memory_bytes / _GIB, machine.available_bytes / _GIB
     detail = f"{free:.1f} GiB free of {total:.1f} GiB"
     if free < 2:
-        return Finding("memory", "warn", detail, "a rank needs about 0.5 GiB on top of its batches")
-    return Finding("memory", "ok", detail)
+        return CheckResult("memory", "warn", detail, "a rank needs about 0.5 GiB on top of its batches")
+    return CheckResult("memory", "ok", detail)
 
 
-def _torch(machine: MachineInfo) -> Iterator[Finding]:
+def _torch(machine: UsableMachine) -> Iterator[CheckResult]:
     facts, why = _ask_torch()
     if facts is None:
-        yield Finding("torch", "fail", why, "train and evaluate; try `pip install torch`")
+        yield CheckResult("torch", "fail", why, "train and evaluate; try `pip install torch`")
         return
     bf16 = "; bf16 is emulated on this CPU, and slow" if facts["bf16"] is False else ""
-    yield Finding("torch", "ok", f"{facts['version']}{bf16}")
+    yield CheckResult("torch", "ok", f"{facts['version']}{bf16}")
     backends = [name for name in ("gloo", "nccl") if facts[name]]
     lacks = "" if facts["gloo"] else "train with several ranks on CPUs"
-    yield Finding("backends", "fail" if lacks else "ok", ", ".join(backends) or "none", lacks)
+    yield CheckResult("backends", "fail" if lacks else "ok", ", ".join(backends) or "none", lacks)
     yield _gpus(machine, facts)
     yield _attention_kernels(facts, installed_version("triton"))
 
 
-def _gpus(machine: MachineInfo, facts: Mapping[str, Any]) -> Finding:
+def _gpus(machine: UsableMachine, facts: Mapping[str, Any]) -> CheckResult:
     if not machine.gpus:
-        return Finding("gpus", "ok", "none; train.device=auto takes the CPU")
+        return CheckResult("gpus", "ok", "none; train.device=auto takes the CPU")
     names = ", ".join(f"{gpu.name} ({gpu.memory_mib} MiB)" for gpu in machine.gpus)
     detail = f"{machine.num_gpus}: {names}, driver {machine.gpus[0].driver}"
     if not facts["cuda"]:
-        return Finding(
+        return CheckResult(
             "gpus", "warn", detail, "train.device=auto and cuda: this torch cannot use them; install a CUDA build"
         )
     if facts["devices"] != machine.num_gpus:
-        return Finding(
+        return CheckResult(
             "gpus", "warn", detail, f"torch sees {facts['devices']} of them, so fewer ranks than planned start"
         )
-    return Finding("gpus", "ok", detail)
+    return CheckResult("gpus", "ok", detail)
 
 
-def _attention_kernels(facts: Mapping[str, Any], triton: str | None) -> Finding:
+def _attention_kernels(facts: Mapping[str, Any], triton: str | None) -> CheckResult:
     """Where `graphmill::attention` runs: natively on the CPU, by Triton on GPUs."""
     name = "attention kernels"
     detail = f"CPU: native, fp32; GPU: {'no Triton' if triton is None else f'Triton {triton}'}"
@@ -124,14 +124,14 @@ def _attention_kernels(facts: Mapping[str, Any], triton: str | None) -> Finding:
         without += [] if "bf16" in precisions_on(capability) else [gpu["name"]]
     fix = "take model.attention=reference"
     if facts["gpus"] and triton is None:
-        return Finding(name, "warn", detail, f"model.attention=fused on GPUs; `pip install triton`, or {fix}")
+        return CheckResult(name, "warn", detail, f"model.attention=fused on GPUs; `pip install triton`, or {fix}")
     if old:
-        return Finding(name, "warn", detail, f"model.attention=fused on {', '.join(old)}; {fix}")
+        return CheckResult(name, "warn", detail, f"model.attention=fused on {', '.join(old)}; {fix}")
     if without:
-        return Finding(
+        return CheckResult(
             name, "warn", detail, f"train.precision=bf16 with fused attention on {', '.join(without)}; {fix}"
         )
-    return Finding(name, "ok", detail)
+    return CheckResult(name, "ok", detail)
 
 
 def _ask_torch() -> tuple[dict[str, Any] | None, str]:
@@ -150,27 +150,27 @@ def _ask_torch() -> tuple[dict[str, Any] | None, str]:
     return facts, ""
 
 
-def _native() -> Finding:
+def _native() -> CheckResult:
     lacks = "sampling, and so train and evaluate; build it with `pip install -e .` (or `make demo`)"
     try:
         from graphmill import _native
     except ImportError as error:
-        return Finding("native core", "fail", f"does not load: {error}", lacks)
+        return CheckResult("native core", "fail", f"does not load: {error}", lacks)
     isa = getattr(_native, "isa", None)
-    return Finding("native core", "ok", f"loads; instruction set {isa()}" if isa else "loads")
+    return CheckResult("native core", "ok", f"loads; instruction set {isa()}" if isa else "loads")
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[CheckResult]:
     """Every package graphmill depends on, then what is optional."""
     for requirement in _requirements():
         if requirement == "torch":
             continue
         version = installed_version(requirement)
         lacks = "" if version else f"graphmill needs it; `pip install {requirement}`"
-        yield Finding(requirement, "ok" if version else "fail", version or "not installed", lacks)
+        yield CheckResult(requirement, "ok" if version else "fail", version or "not installed", lacks)
     for package, use in _OPTIONAL.items():
         version = installed_version(package)
-        yield Finding(package, "ok", version or "not installed (optional)", "" if version else use)
+        yield CheckResult(package, "ok", version or "not installed (optional)", "" if version else use)
 
 
 def _requirements() -> list[str]:
@@ -193,48 +193,56 @@ def _requirements() -> list[str]:
     return [line.split(";")[0].split(">")[0].split("=")[0].split("<")[0].strip() for line in needed]
 
 
-def _disk(name: str, root: Path, wanted: int) -> Finding:
+def _disk(name: str, root: Path, wanted: int) -> CheckResult:
     free = free_disk_bytes(root)
     detail = f"{free / _GIB:.1f} GiB free at {root}"
     existing = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
     if not os.access(existing, os.W_OK):
-        return Finding(name, "fail", f"{existing} may not be written to", f"everything that writes below {root}")
+        return CheckResult(name, "fail", f"{existing} may not be written to", f"everything that writes below {root}")
     if free < wanted:
-        return Finding(name, "warn", detail, f"less than {wanted / _GIB:.0f} GiB: larger datasets, many checkpoints")
-    return Finding(name, "ok", detail)
+        return CheckResult(
+            name, "warn", detail, f"less than {wanted / _GIB:.0f} GiB: larger datasets, many checkpoints"
+        )
+    return CheckResult(name, "ok", detail)
 
 
-def _shared_memory(path: Path) -> Finding:
+def _shared_memory(path: Path) -> CheckResult:
     if not path.is_dir():
-        return Finding("/dev/shm", "warn", "missing", "nccl between the GPUs of one machine")
+        return CheckResult("/dev/shm", "warn", "missing", "nccl between the GPUs of one machine")
     size = shutil.disk_usage(path).total
     if size < _GIB // 2:
-        return Finding("/dev/shm", "warn", f"{size / _GIB:.2f} GiB", "nccl between GPUs; in a container: --shm-size=1g")
-    return Finding("/dev/shm", "ok", f"{size / _GIB:.1f} GiB")
+        return CheckResult(
+            "/dev/shm", "warn", f"{size / _GIB:.2f} GiB", "nccl between GPUs; in a container: --shm-size=1g"
+        )
+    return CheckResult("/dev/shm", "ok", f"{size / _GIB:.1f} GiB")
 
 
-def _open_files() -> Finding:
+def _open_files() -> CheckResult:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 1024:
-        return Finding("open files", "warn", f"{soft} (at most {hard})", "many ranks on one machine; `ulimit -n 4096`")
-    return Finding("open files", "ok", f"{soft}")
+        return CheckResult(
+            "open files", "warn", f"{soft} (at most {hard})", "many ranks on one machine; `ulimit -n 4096`"
+        )
+    return CheckResult("open files", "ok", f"{soft}")
 
 
-def _latex() -> Finding:
+def _latex() -> CheckResult:
     found = next((name for name in ("latexmk", "pdflatex") if shutil.which(name)), None)
-    return Finding("latex", "ok", found or "not installed (optional)", "" if found else "compiling plots/*.tex to PDF")
+    return CheckResult(
+        "latex", "ok", found or "not installed (optional)", "" if found else "compiling plots/*.tex to PDF"
+    )
 
 
-def _clock() -> Finding:
+def _clock() -> CheckResult:
     """A clock that steps back would give files and events wrong times. Read it twice, next to one that cannot step."""
     steps: list[Callable[[], float]] = [time.time, time.monotonic]
     first = [clock() for clock in steps]
     time.sleep(0.05)
     wall, steady = (clock() - begin for clock, begin in zip(steps, first, strict=True))
     if abs(wall - steady) > 0.02:
-        return Finding("clock", "warn", f"ran {wall - steady:+.3f} s off in 0.05 s", "times in events and attempts")
+        return CheckResult("clock", "warn", f"ran {wall - steady:+.3f} s off in 0.05 s", "times in events and attempts")
     if time.time() < 1_700_000_000:
-        return Finding(
+        return CheckResult(
             "clock", "warn", time.strftime("%Y-%m-%d", time.gmtime()), "run ids and times: the date is wrong"
         )
-    return Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))
+    return CheckResult("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()))

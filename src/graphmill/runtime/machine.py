@@ -16,7 +16,7 @@ _NO_LIMIT = 1 << 60  # cgroup v1 writes "no limit" as a number near 2^63
 
 
 @dataclass(frozen=True, slots=True)
-class MachineInfo:
+class UsableMachine:
     """What this process may use of the machine, not what the machine could give to others."""
 
     hostname: str
@@ -38,10 +38,10 @@ class MachineInfo:
         return tuple(gpu.name for gpu in self.gpus)
 
 
-def machine_info(environ: Mapping[str, str] | None = None) -> MachineInfo:
+def machine_info(environ: Mapping[str, str] | None = None) -> UsableMachine:
     """Measure this machine. `environ` matters for CUDA_VISIBLE_DEVICES."""
     total, available = _memory()
-    return MachineInfo(
+    return UsableMachine(
         hostname=socket.gethostname(),
         cpu_model=_cpu_model(),
         num_cores=num_cores(),

@@ -60,7 +60,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Packing:
+class BudgetPacking:
     """Where the large graphs are, and what room the batches have for the others. The same in all epochs."""
 
     large: Ids  # positions of the large graphs [num_large], in `costs`
@@ -74,7 +74,7 @@ class Packing:
         return len(self.rooms)
 
 
-def pack(costs: Costs, ranks: int) -> Packing:
+def pack(costs: Costs, ranks: int) -> BudgetPacking:
     """The fewest batches, as a multiple of `ranks`, that hold graphs of these costs [n ≥ 1] in whatever order.
 
     Fewest of those that this way of filling can promise: a batch is left as much room as the largest small graph costs.
@@ -91,7 +91,7 @@ def _rounded_up(number: int, ranks: int) -> int:
     return max(1, -(-number // ranks)) * ranks
 
 
-def _packed(costs: Costs, num_batches: int) -> Packing | None:
+def _packed(costs: Costs, num_batches: int) -> BudgetPacking | None:
     """None: so few batches are not sure to be enough."""
     mean = costs.sum() / num_batches
     is_large = costs > min(_LARGE, _LARGE_SHARE * mean)
@@ -110,7 +110,7 @@ def _packed(costs: Costs, num_batches: int) -> Packing | None:
     slack = float(costs[small].max()) if len(small) else 0.0
     if by_batch.max() > 1 + _ROUNDING or (len(small) and level + slack > 1 + _ROUNDING):
         return None
-    return Packing(large, batch_of_large, small, np.maximum(0.0, level - by_batch))
+    return BudgetPacking(large, batch_of_large, small, np.maximum(0.0, level - by_batch))
 
 
 def _level(loads: Costs, more: float) -> float:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from graphmill.graph.keys import Purpose, key_of, keys_below
 from graphmill.graph.sampled import SeedIds, Seeds
-from graphmill.sample.budget import Costs, Packing, pack
+from graphmill.sample.budget import BudgetPacking, Costs, pack
 from graphmill.spec.calendar import Batches, BucketedBatches, EqualBatches
 
 Ids = NDArray[np.int64]
@@ -125,7 +125,7 @@ class BudgetSchedule:
     costs: Costs  # [n], of each: shares of the budget
     rng_seed: int
     ranks: int  # that the batches were packed for
-    packing: Packing
+    packing: BudgetPacking
     world_size: int  # ranks that they are cut for
     _latest: dict[int, tuple[Ids, Ids]] = field(default_factory=dict, repr=False)  # of the latest epoch asked for
 

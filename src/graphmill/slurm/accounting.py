@@ -26,7 +26,7 @@ _RETRY_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AllocatedResources:
     """What the job has on every host, and for how long. None: not reported by Slurm."""
 
     hosts: int
@@ -44,7 +44,7 @@ class Spent:
     state: str  # one word
     start: float | None  # Unix time, s
     elapsed_s: float
-    asked: Asked
+    asked: AllocatedResources
     total_cpu_s: float | None  # of all steps but the batch script
     max_rss_mib: float | None  # the largest of any one rank, as Slurm sampled it
     host_rss_mib: float | None  # a host's ranks together, on average over the hosts
@@ -159,7 +159,7 @@ def _spent(job: Row, rows: Sequence[Row]) -> Spent:
     )
 
 
-def _asked(job: Row) -> Asked:
+def _asked(job: Row) -> AllocatedResources:
     hosts = max(1, int(job["NNodes"] or 1))
     has = tres(job["AllocTRES"])
     memory = accounted_mib(has.get("mem", ""))
@@ -168,7 +168,7 @@ def _asked(job: Row) -> Asked:
     else:
         per_host = None if memory is None else memory / hosts
     cores = float(has.get("cpu") or job["AllocCPUS"] or "nan")
-    return Asked(
+    return AllocatedResources(
         hosts=hosts,
         cores=None if math.isnan(cores) else cores / hosts or None,  # 0: it never ran (Slurm 24.11)
         memory_mib=per_host or None,  # 0: all there is, or not asked

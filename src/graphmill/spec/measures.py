@@ -15,7 +15,7 @@ _TAKEN: Final = ("step", "epoch", "num_seeds")  # what stands beside measures in
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 
-class Judged(Protocol):
+class MeasuredPlan(Protocol):
     """What `judged_kind` must know of a plan."""
 
     @property
@@ -27,7 +27,7 @@ class Judged(Protocol):
         """The measure that the best checkpoint is chosen by; None: the first of the task."""
 
 
-def judged_kind(name: str, runs: Sequence[Judged]) -> AnyKind:
+def judged_kind(name: str, runs: Sequence[MeasuredPlan]) -> AnyKind:
     """The kind called `name` with all measures that users defined for `runs`, first the one that chose all their best.
 
     Where runs were judged by different measures, the task's own first one is first.

@@ -15,7 +15,7 @@ _GROWTHS: Final = 4  # from the least size to the most, if all fit
 _ABOUT: Final = 1.015  # a guess so close to a bound asks for the other bound
 
 
-class Attempt(Spec):
+class TriedSize(Spec):
     """One size that was tried: training steps on its largest batches, and an evaluation, in a process of its own."""
 
     size: int = Field(description="seeds, or graphs of mean size, of a batch of a rank")
@@ -38,7 +38,7 @@ class MemoryBudget(Spec):
     min: int
     max: int
     assumed: dict[str, float] = Field(description="MiB by name: what was not measured")
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[TriedSize, ...] = ()
     max_fit: int = Field(description="the largest size that fits")
     safe: int = Field(description="`target` of it: what is used")
     max_nodes: int | None = Field(None, description="of the budget that is used; null: seeds are counted")
@@ -47,8 +47,8 @@ class MemoryBudget(Spec):
 
 
 def search(
-    try_size: Callable[[int], tuple[Attempt, float]], num_batches: Callable[[int], int], least: int, most: int
-) -> tuple[list[Attempt], dict[int, Attempt], float]:
+    try_size: Callable[[int], tuple[TriedSize, float]], num_batches: Callable[[int], int], least: int, most: int
+) -> tuple[list[TriedSize], dict[int, TriedSize], float]:
     """Try sizes until the largest that fits is known.
 
     A peak is noisy: whether one more fits is not decided by a single one. The least size that did not fit, by a peak
@@ -63,7 +63,7 @@ def search(
     Returns:
         What is known of each size, what was tried by number of batches, and the limit, MiB.
     """
-    batches_of, tried, again, limit = dict[int, int](), dict[int, Attempt](), set[int](), 0.0
+    batches_of, tried, again, limit = dict[int, int](), dict[int, TriedSize](), set[int](), 0.0
     while True:
         known = [tried[batches].model_copy(update={"size": size}) for size, batches in batches_of.items()]
         size = next_size(known, len(tried), least, most, limit)
@@ -80,7 +80,7 @@ def search(
             tried[batches] = attempt if before is None or attempt.fits else before
 
 
-def next_size(attempts: Sequence[Attempt], num_tried: int, least: int, most: int, limit_mib: float) -> int | None:
+def next_size(attempts: Sequence[TriedSize], num_tried: int, least: int, most: int, limit_mib: float) -> int | None:
     """Which size to try after `attempts`; None: the largest that fits is known, to 3 % or to 1.
 
     So many of the attempts were tried, and the others are known to be as these: only the former are few.
@@ -115,7 +115,7 @@ def _beside(guess: float, low: int, high: int) -> int:
     return min(high - 1, max(low + 1, round(guess)))
 
 
-def _where_it_meets(attempts: Sequence[Attempt], limit_mib: float) -> float | None:
+def _where_it_meets(attempts: Sequence[TriedSize], limit_mib: float) -> float | None:
     """The size at which a line through the two measured peaks nearest the limit meets it."""
     known = [(attempt.peak_mib, attempt.size) for attempt in attempts if attempt.peak_mib is not None]
     if len(known) < 2:
@@ -126,7 +126,7 @@ def _where_it_meets(attempts: Sequence[Attempt], limit_mib: float) -> float | No
     return size + (limit_mib - peak) * (size - other_size) / (peak - other)
 
 
-def predicted_mib(attempts: Mapping[float, Attempt], size: float) -> float:
+def predicted_mib(attempts: Mapping[float, TriedSize], size: float) -> float:
     """What a batch of `size` would hold, by a straight line between the nearest sizes that were measured: at least one.
 
     >>> tried = {size: Attempt(size=size, peak_mib=100 + size, fits=True) for size in (10, 20, 40)}

@@ -70,7 +70,7 @@ class JobLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StagePart:
     """The work of one stage that one job does: from `begin_s` to `end_s` of `work_s.high`."""
 
     stage: str
@@ -84,7 +84,7 @@ class Part:
 class PackedJob:
     """One job: its parts in order, and what it asks for."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[StagePart, ...]
     shape: Shape
     time_s: int  # whole minutes
     memory_mib: int  # of each host; 0: not given
@@ -137,7 +137,7 @@ class _Packer:
     def __init__(self, limits: JobLimits) -> None:
         self.limits = limits
         self.jobs: list[PackedJob] = []
-        self._open: list[tuple[StageCost, Part]] = []
+        self._open: list[tuple[StageCost, StagePart]] = []
 
     def add(self, stage: StageCost) -> None:
         """Put a stage into the open job, and into as many new ones as it needs."""
@@ -151,7 +151,7 @@ class _Packer:
                 continue
             is_last = end >= stage.work_s.high
             takes_s = stage.start_s + (end - done) + stage.end_s
-            self._open.append((stage, Part(stage.name, done, end, is_last, takes_s)))
+            self._open.append((stage, StagePart(stage.name, done, end, is_last, takes_s)))
             if is_last:
                 return
             self.close()
@@ -188,7 +188,7 @@ class _Packer:
 def whole_job(stage: str, shape: Shape, limits: JobLimits) -> PackedJob:
     """The job of a stage without a prediction: it may take all that a job may ask for."""
     time_s = limits.whole_minutes_s
-    part = Part(stage, 0.0, float(time_s), is_last=True, takes_s=float(time_s))
+    part = StagePart(stage, 0.0, float(time_s), is_last=True, takes_s=float(time_s))
     return PackedJob((part,), shape, time_s, 0 if limits.memory_mib is None else math.floor(limits.memory_mib))
 
 

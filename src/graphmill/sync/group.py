@@ -14,7 +14,7 @@ MIB = 1024 * 1024
 
 
 @dataclass(slots=True)
-class Traffic:
+class CollectiveTraffic:
     """What went through the collectives so far, of one rank."""
 
     payload_bytes: int = 0  # tensors of the scheme handed to a collective
@@ -33,7 +33,7 @@ class Group:
     rank: int
     world_size: int
     device: torch.device
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: CollectiveTraffic = field(default_factory=CollectiveTraffic)
     spans: Spans = field(default_factory=Spans)  # of this rank: its loop, its loaders and its collectives
     process_group: dist.ProcessGroup | None = None
     num_hosts: int = 1  # that the ranks are on, equally many on each

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from graphmill.sample.service.served import Served
+from graphmill.sample.service.served import SamplerClient
 from graphmill.spec.kinds.extras import Sampling
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
@@ -12,7 +12,7 @@ from graphmill.tasks.stores import load
 from graphmill.tasks.task import AnyTask, ServesBatches
 
 
-def build_task(plan: Plan, group: Group, served: Served | None = None) -> AnyTask:
+def build_task(plan: Plan, group: Group, served: SamplerClient | None = None) -> AnyTask:
     """One rank's share of the plan's problem. Only the code of that task is imported. `served`: by a sampler."""
     task: AnyTask = task_class(plan)(plan, plan.task, group, *(() if served is None else (served,)))
     return task

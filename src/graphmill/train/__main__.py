@@ -53,7 +53,7 @@ from graphmill.spec.plan import Plan
 from graphmill.spec.roles import refuse_other_ranks
 from graphmill.spec.world import world_of
 from graphmill.tasks.planning import plan_experiment, prepare_embedded
-from graphmill.train.patience import Patience
+from graphmill.train.patience import PeerTimeout
 from graphmill.train.store import PortBusyError, open_words
 from graphmill.train.words import Words
 from graphmill.train.worker import leave, work
@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class Instruction:
     """Rank 0's instruction to all ranks."""
 
     kind: Literal["begin", "resume", "leave"]
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exits.BAD_REQUEST
 
 
-def _command(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Command:
+def _command(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Instruction:
     """Rank 0 alone: prepare the run. An error is reported here, once, and ends all ranks."""
     try:
         request = parse_train_request(words)
@@ -103,14 +103,14 @@ def _command(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Comm
         )
         if begun is None:
             _log.info(f"{folder.path} is done already")
-            return Command("leave", "", exits.DONE)
+            return Instruction("leave", "", exits.DONE)
     except UserError as error:
         _log.error(f"{error}")
-        return Command("leave", "", exits.BAD_REQUEST)
+        return Instruction("leave", "", exits.BAD_REQUEST)
     except Exception:  # noqa: BLE001  # a bug in graphmill: the other ranks must not wait forever
         traceback.print_exc()
-        return Command("leave", "", exits.ANSWER_IS_NO)
-    return Command(
+        return Instruction("leave", "", exits.ANSWER_IS_NO)
+    return Instruction(
         "resume" if begun.resumed else "begin",
         str(folder.path.resolve()),
         exits.DONE,
@@ -122,25 +122,25 @@ def _met(rank: Rank) -> Words | None:
     """None: there are no others."""
     if rank.world_size == 1:
         return None
-    patience = Patience(MEET_WITHIN_S)
+    patience = PeerTimeout(MEET_WITHIN_S)
     try:
         return open_words(rank, os.environ, f"process {os.getpid()} on {socket.gethostname()}", patience)
     except PortBusyError as error:
         raise UserError(f"{error}", fix="give another port: --master-port of torchrun, MASTER_PORT for srun") from None
 
 
-def _agreed(command: Command | None, rank: Rank, words: Words | None) -> Command:
+def _agreed(command: Instruction | None, rank: Rank, words: Words | None) -> Instruction:
     """Rank 0's command, on every rank. Plain text, signed: no pickle. While rank 0 prepares data, the others wait."""
     if words is None:
         assert command is not None, "a rank alone is rank 0"
         return command
-    shared, without_end = words.about("train"), Patience(math.inf)
+    shared, without_end = words.about("train"), PeerTimeout(math.inf)
     if command is not None:
         shared.put("command", json.dumps(asdict(command)))
         if command.kind == "leave":  # rank 0 may be the store's host
-            shared.awaited([f"heard by {other}" for other in range(1, rank.world_size)], Patience(MEET_WITHIN_S))
+            shared.awaited([f"heard by {other}" for other in range(1, rank.world_size)], PeerTimeout(MEET_WITHIN_S))
         return command
-    heard = Command(**parse_json(shared.awaited(["command"], without_end)["command"]))
+    heard = Instruction(**parse_json(shared.awaited(["command"], without_end)["command"]))
     shared.put(f"heard by {rank.rank}", "")
     return heard
 

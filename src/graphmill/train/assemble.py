@@ -19,7 +19,7 @@ from graphmill.runtime.deadline import Reserve, job_deadline
 from graphmill.runtime.rank import Rank
 from graphmill.runtime.stop import StopRequest
 from graphmill.sample.service.link import Link
-from graphmill.sample.service.served import Served
+from graphmill.sample.service.served import SamplerClient
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
 from graphmill.spec.weights import InitialWeights
@@ -113,11 +113,11 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None],
     )
 
 
-def _served(context: RankContext, link: Link, group: Group) -> Served:
+def _served(context: RankContext, link: Link, group: Group) -> SamplerClient:
     roles, rank = context.world.roles, context.seat.rank
     assert roles is not None, "a run without roles has no sampler"
     speaks = roles.trainers_of(roles.sampler_of(rank))[0] == rank
-    return Served(link, context.plan.prefetch, speaks, group.spans, context.stop.ask)
+    return SamplerClient(link, context.plan.prefetch, speaks, group.spans, context.stop.ask)
 
 
 def _refuse_other_cut(plan: Plan, task: AnyTask, group: Group) -> None:

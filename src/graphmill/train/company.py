@@ -22,7 +22,7 @@ from graphmill.sample.service.meeting import find_sampler, wait_for_trainers
 from graphmill.spec.roles import process_of
 from graphmill.spec.world import World
 from graphmill.train.assemble import RankContext
-from graphmill.train.patience import Patience
+from graphmill.train.patience import PeerTimeout
 from graphmill.train.peers import choose_interface, exchange_peer_info, refuse_absent, refuse_few_files
 from graphmill.train.store import open_words
 from graphmill.train.watchdog import STALL_S, Watchdog
@@ -50,7 +50,7 @@ def together(context: RankContext, on_lost: Callable[[str], None]) -> Iterator[C
         yield Company(lambda: None, [])
         return
     setting = f"-O train.meet_timeout_s={2 * plan.meet_timeout_s:g}"
-    patience = Patience(plan.meet_timeout_s, setting)
+    patience = PeerTimeout(plan.meet_timeout_s, setting)
     refuse_few_files(process)
     words = context.words or open_words(process, os.environ, _named(context), patience)
     hostnames = exchange_peer_info(words, process, os.environ, patience)
@@ -81,7 +81,7 @@ def _subjects(world: World) -> list[str]:
     return [world.seat(process).stem for process in range(world.processes)] if world.samplers else []
 
 
-def _join_group(context: RankContext, words: Words, patience: Patience) -> None:
+def _join_group(context: RankContext, words: Words, patience: PeerTimeout) -> None:
     """The process group of those of the same role."""
     seat, process = context.seat, context.process
     if seat.num_ranks > 1:
@@ -93,7 +93,7 @@ def _join_group(context: RankContext, words: Words, patience: Patience) -> None:
 
 
 def join_group(
-    backend: str, store: Store, rank: int, size: int, *, words: Words, process: Rank, patience: Patience
+    backend: str, store: Store, rank: int, size: int, *, words: Words, process: Rank, patience: PeerTimeout
 ) -> None:
     """Make the process group. By a thread, for torch's own wait cannot be ended: `NotMetError` names who is absent."""
     failed: list[Exception] = []
@@ -121,7 +121,7 @@ def _make_group(backend: str, store: Store, rank: int, size: int, failed: list[E
 
 
 def _links(
-    context: RankContext, words: Words, names: Sequence[str], hostnames: Sequence[str], patience: Patience
+    context: RankContext, words: Words, names: Sequence[str], hostnames: Sequence[str], patience: PeerTimeout
 ) -> list[Link]:
     """The ways between this process and those of the other role; `names` and `hostnames` of all processes."""
     roles, seat, prefetch, process = context.world.roles, context.seat, context.plan.prefetch, context.process
@@ -166,5 +166,5 @@ def _first_gone(words: Words, error: LostPeerError | RuntimeError) -> str:
             first = gone.put_first("first", str(error))
             return "" if first == str(error) else first
         if _OF_A_CONNECTION.search(str(error)):
-            return gone.awaited(["first"], Patience(_TOLD_WITHIN_S)).get("first", "")
+            return gone.awaited(["first"], PeerTimeout(_TOLD_WITHIN_S)).get("first", "")
     return ""

@@ -21,13 +21,13 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.messages import show_messages
-from graphmill.diagnose.job_hosts import JOB_SCRIPT, AllReduce, ClockOffset, Folder, Gpu, HostFacts
+from graphmill.diagnose.job_hosts import JOB_SCRIPT, AllReduce, ClockOffset, HostFacts, HostFolder, HostGpu
 from graphmill.runtime.machine import free_disk_bytes, host_name, machine_info
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.scratch import file_system
 from graphmill.train.company import join_group
 from graphmill.train.device import is_built_for
-from graphmill.train.patience import Patience
+from graphmill.train.patience import PeerTimeout
 from graphmill.train.peers import choose_interface, exchange_peer_info
 from graphmill.train.store import PortBusyError, open_words
 
@@ -76,7 +76,7 @@ def facts_here(rank: Rank, hosts: Sequence[str], folder: Path) -> HostFacts:
     )
 
 
-def look_at(path: Path) -> Folder:
+def look_at(path: Path) -> HostFolder:
     """The folder, and whether a file can be written there. An error is part of the answer."""
     try:
         with tempfile.TemporaryFile(dir=path, buffering=0) as file:
@@ -85,14 +85,14 @@ def look_at(path: Path) -> Folder:
         free, error = free_disk_bytes(path), ""
     except OSError as problem:
         free, error = 0, f"{problem.strerror or problem}"
-    return Folder(path=str(path), file_system=file_system(path), free_bytes=free, error=error)
+    return HostFolder(path=str(path), file_system=file_system(path), free_bytes=free, error=error)
 
 
-def _gpu(number: int) -> Gpu:
+def _gpu(number: int) -> HostGpu:
     capability = torch.cuda.get_device_capability(number)
     is_supported = is_built_for(capability, torch.cuda.get_arch_list())
     text = f"{capability[0]}.{capability[1]}"
-    return Gpu(name=torch.cuda.get_device_name(number), capability=text, is_supported=is_supported)
+    return HostGpu(name=torch.cuda.get_device_name(number), capability=text, is_supported=is_supported)
 
 
 def _is_known(name: str) -> bool:
@@ -105,12 +105,12 @@ def _is_known(name: str) -> bool:
 
 def _with_the_others(rank: Rank, run: str) -> dict[str, Any]:
     """Meet as the ranks of a run do, which refuses different programs; then sums and clocks, fields of `HostFacts`."""
-    patience = Patience(_MEET_WITHIN_S)
+    patience = PeerTimeout(_MEET_WITHIN_S)
     words = open_words(rank, os.environ, run, patience)
     interface = choose_interface(exchange_peer_info(words, rank, os.environ, patience.renewed()), rank, os.environ)
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
-    connect = Patience(_CONNECT_WITHIN_S)
+    connect = PeerTimeout(_CONNECT_WITHIN_S)
     join_group("gloo", words.store, rank.rank, rank.world_size, words=words, process=rank, patience=connect)
     words.about("joined").put(str(rank.rank), "")
     try:

@@ -42,7 +42,7 @@ from graphmill.train.time_left import TimeLeft
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class LatestEvaluation:
     """The latest evaluation of the validation split, for the origin of the weights that are saved at that step."""
 
     steps_done: int = -1  # none yet
@@ -70,7 +70,7 @@ class Training:
     steps_done: int = 0
     initial: Loaded | None = None  # what the plan's initial weights filled; None: they are random
     best: Best | None = None
-    measured: Measured = Measured()
+    measured: LatestEvaluation = LatestEvaluation()
     patience: Patience = field(default_factory=Patience)
     stopped_early: bool = False
     saved_at: int = 0  # steps_done of the latest checkpoint
@@ -121,7 +121,7 @@ class Training:
         if self.initial is None:
             return
         measures = self._evaluate("val")
-        self.measured = Measured(0, measures.values)
+        self.measured = LatestEvaluation(0, measures.values)
         self.run_log.evaluated(INITIAL, "val", measures)
 
     def _settle_draws(self) -> None:
@@ -229,7 +229,7 @@ class Training:
             with self.group.spans("evaluate") as span:
                 measures = self._evaluate("val")
                 improved, self.best = self._compared(measures)
-                self.measured = Measured(self.steps_done, measures.values)
+                self.measured = LatestEvaluation(self.steps_done, measures.values)
                 self.run_log.evaluated(self.epoch + 1, "val", measures)
                 self._evaluate_own_sets()
             facts |= evaluation_facts(measures, self.best.values, span.seconds, self.plan.kind.measures)
@@ -359,7 +359,7 @@ class Training:
             self.checkpoints.load_weights(position.best.step)  # a damaged one must be found now, not at the end
         self.learner.load(weights, state.tensors)
         if weights.origin is not None:
-            self.measured = Measured(position.steps_done, weights.origin.measures)
+            self.measured = LatestEvaluation(position.steps_done, weights.origin.measures)
         self.stats.reopen(position.books)
         self.run_log.reopen(position.epoch, position.steps_done)
         self.epoch, self.step, self.steps_done = position.epoch, position.step, position.steps_done

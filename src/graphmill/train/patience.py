@@ -14,7 +14,7 @@ class NotMetError(UserError):
 
 
 @dataclass(slots=True)
-class Patience:
+class PeerTimeout:
     """Until when a rank waits, from the moment that it is ready: ranks of one run start at different times."""
 
     seconds: float
@@ -24,9 +24,9 @@ class Patience:
     def __post_init__(self) -> None:
         self._until = time.monotonic() + self.seconds
 
-    def renewed(self) -> "Patience":
+    def renewed(self) -> "PeerTimeout":
         """For the next thing to wait for."""
-        return Patience(self.seconds, self.setting)
+        return PeerTimeout(self.seconds, self.setting)
 
     @property
     def left_s(self) -> float:

@@ -15,7 +15,7 @@ from graphmill.runtime.machine import host_name
 from graphmill.runtime.network import interface_towards, refuse_unknown_interface
 from graphmill.runtime.open_files import UNLIMITED, allow_open_files
 from graphmill.runtime.rank import Rank
-from graphmill.train.patience import NotMetError, Patience
+from graphmill.train.patience import NotMetError, PeerTimeout
 from graphmill.train.store import how_to_meet, interface_in_words, named, names_here
 from graphmill.train.words import Words
 
@@ -33,7 +33,7 @@ class PeerInfo:
     python: str
 
 
-def exchange_peer_info(words: Words, rank: Rank, environ: Mapping[str, str], patience: Patience) -> list[str]:
+def exchange_peer_info(words: Words, rank: Rank, environ: Mapping[str, str], patience: PeerTimeout) -> list[str]:
     """Exchange the info of all ranks → the host names by rank.
 
     Every rank raises `UserError` if versions differ, and `NotMetError` if some do not come in time.
@@ -68,7 +68,7 @@ def refuse_few_files(rank: Rank) -> None:
 
 
 def refuse_absent(
-    what: str, present: Sequence[int], rank: Rank, environ: Mapping[str, str], patience: Patience
+    what: str, present: Sequence[int], rank: Rank, environ: Mapping[str, str], patience: PeerTimeout
 ) -> None:
     """Raise a `NotMetError` if not all ranks are `present`; `what`: they did."""
     missing = sorted(set(range(rank.world_size)) - set(present))

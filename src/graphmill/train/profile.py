@@ -32,7 +32,7 @@ from graphmill.record.phases import (
     Profile,
     RankPhases,
     SpanRecord,
-    Step,
+    StepSpan,
     summarised,
     write_profile,
 )
@@ -231,12 +231,12 @@ class StepProfile:
             notes=notes,
         )
 
-    def _steps(self, thread: int) -> list[Step]:
+    def _steps(self, thread: int) -> list[StepSpan]:
         """From the wait for a batch to the end of the step."""
         waits = sorted(span.began for span in self._spans if span.name == "wait" and span.thread == thread)
         found, place = [], 0
         for ended in self._ends:
-            found.append(Step(min(waits[place], ended) if place < len(waits) else ended, ended))
+            found.append(StepSpan(min(waits[place], ended) if place < len(waits) else ended, ended))
             place = bisect_left(waits, ended)
         return found
 

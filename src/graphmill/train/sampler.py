@@ -48,7 +48,7 @@ class Room:
 
 
 @dataclass(slots=True)
-class Sampler:
+class SamplerServer:
     """Serves until the trainers leave."""
 
     plan: Plan
@@ -170,7 +170,7 @@ def serve(context: RankContext, links: list[Link], alive: Callable[[], None], *,
         data=data,
     )
     events.write(start)
-    sampler = Sampler(plan, group, server, links, events, lambda: context.stop.asked, alive)
+    sampler = SamplerServer(plan, group, server, links, events, lambda: context.stop.asked, alive)
     status = sampler.serve()
     kind = Finish if status == exits.DONE else Stop
     events.write(kind(steps_done=0, status=ending_of(status).name))

@@ -25,7 +25,7 @@ from graphmill.runtime.network import (
 from graphmill.runtime.rank import Rank, num_tasks
 from graphmill.runtime.secret import Secret
 from graphmill.slurm.hostlist import expand_hostlist
-from graphmill.train.patience import NotMetError, Patience
+from graphmill.train.patience import NotMetError, PeerTimeout
 from graphmill.train.words import Words
 
 _TRY_S: Final = 1.0
@@ -40,7 +40,7 @@ class PortBusyError(Exception):
     """Another process, or another run, listens on the port meant for the ranks."""
 
 
-def open_words(rank: Rank, environ: Mapping[str, str], run: str, patience: Patience) -> Words:
+def open_words(rank: Rank, environ: Mapping[str, str], run: str, patience: PeerTimeout) -> Words:
     """The ranks' store, which `Words.store` is. `run`: what other runs are told that come to the same port.
 
     Raises `NotMetError` if rank 0 is not found in time, `PortBusyError` if its port is another's.
@@ -99,7 +99,7 @@ def _hosted(rank: Rank, environ: Mapping[str, str], host: str, port: int) -> Sto
     return store
 
 
-def _joined(rank: Rank, environ: Mapping[str, str], host: str, port: int, patience: Patience) -> Store:
+def _joined(rank: Rank, environ: Mapping[str, str], host: str, port: int, patience: PeerTimeout) -> Store:
     said = ""
     while patience.go_on():
         try:
@@ -130,7 +130,7 @@ def _unknown(host: str, error: socket.gaierror) -> UserError:
     )
 
 
-def _refuse_other_run(words: Words, whole: Store, patience: Patience) -> None:
+def _refuse_other_run(words: Words, whole: Store, patience: PeerTimeout) -> None:
     """What this rank says of itself in the store of another run would make it a rank of that one."""
     while True:
         other = whole.get(_WHOSE).decode(errors="replace") if whole.check([_WHOSE]) else None
@@ -172,7 +172,7 @@ def interface_in_words(host: str, environ: Mapping[str, str]) -> str:
         return "no interface leads there"
 
 
-def how_to_meet(rank: Rank, patience: Patience) -> str:
+def how_to_meet(rank: Rank, patience: PeerTimeout) -> str:
     """What to type when ranks do not find each other."""
     longer = f"; {patience.setting} waits longer" if patience.setting else ""
     if rank.num_hosts == 1:

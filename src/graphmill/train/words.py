@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from graphmill.runtime.secret import Secret
-from graphmill.train.patience import Patience
+from graphmill.train.patience import PeerTimeout
 
 
 class Words:
@@ -46,7 +46,7 @@ class Words:
             return None
         return self._secret.verified(self._named(key), self._topic.get(key).decode(errors="replace"))
 
-    def awaited(self, keys: Sequence[str], patience: Patience) -> dict[str, str]:
+    def awaited(self, keys: Sequence[str], patience: PeerTimeout) -> dict[str, str]:
         """What was said by key, once all was; without those that were not said in time."""
         found: dict[str, str] = {}
         for key in keys:

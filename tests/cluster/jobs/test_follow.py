@@ -14,7 +14,7 @@ from graphmill.cluster.jobs.in_job import Driver
 from graphmill.cluster.jobs.job_end import Cause, attempt_end, retries_left
 from graphmill.cluster.jobs.left_by_ranks import last_line
 from graphmill.cluster.jobs.srun_step import Signals
-from graphmill.cluster.launch.judge import Evidence, Judgement, judge
+from graphmill.cluster.launch.judge import AttemptEvidence, Judgement, judge
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.record.documents import Attempt, Outcome, SubmittedJob
 from graphmill.record.endings import ENDINGS
@@ -111,7 +111,7 @@ def test_slurm_is_asked_why_ranks_left_no_word(new_run, stand_ins, shown, code, 
     if says:
         with EventWriter(folder.events_path(0), rank=0) as events:
             events.write(Failure(message="ValueError: nan", exit_code=1))
-    evidence = Evidence(started, [] if code is None else [RankExit(0, code, None)], status=1)
+    evidence = AttemptEvidence(started, [] if code is None else [RankExit(0, code, None)], status=1)
     assert judge(folder, driver_of(folder)._with_cause(evidence, folder)).ending.name == ending
     folder.ask_to_stop()
     asked_before = stand_ins.asked("scontrol")
@@ -217,7 +217,7 @@ def test_only_what_a_signal_ended_is_tried_again(new_run, code, retries, step):
     note_attempts(folder, 0)
     driver = driver_of(folder)
     driver.arguments = replace(driver.arguments, retries=retries)
-    judgement = judge(folder, Evidence(0.0, [RankExit(0, code, None)], status=1))
+    judgement = judge(folder, AttemptEvidence(0.0, [RankExit(0, code, None)], status=1))
     assert driver._follow(folder, judgement, tries_left=0).step == (step if code < 0 else "give_up")
     assert folder.read_outcome().may_pass is (code < 0)
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from graphmill.cluster.jobs.srun_step import exits_in
-from graphmill.cluster.launch.judge import LOST_A_PEER, Evidence, Judgement, LostHost, judge, note_outcome
+from graphmill.cluster.launch.judge import LOST_A_PEER, AttemptEvidence, Judgement, LostHost, judge, note_outcome
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.record.documents import Outcome
 from graphmill.record.endings import ENDINGS, ending_of
@@ -93,7 +93,7 @@ def _event(kind: str, message: str, code: int) -> Event:
     return Finish(steps_done=9, status="done") if kind == "finish" else Stop(steps_done=9, status="stopped")
 
 
-def evidence(launcher: str, death: str, started: float) -> Evidence:
+def evidence(launcher: str, death: str, started: float) -> AttemptEvidence:
     events, codes, said, _ = DEATHS[death]
     now = time.time() + 1
     if launcher == "slurm":  # srun says who ended badly, in the order it hears of it, and its own status
@@ -105,12 +105,14 @@ def evidence(launcher: str, death: str, started: float) -> Evidence:
             else []
         )
         seen = [found for line in lines for found in exits_in(line)]
-        return Evidence(started, seen, status=max((code if code >= 0 else 128 - code) for code in codes.values()))
+        return AttemptEvidence(
+            started, seen, status=max((code if code >= 0 else 128 - code) for code in codes.values())
+        )
     # The launcher ended whoever was left: the unresponsive rank, the one that waits for it.
     seen = [RankExit(rank, code, now + rank * (0.1 if death == "stopped" else -0.1)) for rank, code in codes.items()]
     killed = now + 5
     seen += [RankExit(rank, -9, killed + 0.1) for rank in events if rank not in codes]
-    return Evidence(started, seen, killed, ahead_s={0: 0.0, 1: AHEAD_S} if launcher == "ssh" else None)
+    return AttemptEvidence(started, seen, killed, ahead_s={0: 0.0, 1: AHEAD_S} if launcher == "ssh" else None)
 
 
 def _said(code: int) -> str:
@@ -144,7 +146,7 @@ def test_a_stop_counts_more_than_the_exit_of_ranks_that_never_began(new_run, cod
         with EventWriter(folder.events_path(0), rank=0) as writer:
             writer.write(START)
     seen = [RankExit(rank, code, None) for rank in (1, 0)]
-    assert judge(folder, Evidence(started, seen, asked="stopped", status=code)).ending.name == status
+    assert judge(folder, AttemptEvidence(started, seen, asked="stopped", status=code)).ending.name == status
 
 
 @pytest.mark.parametrize(
@@ -183,9 +185,9 @@ def test_a_lost_host_is_named_unless_a_rank_failed_before(new_run):
     with EventWriter(folder.events_path(1), rank=1) as events:
         events.write(Failure(message="ValueError: nan", exit_code=1))
     sooner, later = (LostHost("host1", "no answer", time.time() + shift) for shift in (-0.5, 5.0))
-    gone = judge(folder, Evidence(started, [RankExit(1, 1, time.time())], lost=[sooner]))
+    gone = judge(folder, AttemptEvidence(started, [RankExit(1, 1, time.time())], lost=[sooner]))
     assert (gone.ending.name, gone.first.in_words()) == ("lost", "host1 was lost: no answer")
-    failed = judge(folder, Evidence(started, [RankExit(1, 1, time.time())], lost=[later]))
+    failed = judge(folder, AttemptEvidence(started, [RankExit(1, 1, time.time())], lost=[later]))
     assert (failed.ending.name, failed.first.process) == ("failed", 1)
 
 
@@ -196,7 +198,7 @@ def test_ranks_that_are_still_in_their_round_end_as_they_were_asked_to(new_run, 
     for rank in (0, 1):
         with EventWriter(folder.events_path(rank), rank=rank) as events:
             events.write(START)
-    judgement = judge(folder, Evidence(started, asked=asked))
+    judgement = judge(folder, AttemptEvidence(started, asked=asked))
     note_outcome(folder, judgement, started)
     assert judgement.ending.name == folder.read_outcome().status == asked
     assert folder.read_outcome().message
@@ -207,7 +209,7 @@ def test_an_error_while_saving_is_not_hidden_by_the_wish_to_stop(new_run):
     started = time.time()
     with EventWriter(folder.events_path(0), rank=0) as events:
         events.write(Failure(message="OSError: No space left on device", exit_code=1))
-    judgement = judge(folder, Evidence(started, asked="out_of_time"))
+    judgement = judge(folder, AttemptEvidence(started, asked="out_of_time"))
     assert judgement.ending.name == "failed"
     assert "No space left" in judgement.first.in_words()
 
@@ -218,7 +220,7 @@ def test_a_rank_that_vanished_under_torchrun_is_named(new_run):
     started = time.time()
     with EventWriter(folder.events_path(0), rank=0) as events:
         events.write(Failure(message=ECHO, exit_code=1))
-    judgement = judge(folder, Evidence(started, status=1))
+    judgement = judge(folder, AttemptEvidence(started, status=1))
     assert (judgement.ending.name, judgement.first.process) == ("failed", 1)
 
 
@@ -233,7 +235,7 @@ def test_an_error_of_an_earlier_attempt_is_told_by_its_own_hosts_clock(new_run, 
     then = started - behind_s + AHEAD_S
     folder.events_path(1).write_text(re.sub(r'"time": [0-9.]+', f'"time": {then}', text))
     exits = [RankExit(1, -9, started + 10)]
-    first = judge(folder, Evidence(started, exits, ahead_s={0: 0.0, 1: AHEAD_S})).first
+    first = judge(folder, AttemptEvidence(started, exits, ahead_s={0: 0.0, 1: AHEAD_S})).first
     assert ("ValueError: nan" in first.in_words()) is seen
     assert ("SIGKILL" in first.in_words()) is not seen
 
@@ -244,8 +246,8 @@ def test_a_run_is_done_only_where_every_rank_is(new_run):
     for rank, last in enumerate((Finish(steps_done=9, status="done"), Stop(steps_done=7, status="stopped"))):
         with EventWriter(folder.events_path(rank), rank=rank) as events:
             events.write(last)
-    assert judge(folder, Evidence(started)).ending.name == "out_of_time"
-    assert judge(folder, Evidence(started, asked="stopped")).ending.name == "stopped"
+    assert judge(folder, AttemptEvidence(started)).ending.name == "out_of_time"
+    assert judge(folder, AttemptEvidence(started, asked="stopped")).ending.name == "stopped"
 
 
 def test_a_rank_whose_host_reboots_is_lost_and_its_host_is_named(new_run):
@@ -257,7 +259,7 @@ def test_a_rank_whose_host_reboots_is_lost_and_its_host_is_named(new_run):
             writer.write(START.model_copy(update={"hostname": host}))
             if rank == 0:
                 writer.write(Failure(message=ECHO, exit_code=1))
-    judgement = judge(folder, Evidence(started, exits_in("srun: error: host1: task 0: Killed"), status=137))
+    judgement = judge(folder, AttemptEvidence(started, exits_in("srun: error: host1: task 0: Killed"), status=137))
     assert (judgement.ending.name, judgement.lost_hosts) == ("lost", ("host2",))
 
 
@@ -267,7 +269,7 @@ def test_one_rank_alone_loses_no_other(new_run):
     with EventWriter(folder.events_path(0), rank=0) as writer:
         writer.write(START)
         writer.write(Failure(message="ConnectionError: the licence server timed out", exit_code=1))
-    judgement = judge(folder, Evidence(started, [RankExit(0, 1, None)]))
+    judgement = judge(folder, AttemptEvidence(started, [RankExit(0, 1, None)]))
     assert (judgement.ending.name, judgement.lost_hosts) == ("failed", ())
 
 
@@ -281,7 +283,7 @@ def test_why_a_rank_never_began(new_run, has_begun, message):
     with EventWriter(folder.events_path(0), rank=0) as writer:
         if has_begun:
             writer.write(START)
-    judgement = judge(folder, Evidence(started, [RankExit(0, 127, None)], said="apptainer: not found"))
+    judgement = judge(folder, AttemptEvidence(started, [RankExit(0, 127, None)], said="apptainer: not found"))
     assert judgement.first is not None
     assert judgement.first.in_words() == f"rank 0 of 1 failed first: {message}"
 
@@ -301,7 +303,7 @@ def test_a_sampler_that_fails_first_is_named_as_such(served_run):
         with EventWriter(served_run.events_path(rank), rank=rank) as events:
             events.write(START)
             events.write(Failure(message=ECHO, exit_code=1))
-    judgement = judge(served_run, Evidence(started, [RankExit(2, -9, started + 1), RankExit(0, 1, started + 2)]))
+    judgement = judge(served_run, AttemptEvidence(started, [RankExit(2, -9, started + 1), RankExit(0, 1, started + 2)]))
     assert judgement.first.in_words().startswith("sampler 0 of 1 failed first: killed by SIGKILL")
     assert served_run.log_path_of(served_run.world().seat(judgement.first.process)).name == "sampler_0.log"
 
@@ -311,10 +313,10 @@ def test_a_run_is_done_when_its_samplers_are_too(served_run):
     for path, rank in ((served_run.events_path(0), 0), (served_run.events_path(1), 1)):
         with EventWriter(path, rank=rank) as events:
             events.write(Finish(steps_done=9, status="done"))
-    assert judge(served_run, Evidence(started)).ending.name == "failed"
+    assert judge(served_run, AttemptEvidence(started)).ending.name == "failed"
     with EventWriter(served_run.events_dir / "sampler_0.jsonl", rank=0) as events:
         events.write(Finish(steps_done=9, status="done"))
-    assert judge(served_run, Evidence(started)).ending.name == "done"
+    assert judge(served_run, AttemptEvidence(started)).ending.name == "done"
 
 
 @pytest.mark.parametrize(
@@ -330,7 +332,7 @@ def test_a_run_is_done_when_its_samplers_are_too(served_run):
 def test_ranks_that_a_request_to_stop_ended_before_they_could_hear_it(new_run, lines, ending):
     folder, _ = new_run(2)
     seen = [found for line in lines for found in exits_in(f"srun: error: {line}")]
-    judgement = judge(folder, Evidence(time.time(), seen, status=143))
+    judgement = judge(folder, AttemptEvidence(time.time(), seen, status=143))
     assert judgement.ending.name == ending
     assert (judgement.first is None) == (ending == "stopped")
 
@@ -343,7 +345,7 @@ def test_a_rank_that_srun_ended_is_no_cause_of_what_another_one_lost(new_run):
         events.write(Failure(message=ECHO, exit_code=1))
     lines = ("srun: error: host2: task 1: Exited with exit code 1", "srun: error: host1: task 0: Terminated")
     seen = [found for line in lines for found in exits_in(line)]
-    judgement = judge(folder, Evidence(started, seen, status=1))
+    judgement = judge(folder, AttemptEvidence(started, seen, status=1))
     assert judgement.ending.name == "lost"
     assert judgement.first.process == 1
 

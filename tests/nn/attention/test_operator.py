@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphmill.nn.attention import GATConv, GATv2Conv, group_edges, operator
-from graphmill.nn.attention.operator import Dropout, EdgeFeatures, Scores, attention
+from graphmill.nn.attention.operator import Dropout, EdgeScores, Scores, attention
 
 HEADS, CHANNELS, EDGE_DIM = 2, 4, 3
 
@@ -24,7 +24,7 @@ def problem(kind: str, dtype: torch.dtype, *, num_edges: int = 30, p: float = 0.
     scores = Scores(
         normal(5, width), *((None, normal(width)) if kind == "gatv2" else (normal(6, width), None)), negative_slope=0.2
     )
-    features = EdgeFeatures(normal(num_edges, EDGE_DIM), normal(loops, EDGE_DIM), normal(EDGE_DIM, width))
+    features = EdgeScores(normal(num_edges, EDGE_DIM), normal(loops, EDGE_DIM), normal(EDGE_DIM, width))
     ends = (torch.randint(most, (num_edges,), generator=generator) for most in (6, 5))
     groups = group_edges(torch.stack(list(ends)), 6, 5, loops)
     dropout = Dropout(torch.tensor([11]), p) if p else None
@@ -41,7 +41,7 @@ def test_the_gradient_is_that_of_the_result(kind, p, loops):
 
     def out(x: Tensor, target: Tensor, other: Tensor, attr: Tensor, loop_attr: Tensor, weight: Tensor) -> Tensor:
         varied = replace(scores, target=target, **{"att" if scores.source is None else "source": other})
-        return attention(x, heads, varied, EdgeFeatures(attr, loop_attr, weight), dropout, groups)[0]
+        return attention(x, heads, varied, EdgeScores(attr, loop_attr, weight), dropout, groups)[0]
 
     assert torch.autograd.gradcheck(out, leaves)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphmill.nn.attention import EdgeGroups, edges, operator, reference
-from graphmill.nn.attention.operator import Dropout, EdgeFeatures, Scores
+from graphmill.nn.attention.operator import Dropout, EdgeScores, Scores
 from graphmill.nn.draws import kept, row_keys
 
 pytest.importorskip("triton")
@@ -116,7 +116,7 @@ def test_what_plain_pytorch_computes(kind, p):
     groups = EdgeGroups(ends, tuple(arguments[7:13]), problem.num_sources, problem.num_targets, problem.num_loops)
     dropout = Dropout(arguments[-1], p) if p else None
     out, alpha = reference.attention(
-        x, problem.heads, Scores(target, source, att, 0.2), EdgeFeatures(attr, loop_attr, weight), dropout, groups
+        x, problem.heads, Scores(target, source, att, 0.2), EdgeScores(attr, loop_attr, weight), dropout, groups
     )
     slope = torch.linspace(-1, 2, out.numel(), dtype=torch.float64).view_as(out).to(torch.bfloat16).double()
     named = {f"gradient of {name}": leaf for name, leaf in zip(GRADIENTS, leaves, strict=True) if leaf is not None}

@@ -22,7 +22,7 @@ from graphmill.sample.service.frames import Frame, batch_of, frame_of
 from graphmill.sample.service.link import Link, LostPeerError, Word
 from graphmill.sample.service.meeting import find_sampler, num_memories, wait_for_trainers
 from graphmill.sample.service.memory import SharedMemory
-from graphmill.sample.service.served import Served
+from graphmill.sample.service.served import SamplerClient
 
 PREFETCH = 2
 
@@ -104,7 +104,7 @@ def serve(link: Link, made: Callable[[int], MiniBatch], count: int) -> int:
 def test_batches_come_in_order_until_there_are_enough(ends, used):
     """However few are taken, both ends come to the end of the epoch, and the next one begins afresh."""
     sampler, trainer = ends
-    served = Served(trainer, PREFETCH, True, Spans(), pytest.fail)
+    served = SamplerClient(trainer, PREFETCH, True, Spans(), pytest.fail)
     for _ in range(2):
         with ThreadPoolExecutor(1) as pool:
             told = pool.submit(serve, sampler, lambda number: batch(number, 10 + 1000 * (number % 3)), 30)
@@ -133,7 +133,7 @@ def test_batches_come_in_order_until_there_are_enough(ends, used):
 def test_memory_is_written_again_only_when_its_batch_is_done(ends):
     """The one that is computed on, and the one that is copied to a GPU meanwhile, stay as they are."""
     sampler, trainer = ends
-    served = Served(trainer, PREFETCH, True, Spans(), pytest.fail)
+    served = SamplerClient(trainer, PREFETCH, True, Spans(), pytest.fail)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(serve, sampler, batch, 40)
         held: list[MiniBatch] = []
@@ -184,7 +184,7 @@ def test_an_evaluation_goes_on_or_is_given_up(ends, ticks):
             sampler.tell(Word.FRAME, frame=Frame((7,), (torch.ones(1, 2),)))
         return heard
 
-    served = Served(trainer, PREFETCH, True, Spans(), pytest.fail)
+    served = SamplerClient(trainer, PREFETCH, True, Spans(), pytest.fail)
     asked = (torch.tensor([0, 1]), torch.tensor([1]), [torch.tensor([0.5])], pause, Stopped)
     with ThreadPoolExecutor(1) as pool:
         heard = pool.submit(evaluate)
@@ -200,7 +200,7 @@ def test_an_evaluation_goes_on_or_is_given_up(ends, ticks):
 def test_a_wish_to_stop_arrives_with_a_batch(ends):
     sampler, trainer = ends
     wishes: list[str] = []
-    served = Served(trainer, PREFETCH, True, Spans(), wishes.append)
+    served = SamplerClient(trainer, PREFETCH, True, Spans(), wishes.append)
     batches = served.batches(0, 0, 1)
     sampler.hand_over(frame_of(batch(0)), 0, 1)
     sampler.tell(Word.END, frame=Frame((), (torch.zeros(3),)))

@@ -235,7 +235,7 @@ def test_flipped_bytes_never_open_as_something_else(tmp_path, small, seed):
 
 def test_a_heap_on_which_hdf5_would_not_end_is_told(tmp_path, file, monkeypatch):
     monkeypatch.setattr(hdf5, "ANSWER_WITHIN_S", 3)
-    monkeypatch.setattr(hdf5, "_reader", hdf5._Reader())
+    monkeypatch.setattr(hdf5, "_reader", hdf5._ReaderProcess())
     whole = file.read_bytes()
     begin = whole.index(b"GCOL")
     size = int.from_bytes(whole[begin + 8 : begin + 16], "little")

@@ -13,7 +13,7 @@ from graphmill.record.weights import Origin
 from graphmill.spec.kinds.kind import StepShape
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
-from graphmill.tasks.assignment.data.batches import Problem
+from graphmill.tasks.assignment.data.batches import PreparedInstance
 from graphmill.tasks.assignment.nn.metrics import column_potentials, judged, row_potentials
 from graphmill.tasks.assignment.page import KIND, AssignmentExperiment
 from graphmill.tasks.assignment.task import Assignment
@@ -182,7 +182,7 @@ def test_predictions_are_what_is_evaluated(small):
     for i in small.instances("test"):
         mine = values["instance"] == i
         rows, columns = (mine & (values["side"] == side) for side in ("row", "column"))
-        problem = Problem.of(small, int(i))
+        problem = PreparedInstance.of(small, int(i))
         u, v = values["predicted"][rows], values["predicted"][columns]
         assert np.array_equal(values["optimal"][rows], small.u(int(i)))
         assert ((u[:, None] + v) <= small.cost(int(i)) + 1e-12 * np.abs(small.cost(int(i))).max()).all()

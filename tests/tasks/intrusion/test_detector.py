@@ -1,4 +1,4 @@
-"""Windows judged with fixed weights: the scores of the model itself, and causes by the gradient that autograd gives."""
+"""Windows judged by a trained model: the scores that training computes, and causes by the gradient of those."""
 
 from dataclasses import replace
 
@@ -12,9 +12,7 @@ from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.tasks.intrusion.data.frames import Frames
 from graphmill.tasks.intrusion.data.store import id_columns
 from graphmill.tasks.intrusion.data.windows import Leftover, graphs_of, joined_graphs
-from graphmill.tasks.intrusion.detector import Judge, windows_of
-from graphmill.tasks.intrusion.nn.fixed import fixed
-from graphmill.tasks.intrusion.nn.fusion import CanFusion
+from graphmill.tasks.intrusion.detector import Judge
 from graphmill.tasks.intrusion.nn.model import Detecting, Scales, inner_model
 from graphmill.tasks.intrusion.page.models import CanGatSpec, CanVgaeSpec, FusionSpec
 
@@ -72,24 +70,15 @@ def _batch(graphs):
     )
 
 
-def _scores(model, batch):
-    """Of a fusion with the gradient of its members, which it does not ask for itself."""
-    inner = model.inner
-    if not isinstance(inner, CanFusion):
-        return model.scores(batch)
-    members = torch.stack([inner.gat.scores(batch), inner.vgae.scores(batch)], dim=1)
-    return inner.head(inner.scale(members))[:, 0].double()
-
-
-def _by_autograd(model, graphs, weights):
-    """Scores, and what autograd gives for the moves of nodes and edges, in the order of `graphs`."""
+def _by_autograd(model, graphs):
+    """Scores as training computes them, and |gradient × input| of nodes and edges, in the order of `graphs`."""
     batch = _batch(graphs)
     x, attr = batch.x.requires_grad_(), batch.edge_attr.requires_grad_()
-    scores = _scores(model, replace(batch, x=x, edge_attr=attr))
-    of_x, of_attr = torch.autograd.grad(
-        (scores * torch.from_numpy(weights)).sum(), [x, attr], allow_unused=True, materialize_grads=True
+    scores = model.scores(replace(batch, x=x, edge_attr=attr))
+    grads = torch.autograd.grad(scores.sum(), [x, attr], allow_unused=True, materialize_grads=True)
+    of_nodes, by_target = (
+        (each.detach() * grad).sum(dim=1).abs().numpy() for each, grad in zip((x, attr), grads, strict=True)
     )
-    of_nodes, by_target = ((each.detach() * grad).sum(dim=1).numpy() for each, grad in ((x, of_x), (attr, of_attr)))
     first_node = np.repeat(np.cumsum(graphs.num_nodes) - graphs.num_nodes, graphs.num_edges)
     of_edges = np.empty_like(by_target)
     of_edges[np.argsort(graphs.edge_index[1] + first_node, kind="stable")] = by_target
@@ -102,19 +91,28 @@ def _near(found, expected):
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_scores_and_moves_are_those_of_the_model(graphs, name):
+def test_scores_and_causes_are_those_of_the_model(graphs, name):
     model = _model(SPECS[name])
-    weights = np.random.default_rng(1).standard_normal(len(graphs))
-    scores, of_nodes, of_edges = _by_autograd(model, graphs, weights)
-    with torch.no_grad():
-        _near(model.scores(_batch(graphs)).numpy(), scores)
-    same, windows = fixed(model.inner), windows_of(graphs)
-    _near(same.scores(windows), scores)
-    moves = same.moves(windows, weights)
-    _near(moves.of_nodes, of_nodes)
-    _near(moves.of_edges, of_edges)
-    assert np.abs(of_nodes).max() > 1e-3
+    scores, of_nodes, of_edges = _by_autograd(model, graphs)
+    judge = Judge(model)
+    _near(judge.score(graphs), scores)
+    causes = judge.weigh(graphs)
+    _near(causes.of_nodes, of_nodes)
+    _near(causes.of_edges, of_edges)
+    assert of_nodes.max() > 1e-3
     assert np.abs(scores).max() > 1e-3
+    assert bool(of_edges.max() > 1e-3) == ("no features" not in name)
+
+
+@pytest.mark.parametrize("name", ["gat", "vgae, largest error", "fusion"])
+def test_windows_after_an_alarm_are_judged_alike(graphs, name):
+    """Their scores are recorded for causes; no bit differs."""
+    judge = Judge(_model(SPECS[name]))
+    scores, causes = judge.score(graphs), judge.weigh(graphs)
+    np.testing.assert_array_equal(judge.score(graphs), scores)
+    again = judge.weigh(graphs)
+    np.testing.assert_array_equal(again.of_nodes, causes.of_nodes)
+    np.testing.assert_array_equal(again.of_edges, causes.of_edges)
 
 
 @pytest.mark.parametrize("name", ["gat", "vgae, largest error", "fusion"])

@@ -13,7 +13,7 @@ from graphmill.base.errors import UserError
 from graphmill.tasks.intrusion.data.captures import iterate, iterate_arriving, read_capture
 from graphmill.tasks.intrusion.data.frames import EXTENDED, Problems
 from graphmill.tasks.intrusion.data.windows import Leftover, graphs_of, joined_graphs
-from graphmill.tasks.intrusion.live import LiveWindows, Weights, id_text
+from graphmill.tasks.intrusion.live import CauseWeights, LiveWindows, id_text
 from graphmill.tasks.intrusion.statistic import Frequencies
 
 LINES = [f"({place}.5) can0 {place % 7:03X}#{place % 251:02X}" for place in range(45)]
@@ -25,7 +25,7 @@ def num_nodes(graphs):
 
 
 def weigh(graphs):
-    return Weights(graphs.node_ids.astype(float), graphs.edge_attr[:, 0])
+    return CauseWeights(graphs.node_ids.astype(float), graphs.edge_attr[:, 0])
 
 
 def judged(file, **choices):

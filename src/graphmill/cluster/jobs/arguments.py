@@ -38,7 +38,7 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Staging:
+class StagingArguments:
     """Copying the dataset near the ranks before they start."""
 
     to: str
@@ -83,7 +83,7 @@ class Arguments:
     side_by_side: int  # runs that share the job; 1: one after another
     port: int | None  # of the rendezvous; None: from the job's id
     container: Container | None
-    staging: Staging | None
+    staging: StagingArguments | None
     code: Snapshot | None  # the copy of the user's own code that is imported
 
     @property
@@ -205,7 +205,7 @@ def _arguments(options: argparse.Namespace, words: tuple[str, ...]) -> Arguments
         side_by_side=options.side_by_side,
         port=options.port,
         container=_container(options),
-        staging=Staging(options.staging_to, options.staging_via, options.staging_on_failure)
+        staging=StagingArguments(options.staging_to, options.staging_via, options.staging_on_failure)
         if options.staging_to
         else None,
         code=None

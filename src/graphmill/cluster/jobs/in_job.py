@@ -42,7 +42,7 @@ from graphmill.cluster.jobs.steps import (
 )
 from graphmill.cluster.jobs.succession import why_leave
 from graphmill.cluster.launch.attempt import Decision, decide
-from graphmill.cluster.launch.judge import Evidence, Judgement, judge, note_outcome
+from graphmill.cluster.launch.judge import AttemptEvidence, Judgement, judge, note_outcome
 from graphmill.record.attempts import Begun, attempt, is_ours
 from graphmill.record.endings import ENDINGS, EndingName
 from graphmill.record.events import Failure
@@ -237,7 +237,7 @@ class Driver:
         if asked is not None:
             return judge_command(step, is_ours=True, asked=self._asked)
         status = exits.BAD_REQUEST if step.status == exits.BAD_REQUEST else None
-        return judge(folder, Evidence(started, asked=self._asked, status=status, problem=problem))
+        return judge(folder, AttemptEvidence(started, asked=self._asked, status=status, problem=problem))
 
     def _command(self, folder: RunFolder, command: Command, started: float) -> Decision:
         if self._is_asked_to_stop(folder):  # while its data were copied
@@ -258,7 +258,7 @@ class Driver:
             command = rank_command(self.arguments, folder.path, here, rendezvous, trial, folder.world())
             remove_file(folder.outcome_path)  # of the previous try
             step = self._srun(command, environment(self.arguments, self.environ, rendezvous), folder, started)
-            evidence = Evidence(
+            evidence = AttemptEvidence(
                 started,
                 step.exits() if self.arguments.launcher == "srun" else (),
                 asked=self._asked,
@@ -369,7 +369,7 @@ class Driver:
     def _asked(self) -> EndingName | None:
         return None if self.cause is None else self.cause.ending
 
-    def _with_cause(self, evidence: Evidence, folder: RunFolder) -> Evidence:
+    def _with_cause(self, evidence: AttemptEvidence, folder: RunFolder) -> AttemptEvidence:
         """Add why ranks left, or died, on a signal that the driver did not get: a preemption's goes to the steps only.
 
         Of ranks that left no word of their own Slurm may know more: that it took the hosts away, or that time was up.

@@ -35,7 +35,7 @@ from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.slurm.commands import SlurmSilentError
 from graphmill.slurm.queue import Queue, alive
-from graphmill.spec.job.limits import Asked, refuse_too_many_side_by_side
+from graphmill.spec.job.limits import ResourceRequest, refuse_too_many_side_by_side
 from graphmill.spec.job.resolve import Job
 from graphmill.spec.job.site import Site
 from graphmill.spec.study import Cell, Study, load_cell
@@ -210,7 +210,7 @@ def _refuse_to_pack(job: Job, number: int, find_site: Callable[[str], Site] | No
             fix="give --gpus-per-host (and a constraint for their type) in place of slurm.gres",
         )
     if find_site is not None:
-        each = Asked(
+        each = ResourceRequest(
             time_s=job.time_s, hosts=1, cpus=job.cpus_per_host, gpus=job.gpus_per_host, gpu_type=None,
             memory_mib=None if job.mem is None else mib_of(job.mem), qos=job.qos,
             slurm_partition=job.slurm_partition, constraint=job.constraint, account=job.account,

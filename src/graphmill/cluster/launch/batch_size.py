@@ -23,7 +23,7 @@ from graphmill.base.python import python_m
 from graphmill.record.run_folder import plan_text
 from graphmill.spec.batch import BatchSpec, GraphBatchSpec, GraphSizes, Sizing
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.memory_budget import Attempt, MemoryBudget, predicted_mib, search
+from graphmill.spec.memory_budget import MemoryBudget, TriedSize, predicted_mib, search
 from graphmill.spec.modelled import modelled
 from graphmill.spec.plan import Plan, refuse_sizing_with_roles
 
@@ -203,7 +203,7 @@ class _Search:
         predicted = predicted_mib(held, self._share(self._num_batches(safe)))
         return self._budget(limit, fits, safe, predicted, tuple(by_batches.values()), self._assumed)
 
-    def _try(self, size: int) -> tuple[Attempt, float]:
+    def _try(self, size: int) -> tuple[TriedSize, float]:
         found = self._child(size, self.limit_mib)
         limit = self.limit_mib or float(found["limit_mib"])
         attempt = self._attempt(size, limit, found)
@@ -219,10 +219,10 @@ class _Search:
         """What one batch holds, in any unit."""
         return 1 / num_batches if self.sizes is not None else num_batches
 
-    def _attempt(self, size: int, limit: float, found: Mapping[str, Any]) -> Attempt:
+    def _attempt(self, size: int, limit: float, found: Mapping[str, Any]) -> TriedSize:
         peak = None if found["peak_mib"] is None else float(found["peak_mib"]) + self._of_others_mib
         max_nodes, max_edges = (None, None) if self.sizes is None else self.sizes.budget_of(size)
-        return Attempt(
+        return TriedSize(
             size=size,
             max_nodes=max_nodes,
             max_edges=max_edges,
@@ -291,7 +291,7 @@ class _Search:
         fits: int,
         safe: int,
         predicted: float,
-        attempts: tuple[Attempt, ...],
+        attempts: tuple[TriedSize, ...],
         assumed: dict[str, float],
     ) -> MemoryBudget:
         max_nodes, max_edges = (None, None) if self.sizes is None else self.sizes.budget_of(safe)
@@ -313,7 +313,7 @@ class _Search:
         )
 
 
-def _told(attempt: Attempt, limit_mib: float) -> str:
+def _told(attempt: TriedSize, limit_mib: float) -> str:
     held = "ran out of memory" if attempt.peak_mib is None else f"{attempt.peak_mib:,.0f} MiB"
     return f"batch size {attempt.size}: {held} of {limit_mib:,.0f} MiB, {'fits' if attempt.fits else 'too large'}"
 

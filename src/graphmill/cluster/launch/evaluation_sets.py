@@ -32,7 +32,7 @@ _SPLIT: Final = "val"
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class EvaluatedSet:
     """One row."""
 
     stage: str  # whose best weights
@@ -77,14 +77,14 @@ def evaluate_on_all(
             f"{other.name}/{own}": measures for own, measures in result["sets"].items()
         }
         rows += [
-            Evaluated(stage.name, weights, result["epoch"], evaluated, name, value)
+            EvaluatedSet(stage.name, weights, result["epoch"], evaluated, name, value)
             for evaluated, measures in sets.items()
             for name, value in measures.items()
         ]
     write_text(path, _text([*(row for row in known if row.stage != stage.name), *rows]))
 
 
-def read_evaluations(path: Path) -> list[Evaluated]:
+def read_evaluations(path: Path) -> list[EvaluatedSet]:
     """All rows of the file; none if there is no file. `UserError` if it is damaged."""
     if not path.exists():
         return []
@@ -92,7 +92,9 @@ def read_evaluations(path: Path) -> list[Evaluated]:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [{name: as_written(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
         return [
-            Evaluated(row["stage"], row["weights"], int(row["epoch"]), row["set"], row["measure"], float(row["value"]))
+            EvaluatedSet(
+                row["stage"], row["weights"], int(row["epoch"]), row["set"], row["measure"], float(row["value"])
+            )
             for row in rows
         ]
     except (KeyError, ValueError, TypeError, AttributeError):
@@ -126,5 +128,5 @@ def _run(folder: RunFolder, plans: list[Path], python: Sequence[str]) -> list[di
     return found
 
 
-def _text(rows: list[Evaluated]) -> str:
-    return csv_text([[field.name for field in fields(Evaluated)], *(astuple(row) for row in rows)])
+def _text(rows: list[EvaluatedSet]) -> str:
+    return csv_text([[field.name for field in fields(EvaluatedSet)], *(astuple(row) for row in rows)])

@@ -1,9 +1,9 @@
 """How an attempt ended: which rank failed first, what that makes of the run, and how it is written down and reported.
 
-The one judge, for every launcher. A launcher brings what it saw (`Evidence`): exits of ranks with their times (local,
-SSH), lines of srun (Slurm), hosts that were lost (SSH), why the ranks were asked to stop. The rest is read from the
-run folder: what each rank wrote as its last event, and rank 0's outcome. So the same death has the same outcome record
-wherever it happens.
+The one judge, for every launcher. A launcher brings what it saw (`AttemptEvidence`): exits of ranks with their times
+(local, SSH), lines of srun (Slurm), hosts that were lost (SSH), why the ranks were asked to stop. The rest is read from
+the run folder: what each rank wrote as its last event, and rank 0's outcome. So the same death has the same outcome
+record wherever it happens.
 """
 
 import re
@@ -60,7 +60,7 @@ class LostHost:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class AttemptEvidence:
     """What a launcher saw of one attempt. Times are Unix times in seconds."""
 
     started: float
@@ -75,7 +75,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ProcessFailure:
     """How one process, or one host, failed."""
 
     process: int | None  # its number; None: a whole host
@@ -104,7 +104,7 @@ class Judgement:
     """How an attempt ended, and the failure that came first, if one did."""
 
     ending: Ending
-    first: Failure | None
+    first: ProcessFailure | None
     problem: str = ""
     lost_hosts: tuple[str, ...] = ()  # of ranks that left no word, where ranks were lost
     may_pass: bool = False  # a failure that another try may mend
@@ -122,7 +122,7 @@ class Judgement:
         return "\n".join([*lines, *([f"  → {read}continue with `{resume}`"] if resume else []), ""])
 
 
-def judge(folder: RunFolder, evidence: Evidence) -> Judgement:
+def judge(folder: RunFolder, evidence: AttemptEvidence) -> Judgement:
     """How the attempt that began at `evidence.started` ended. Reads the run folder, writes nothing."""
     world = folder.world()
     seats = [world.seat(process) for process in range(world.processes)]
@@ -166,7 +166,7 @@ def note_outcome(folder: RunFolder, judgement: Judgement, started: float, *, mes
         folder.write_outcome(outcome)
 
 
-def _events(path: Path, process: int, evidence: Evidence) -> Events:
+def _events(path: Path, process: int, evidence: AttemptEvidence) -> Events:
     """What a process wrote since the attempt began. None of a damaged file; `UnreadableError`: who knows."""
     ahead = (evidence.ahead_s or {}).get(process, 0.0)
     try:
@@ -177,15 +177,15 @@ def _events(path: Path, process: int, evidence: Evidence) -> Events:
 
 
 def _first(
-    by_process: Sequence[Events], seats: Sequence[Seat], evidence: Evidence, *, several_hosts: bool
-) -> Failure | None:
+    by_process: Sequence[Events], seats: Sequence[Seat], evidence: AttemptEvidence, *, several_hosts: bool
+) -> ProcessFailure | None:
     """The failure that came first: by the rank's own event if it left one, else by its exit.
 
     A rank that only lost another one was not first, though it may report so before the other has exited. An exit
     without a time (srun reports none) comes after all errors that ranks recorded themselves.
     """
     found = [
-        Failure(None, "", host.name, exits.LOST_A_RANK, f"{host.name} was lost: {quoted(host.reason)}",
+        ProcessFailure(None, "", host.name, exits.LOST_A_RANK, f"{host.name} was lost: {quoted(host.reason)}",
                 host.last_heartbeat, is_echo=False)
         for host in evidence.lost
     ]  # fmt: skip
@@ -197,12 +197,12 @@ def _first(
         if failure is not None:
             host = _host(by_process[process]) if several_hosts else ""
             who = f"{seats[process].name} of {seats[process].num_ranks}"
-            found.append(Failure(process, who, host, *failure))
+            found.append(ProcessFailure(process, who, host, *failure))
     return min(found, key=lambda failure: (failure.is_echo, failure.time), default=None)
 
 
 def _failure(
-    process: int, by_process: Sequence[Events], seen: RankExit | None, evidence: Evidence, *, missed: bool
+    process: int, by_process: Sequence[Events], seen: RankExit | None, evidence: AttemptEvidence, *, missed: bool
 ) -> tuple[int | None, str, float, bool] | None:
     """Code, words, time and whether it is an echo; None if the rank did not fail on its own.
 
@@ -241,7 +241,9 @@ def _is_killed_by_srun(seen: RankExit, in_order: Sequence[RankExit]) -> bool:
     return seen.code in _ASKED and any(each.code not in _ASKED for each in before)
 
 
-def _ending(by_process: Sequence[Events], evidence: Evidence, first: Failure | None, word: str | None) -> Ending:
+def _ending(
+    by_process: Sequence[Events], evidence: AttemptEvidence, first: ProcessFailure | None, word: str | None
+) -> Ending:
     codes = _codes(by_process, evidence)
     if None not in codes and set(codes) <= set(SAVED):
         status = max(code for code in codes if code is not None)
@@ -262,7 +264,7 @@ def _ending(by_process: Sequence[Events], evidence: Evidence, first: Failure | N
     return ending_of(code) if code in _OWN_STATUS and code is not None else FAILED
 
 
-def _codes(by_process: Sequence[Events], evidence: Evidence) -> list[int | None]:
+def _codes(by_process: Sequence[Events], evidence: AttemptEvidence) -> list[int | None]:
     """By process: the exit status, by its last event, else as the launcher saw it. None: unknown."""
     seen = {rank.rank: rank.code for rank in evidence.exits}
     of_all = evidence.status if evidence.status in SAVED else None

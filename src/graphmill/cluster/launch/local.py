@@ -16,7 +16,7 @@ from typing import Final
 from graphmill.base import exits
 from graphmill.base.foreign import printable
 from graphmill.base.python import python_m
-from graphmill.cluster.launch.judge import TAIL_LINES, Evidence, Failure, Judgement, judge, note_outcome
+from graphmill.cluster.launch.judge import TAIL_LINES, AttemptEvidence, Judgement, ProcessFailure, judge, note_outcome
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.record.endings import EndingName
 from graphmill.record.run_folder import RunFolder
@@ -73,7 +73,7 @@ def run_ranks(
                 rank.close()
     if killed < float("inf") and sys.stdout.isatty():
         sys.stdout.write(_SHOW_CURSOR)  # a killed rank 0 cannot show the cursor again that its progress bars hid
-    judgement = judge(folder, Evidence(started, ended, killed, asked=signals.asked))
+    judgement = judge(folder, AttemptEvidence(started, ended, killed, asked=signals.asked))
     if judgement.first is not None and judgement.ending.name != "interrupted":
         _report(judgement, judgement.first, ranks, folder)
     elif ranks[0].shown is not None and not signals.received:
@@ -227,7 +227,7 @@ def _supervise(ranks: Sequence[RankProcess], signals: _Signals, grace_s: float) 
     return ended, killed
 
 
-def _report(judgement: Judgement, first: Failure, ranks: Sequence[RankProcess], folder: RunFolder) -> None:
+def _report(judgement: Judgement, first: ProcessFailure, ranks: Sequence[RankProcess], folder: RunFolder) -> None:
     """Show the first error before its echoes in other ranks; those stay in their logs."""
     assert first.process is not None, "hosts are lost over SSH only"
     rank = ranks[first.process]

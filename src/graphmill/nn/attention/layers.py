@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from graphmill.base.errors import UserError
 from graphmill.nn.attention import operator, reference
 from graphmill.nn.attention.edges import REDUCTIONS, EdgeGroups, group_edges, loop_features
-from graphmill.nn.attention.operator import Dropout, EdgeFeatures, Scores
+from graphmill.nn.attention.operator import Dropout, EdgeScores, Scores
 from graphmill.nn.operators import is_native, linear
 
 Form = Literal["fused", "reference"]
@@ -171,7 +171,7 @@ class AttentionConv(nn.Module):
 
     def _features(
         self, edge_attr: Tensor | None, lin_edge: Projection | None, groups: EdgeGroups, att: Tensor | None = None
-    ) -> EdgeFeatures | None:
+    ) -> EdgeScores | None:
         if edge_attr is None:
             return None
         if lin_edge is None:
@@ -179,10 +179,10 @@ class AttentionConv(nn.Module):
         edge_attr = edge_attr.unsqueeze(1) if edge_attr.dim() == 1 else edge_attr
         weight = weight_of(lin_edge, edge_attr)
         weight = weight.t() if att is None else by_head(weight, att)
-        return EdgeFeatures(edge_attr, loop_features(edge_attr, self.fill_value, groups), weight)
+        return EdgeScores(edge_attr, loop_features(edge_attr, self.fill_value, groups), weight)
 
     def _attend(
-        self, x: Tensor, scores: Scores, features: EdgeFeatures | None, groups: EdgeGroups, *, key: Tensor | None,
+        self, x: Tensor, scores: Scores, features: EdgeScores | None, groups: EdgeGroups, *, key: Tensor | None,
         with_alpha: bool,
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         """Out [num_targets, heads * channels], and alpha [num_edges + num_loops, heads] if it is wanted."""

@@ -47,7 +47,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeFeatures:
+class EdgeScores:
     """Features of edges and of the loops beside them, and what makes scores of them."""
 
     attr: Tensor  # [num_edges, edge_dim], in the caller's order
@@ -64,7 +64,7 @@ class Dropout:
 
 
 def attention(
-    x: Tensor, heads: int, scores: Scores, features: EdgeFeatures | None, dropout: Dropout | None, groups: EdgeGroups
+    x: Tensor, heads: int, scores: Scores, features: EdgeScores | None, dropout: Dropout | None, groups: EdgeGroups
 ) -> tuple[Tensor, Tensor]:
     """(out [num_targets, heads * channels], log-sum-exp [num_targets, heads]) for x [num_sources, heads * channels].
 
@@ -79,7 +79,7 @@ def attention_weights(
     x: Tensor,
     heads: int,
     scores: Scores,
-    features: EdgeFeatures | None,
+    features: EdgeScores | None,
     dropout: Dropout | None,
     groups: EdgeGroups,
 ) -> Tensor:
@@ -92,7 +92,7 @@ def attention_weights(
 
 
 def _arguments(
-    x: Tensor, heads: int, scores: Scores, features: EdgeFeatures | None, dropout: Dropout | None, groups: EdgeGroups
+    x: Tensor, heads: int, scores: Scores, features: EdgeScores | None, dropout: Dropout | None, groups: EdgeGroups
 ) -> tuple[Any, ...]:
     def dense(tensor: Tensor | None) -> Tensor | None:
         return None if tensor is None else tensor.contiguous()

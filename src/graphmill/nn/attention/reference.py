@@ -5,12 +5,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphmill.nn.attention.edges import EdgeGroups
-from graphmill.nn.attention.operator import Dropout, EdgeFeatures, Scores
+from graphmill.nn.attention.operator import Dropout, EdgeScores, Scores
 from graphmill.nn.draws import drop_values, row_keys
 
 
 def attention(
-    x: Tensor, heads: int, scores: Scores, features: EdgeFeatures | None, dropout: Dropout | None, groups: EdgeGroups
+    x: Tensor, heads: int, scores: Scores, features: EdgeScores | None, dropout: Dropout | None, groups: EdgeGroups
 ) -> tuple[Tensor, Tensor]:
     """(out [num_targets, heads * channels], alpha [num_edges + num_loops, heads]), as the operator gives them."""
     loops = torch.arange(groups.num_loops, device=x.device)

@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.partition.inclusion import hotness
-from graphmill.partition.problem import Parts, Problem
+from graphmill.partition.problem import PartitionProblem, Parts
 
 _CHUNK = 10_000  # nodes that a part takes when it is its turn
 
 
-def hotness_parts(problem: Problem) -> Parts:
+def hotness_parts(problem: PartitionProblem) -> Parts:
     """Every node in a part; the numbers of nodes of the parts are equal, or differ by one in the last round.
 
     Its own drops the training nodes that are left over when they are dealt to parts; here every one is in a share.

@@ -11,14 +11,14 @@ from typing import Final
 import numpy as np
 
 from graphmill.partition.balance import graph_of, limits_of
-from graphmill.partition.problem import Parts, Problem, nothing_assigned
+from graphmill.partition.problem import PartitionProblem, Parts, nothing_assigned
 from graphmill.partition.quality import crossing
 
 _STREAMS: Final = 5  # after the first, all neighbours of a node are somewhere
 _WIDTH: Final = 64  # nodes of a block: rows that are read from a mapped file together
 
 
-def ldg(problem: Problem) -> Parts:
+def ldg(problem: PartitionProblem) -> Parts:
     """The seed decides where in the order of ids the stream begins, and the order of the shuffled blocks."""
     weights = np.minimum(problem.weights, 2**32 - 1).astype(np.uint32)[:, None]
     limits = limits_of(weights, problem.num_parts)
@@ -37,6 +37,6 @@ def ldg(problem: Problem) -> Parts:
     return min(found, key=lambda parts: _cut(problem, parts))
 
 
-def _cut(problem: Problem, parts: Parts) -> int:
+def _cut(problem: PartitionProblem, parts: Parts) -> int:
     placed = np.maximum(parts, 0)  # nodes without neighbours are in none yet, and cost no cut
     return crossing(problem.graph, placed, problem.num_parts)[0]

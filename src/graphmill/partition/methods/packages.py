@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.base.python import python_m
 from graphmill.partition.methods.files import write_graph_file
-from graphmill.partition.problem import Parts, Problem
+from graphmill.partition.problem import PartitionProblem, Parts
 
 PACKAGES: Final = {"kaminpar": "kaminpar", "metis": "pymetis"}
 _MOST_SEED: Final = 2**31  # they take C's int
@@ -42,7 +42,7 @@ class Found(NamedTuple):
     peak_bytes: int  # of its process
 
 
-def partition_with(method: Literal["kaminpar", "metis"], problem: Problem, scratch: Path) -> Found:
+def partition_with(method: Literal["kaminpar", "metis"], problem: PartitionProblem, scratch: Path) -> Found:
     """Nodes with neighbours in parts. The graph is written below `scratch`, and removed again."""
     require_package(method)
     with tempfile.TemporaryDirectory(dir=scratch, prefix=f".{method}-") as name:

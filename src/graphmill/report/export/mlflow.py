@@ -33,15 +33,15 @@ _LONGEST_PARAM: Final = 6000  # characters of a value
 _FORBIDDEN: Final = re.compile(r"[^\w\-./: ]")
 
 
-def open_target(target: Target) -> "Store":
+def open_target(target: Target) -> "MlflowStore":
     """The store at the tracking URI `target.place`. Nothing is made yet."""
     for name in ("mlflow", "alembic"):  # they tell each step of making a database
         logging.getLogger(name).setLevel(logging.WARNING)
-    return Store(target.place or "sqlite:///mlflow.db", target.project)
+    return MlflowStore(target.place or "sqlite:///mlflow.db", target.project)
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class MlflowStore:
     """One experiment of a tracking store."""
 
     uri: str

@@ -19,7 +19,7 @@ _IN_USE: Final = 2  # batches besides the one that is asked for: copied to a GPU
 
 
 @dataclass(slots=True)
-class Served:
+class SamplerClient:
     """What a trainer asks of its sampler. All trainers ask the same, in the same order."""
 
     link: Link

@@ -8,7 +8,7 @@ from graphmill.base.amounts import clock_of, mib_of, seconds_of
 from graphmill.base.errors import UserError
 from graphmill.config.problems import Problem, refuse
 from graphmill.runtime.snapshot import Snapshot
-from graphmill.spec.job.limits import Asked, limit_problems
+from graphmill.spec.job.limits import ResourceRequest, limit_problems
 from graphmill.spec.job.options import SlurmSpec
 from graphmill.spec.job.resolve import Job, signal_before_s
 from graphmill.spec.job.site import Site
@@ -156,8 +156,8 @@ def _changes(job: Job, slurm: SlurmSpec, site: Site, problems: list[Problem]) ->
         )
 
 
-def _asked(job: Job) -> Asked:
-    return Asked(
+def _asked(job: Job) -> ResourceRequest:
+    return ResourceRequest(
         time_s=job.time_s,
         hosts=job.hosts,
         cpus=job.cpus_per_host,

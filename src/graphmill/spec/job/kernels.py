@@ -6,11 +6,11 @@ from graphmill.config.problems import Problem
 from graphmill.runtime.gpus import capability_of, kernels_text
 from graphmill.spec.attention import gpu_clash, is_fused, width_clash
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.job.limits import Asked, fitting_kinds
+from graphmill.spec.job.limits import ResourceRequest, fitting_kinds
 from graphmill.spec.job.site import Site
 
 
-def _gpu_types(experiment: Experiment, site: Site, asked: Asked) -> list[str]:
+def _gpu_types(experiment: Experiment, site: Site, asked: ResourceRequest) -> list[str]:
     """The GPUs, by Slurm's name, that fused attention may come to run on; none where there is no such thing."""
     if not asked.gpus or experiment.train.device == "cpu" or not is_fused(getattr(experiment, "model", None)):
         return []
@@ -21,7 +21,7 @@ def _gpu_types(experiment: Experiment, site: Site, asked: Asked) -> list[str]:
     return sorted(types or ({asked.gpu_type} if asked.gpu_type else set()))
 
 
-def kernel_problems(experiment: Experiment, site: Site, asked: Asked) -> Iterator[Problem]:
+def kernel_problems(experiment: Experiment, site: Site, asked: ResourceRequest) -> Iterator[Problem]:
     """A problem where attention runs on none of the GPUs that the job may get."""
     precision = experiment.train.precision
     types = _gpu_types(experiment, site, asked)
@@ -32,7 +32,7 @@ def kernel_problems(experiment: Experiment, site: Site, asked: Asked) -> Iterato
         yield Problem("model.attention", first[0].removeprefix("model.attention "), first[1])
 
 
-def kernel_remarks(experiment: Experiment, site: Site, asked: Asked) -> Iterator[str]:
+def kernel_remarks(experiment: Experiment, site: Site, asked: ResourceRequest) -> Iterator[str]:
     """In which formats attention runs on the GPUs that the job may get, in words."""
     types = _gpu_types(experiment, site, asked)
     if types:

@@ -12,7 +12,7 @@ from graphmill.spec.job.site import HostKind, QueueLimits, Site
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ResourceRequest:
     """What the limits are about. The amounts are those of one host."""
 
     time_s: int
@@ -44,7 +44,7 @@ def fitting_kinds(
     return chosen
 
 
-def limit_problems(site: Site, asked: Asked) -> Iterator[Problem]:
+def limit_problems(site: Site, asked: ResourceRequest) -> Iterator[Problem]:
     """What the site cannot give. Nothing if its profile does not say."""
     if site.limits.account_required and asked.account is None:
         yield Problem(
@@ -59,14 +59,14 @@ def limit_problems(site: Site, asked: Asked) -> Iterator[Problem]:
     yield from _too_large(site, asked)
 
 
-def refuse_too_many_side_by_side(site: Site, each: Asked, number: int) -> None:
+def refuse_too_many_side_by_side(site: Site, each: ResourceRequest, number: int) -> None:
     """Raise a `UserError` if no host of the site holds so many runs at a time. `each`: what one asks for."""
     memory = None if each.memory_mib is None else each.memory_mib * number
     together = replace(each, cpus=each.cpus * number, gpus=each.gpus * number, memory_mib=memory)
     refuse(list(limit_problems(site, together)), f"{number} runs side by side on a host of {site.name}")
 
 
-def cpus_paid_for(site: Site, asked: Asked) -> tuple[int, str] | None:
+def cpus_paid_for(site: Site, asked: ResourceRequest) -> tuple[int, str] | None:
     """CPUs that the memory asked for takes beyond those asked for, and why; None if it takes none."""
     if not (site.limits.more_memory_takes_more_cpus and asked.memory_mib):
         return None
@@ -81,7 +81,7 @@ def cpus_paid_for(site: Site, asked: Asked) -> tuple[int, str] | None:
     return math.ceil(asked.memory_mib / each_of[name]), f"{each_of[name]:.0f}M each on {name} hosts"
 
 
-def _kinds(site: Site, asked: Asked) -> dict[str, HostKind]:
+def _kinds(site: Site, asked: ResourceRequest) -> dict[str, HostKind]:
     """Those with GPUs if the job uses some, those without if not; all if there are none such."""
     kinds = fitting_kinds(
         site, constraint=asked.constraint, slurm_partition=asked.slurm_partition, gpu_type=asked.gpu_type
@@ -118,7 +118,7 @@ def _unknown_constraint(site: Site, constraint: str | None) -> Iterator[Problem]
             )
 
 
-def _queues(site: Site, asked: Asked) -> Iterator[tuple[str, QueueLimits]]:
+def _queues(site: Site, asked: ResourceRequest) -> Iterator[tuple[str, QueueLimits]]:
     if asked.qos in site.qos:
         yield f"qos {asked.qos}", site.qos[str(asked.qos)]
     for name in (asked.slurm_partition or "").split(","):
@@ -126,7 +126,7 @@ def _queues(site: Site, asked: Asked) -> Iterator[tuple[str, QueueLimits]]:
             yield f"partition {name}", site.slurm_partitions[name]
 
 
-def _too_long(site: Site, asked: Asked) -> Iterator[Problem]:
+def _too_long(site: Site, asked: ResourceRequest) -> Iterator[Problem]:
     limits = [(f"in {name}", queue.max_time) for name, queue in _queues(site, asked)]
     alone = site.limits.max_time_one_host if asked.hosts == 1 else None
     limits.append(("on one host", alone) if alone else ("", site.limits.max_time))
@@ -141,7 +141,7 @@ def _too_long(site: Site, asked: Asked) -> Iterator[Problem]:
         )
 
 
-def _too_many_hosts(site: Site, asked: Asked) -> Iterator[Problem]:
+def _too_many_hosts(site: Site, asked: ResourceRequest) -> Iterator[Problem]:
     limits = [(queue.max_hosts, f"allows {queue.max_hosts} in {name}") for name, queue in _queues(site, asked)]
     limits.append((site.limits.max_hosts, f"allows {site.limits.max_hosts}"))
     kinds = _kinds(site, asked)
@@ -154,7 +154,7 @@ def _too_many_hosts(site: Site, asked: Asked) -> Iterator[Problem]:
         yield Problem("slurm.hosts", f"is {asked.hosts}, but {site.name} {says}", f"set slurm.hosts={most} or less")
 
 
-def _too_large(site: Site, asked: Asked) -> Iterator[Problem]:
+def _too_large(site: Site, asked: ResourceRequest) -> Iterator[Problem]:
     """The problems with the kind of host that comes nearest."""
     kinds = _kinds(site, asked)
     if not kinds:
@@ -170,7 +170,7 @@ def _too_large(site: Site, asked: Asked) -> Iterator[Problem]:
     yield from min((list(_beyond(site, name, kind, asked)) for name, kind in kinds.items()), key=len)
 
 
-def _beyond(site: Site, name: str, kind: HostKind, asked: Asked) -> Iterator[Problem]:
+def _beyond(site: Site, name: str, kind: HostKind, asked: ResourceRequest) -> Iterator[Problem]:
     hosts = f"{site.name}'s {name} hosts"
     if asked.gpus > kind.gpus:
         yield Problem(
@@ -194,7 +194,7 @@ def _beyond(site: Site, name: str, kind: HostKind, asked: Asked) -> Iterator[Pro
     yield from _too_much_memory(site, hosts, kind, asked)
 
 
-def _too_much_memory(site: Site, hosts: str, kind: HostKind, asked: Asked) -> Iterator[Problem]:
+def _too_much_memory(site: Site, hosts: str, kind: HostKind, asked: ResourceRequest) -> Iterator[Problem]:
     memory = asked.memory_mib
     of_host, of_cpu = mib_of(kind.memory) or 0, mib_of(kind.memory_per_cpu) if kind.memory_per_cpu else None
     if memory is None:

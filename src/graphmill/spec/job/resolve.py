@@ -15,7 +15,7 @@ from graphmill.runtime.snapshot import Snapshot
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.job.command import Command
 from graphmill.spec.job.kernels import kernel_problems, kernel_remarks
-from graphmill.spec.job.limits import Asked, cpus_paid_for, limit_problems
+from graphmill.spec.job.limits import ResourceRequest, cpus_paid_for, limit_problems
 from graphmill.spec.job.options import (
     ApptainerSpec,
     ContainerSpec,
@@ -317,7 +317,7 @@ def _clashes(slurm: SlurmSpec, sizes: JobSize, run_folders: Sequence[str]) -> It
         yield Problem("slurm.array", "would train one run several times at once", "leave out slurm.array")
 
 
-def _remarks(site: Site, slurm: SlurmSpec, asked: Asked) -> Iterator[str]:
+def _remarks(site: Site, slurm: SlurmSpec, asked: ResourceRequest) -> Iterator[str]:
     paid = cpus_paid_for(site, asked)
     if paid is not None:
         cpus, why = paid

@@ -8,7 +8,7 @@ from graphmill.base.amounts import mib_of, seconds_of
 from graphmill.base.errors import UserError
 from graphmill.config.problems import Problem
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.job.limits import Asked, fitting_kinds
+from graphmill.spec.job.limits import ResourceRequest, fitting_kinds
 from graphmill.spec.job.options import SlurmSpec
 from graphmill.spec.job.site import HostKind, Site
 from graphmill.spec.roles import RolesSpec, fits, hosts_that_train, refuse_other_ranks
@@ -20,7 +20,7 @@ _GPUS_IN_GRES: Final = re.compile(r"(?:^|,)gpu(?::([A-Za-z][A-Za-z0-9_.-]*))?(?:
 class JobSize:
     """What is asked of the batch system, and how it is shared out on a host."""
 
-    asked: Asked
+    asked: ResourceRequest
     ranks: int  # processes of each host, of both roles
     cpus_per_rank: int
 
@@ -49,7 +49,7 @@ def sizes_of(experiment: Experiment, slurm: SlurmSpec, site: Site, problems: lis
     memory = None if slurm.mem is None else mib_of(slurm.mem)
     if slurm.mem is not None and memory is None:
         problems.append(Problem("slurm.mem", f"is {slurm.mem!r}, but it takes an amount such as 85G", "write 85G"))
-    asked = Asked(
+    asked = ResourceRequest(
         time_s=time_s or 0,
         hosts=slurm.hosts,
         cpus=cpus,

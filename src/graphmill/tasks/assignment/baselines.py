@@ -7,7 +7,7 @@ import numpy as np
 
 from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
-from graphmill.tasks.assignment.data.batches import Problem
+from graphmill.tasks.assignment.data.batches import PreparedInstance
 from graphmill.tasks.assignment.data.store import AssignmentStore
 from graphmill.tasks.assignment.nn.metrics import Vector, column_potentials, judged, row_potentials
 from graphmill.tasks.assignment.page import COLUMN_REDUCED, ORACLE, ROW_MINIMA, ZERO, AssignmentPlan
@@ -23,7 +23,7 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
     for split in splits:
         found = {name: list[tuple[float, float, bool]]() for name in names}
         for i in store.instances(split, sizes, own.families):
-            problem = Problem.of(store, int(i))
+            problem = PreparedInstance.of(store, int(i))
             for name in names:
                 one = judged(problem.costs, *seed_of(name, problem), problem.optimum, problem.u)
                 found[name].append((one.gap, one.u_mae, one.is_feasible))
@@ -34,7 +34,7 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
             yield BaselineScore(name, split, {key: float(value) for key, value in values.items()})
 
 
-def seed_of(name: str, problem: Problem) -> tuple[Vector, Vector]:
+def seed_of(name: str, problem: PreparedInstance) -> tuple[Vector, Vector]:
     """Potentials of the rows and the columns by one of the baselines."""
     costs = problem.costs
     zeros = np.zeros(len(costs))

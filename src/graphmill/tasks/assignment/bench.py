@@ -28,7 +28,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class InstanceTimes:
     """One instance. Times are medians in seconds, one thread; nothing is left out of `total_time`.
 
     The first twelve are the columns of the seed's benchmark. `lap_time`: None where no lap or lapx is installed.
@@ -110,7 +110,7 @@ def _row(
     repeats: int,
     scipy: Callable[[Matrix], tuple[Matrix, Matrix]],
     lapjv: Callable[[Matrix], object] | None,
-) -> Row:
+) -> InstanceTimes:
     costs = np.ascontiguousarray(store.cost(number), np.float64)
     optimum, oracle_v = store.optimum(number), np.asarray(store.v(number))
     seed = model.seed(costs)
@@ -143,7 +143,7 @@ def _row(
     total = took["gnn"] + took["seeded"]
     lap_time = took.get("lap")
     shape = store.shape(number)
-    return Row(
+    return InstanceTimes(
         dataset=store.path.name,
         size=str(shape[0]) if shape[0] == shape[1] else f"{shape[0]}x{shape[1]}",
         family=store.family(number),
@@ -191,9 +191,9 @@ def _lapjv() -> Callable[[Matrix], object] | None:
     return lambda costs: lap.lapjv(costs, extend_cost=costs.shape[0] != costs.shape[1])
 
 
-def _summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _summary(rows: Sequence[InstanceTimes]) -> list[dict[str, Any]]:
     """Geometric means over the instances of a family and size, and over all."""
-    groups: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], list[InstanceTimes]] = {}
     for row in rows:
         size = row.size.split("x")[0]
         groups.setdefault((row.family, size), []).append(row)
@@ -201,13 +201,13 @@ def _summary(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [_means(family, size, group) for (family, size), group in sorted(groups.items(), key=_order)]
 
 
-def _order(item: tuple[tuple[str, str], list[Row]]) -> tuple[bool, str, int]:
+def _order(item: tuple[tuple[str, str], list[InstanceTimes]]) -> tuple[bool, str, int]:
     (family, size), _ = item
     return family == "all", family, int(size) if size.isdigit() else 0
 
 
-def _means(family: str, size: str, group: Sequence[Row]) -> dict[str, Any]:
-    def ratio(of: Callable[[Row], float | None]) -> float | None:
+def _means(family: str, size: str, group: Sequence[InstanceTimes]) -> dict[str, Any]:
+    def ratio(of: Callable[[InstanceTimes], float | None]) -> float | None:
         found = [value for row in group if (value := of(row)) is not None]
         return geometric_mean(found) if found else None
 

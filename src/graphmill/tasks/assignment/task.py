@@ -21,10 +21,10 @@ from graphmill.sample.schedule import BucketSchedule, SeedSchedule
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause, never_pause
-from graphmill.tasks.assignment.data.batches import AssignmentBatch, Collector, CostRoom, Problem
+from graphmill.tasks.assignment.data.batches import AssignmentBatch, CostRoom, InstanceCollector, PreparedInstance
 from graphmill.tasks.assignment.data.store import AssignmentStore
 from graphmill.tasks.assignment.nn.loss import distance, missing_share, objective
-from graphmill.tasks.assignment.nn.metrics import Judged, judged, row_potentials
+from graphmill.tasks.assignment.nn.metrics import JudgedPotentials, judged, row_potentials
 from graphmill.tasks.assignment.nn.model import PotentialModel, build_model, check_model
 from graphmill.tasks.assignment.nn.portable import CostsToPotentials
 from graphmill.tasks.assignment.nn.predicted import Predicted
@@ -46,8 +46,8 @@ class Assignment:
     store: AssignmentStore = field(init=False)
     model: PotentialModel = field(init=False)
     schedule: SeedSchedule | BucketSchedule = field(init=False)
-    collector: Collector = field(init=False)
-    evaluated: Collector = field(init=False)  # what is evaluated has memory of its own, for one batch
+    collector: InstanceCollector = field(init=False)
+    evaluated: InstanceCollector = field(init=False)  # what is evaluated has memory of its own, for one batch
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
@@ -56,8 +56,8 @@ class Assignment:
         self.schedule = _schedule(plan, own, self.store).among(self.group.world_size)
         with_oracle, pinned = own.loss.supervised > 0, self.group.device.type == "cuda"
         room = CostRoom(largest_batch(own, plan.batch_size), pinned)
-        self.collector = Collector(self.store, with_oracle, room)
-        self.evaluated = Collector(self.store, with_oracle, CostRoom(0, pinned))
+        self.collector = InstanceCollector(self.store, with_oracle, room)
+        self.evaluated = InstanceCollector(self.store, with_oracle, CostRoom(0, pinned))
 
     def batches(self, epoch: int, first_step: int) -> Generator[AssignmentBatch]:
         """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
@@ -155,7 +155,7 @@ class Assignment:
                 yield ids, instances_at_once(bucket.max_rows, bucket.max_cols)
 
     @torch.no_grad()
-    def _judged(self, ids: Ids) -> Iterator[tuple[Judged, float]]:
+    def _judged(self, ids: Ids) -> Iterator[tuple[JudgedPotentials, float]]:
         """What is predicted for instances of one size, and its loss."""
         if not len(ids):
             return
@@ -166,7 +166,7 @@ class Assignment:
         self.model.train()
         found = predicted.best_v(batch.instances).double().cpu().numpy()
         for place, i in enumerate(ids):
-            problem = Problem.of(self.store, int(i))
+            problem = PreparedInstance.of(self.store, int(i))
             v = found[place, : problem.costs.shape[1]]
             u = row_potentials(problem.costs, v)
             yield judged(problem.costs, u, v, problem.optimum, problem.u), losses[place]
@@ -190,9 +190,9 @@ def _schedule(plan: Plan, own: AssignmentPlan, store: AssignmentStore) -> SeedSc
     return BucketSchedule.of(buckets, plan.batches, plan.seed)
 
 
-def _told(store: AssignmentStore, instance: int, split: Split, found: Judged) -> dict[str, NDArray[Any]]:
+def _told(store: AssignmentStore, instance: int, split: Split, found: JudgedPotentials) -> dict[str, NDArray[Any]]:
     """Potentials of an instance as columns of a table: those of its rows, then those of its columns."""
-    is_transposed = Problem.of(store, instance).is_transposed
+    is_transposed = PreparedInstance.of(store, instance).is_transposed
     u, v = (found.v, found.u) if is_transposed else (found.u, found.v)
     count = len(u) + len(v)
     return {

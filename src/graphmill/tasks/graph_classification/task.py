@@ -28,7 +28,7 @@ from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.graph_classification.data.store import GraphSetStore, ids_in
 from graphmill.tasks.graph_classification.nn.gin import Gin
 from graphmill.tasks.graph_classification.nn.model import GraphModel, build_model, check_model, standardised
-from graphmill.tasks.graph_classification.nn.portable import GraphClassifier, OnStandardised
+from graphmill.tasks.graph_classification.nn.portable import GraphClassifier, OnStandardisedGraphs
 from graphmill.tasks.graph_classification.page import KIND, GraphClassificationPlan, GraphSetDatasetSpec
 from graphmill.tasks.graph_feed import GraphFeed
 from graphmill.tasks.same_data import open_planned
@@ -152,7 +152,7 @@ class GraphClassification:
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
         if isinstance(model.inner, Gin | GraphAttention):
             return GraphClassifier(model.inner, scale)
-        return model.inner if scale is None else OnStandardised(scale, model.inner)
+        return model.inner if scale is None else OnStandardisedGraphs(scale, model.inner)
 
     def _graphs_of(self, splits: Sequence[Split] | None) -> NDArray[np.int64]:
         wanted = SPLITS if splits is None else splits

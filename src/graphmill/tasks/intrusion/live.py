@@ -23,7 +23,7 @@ _AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class CauseWeights:
     """What weighs in the scores of graphs: zero or more each; only shares within a graph are told."""
 
     of_nodes: NDArray[np.floating[Any]]
@@ -38,7 +38,7 @@ class LiveWindows:
 
     score: Callable[[WindowGraphs], NDArray[np.floating[Any]]]
     """Of each graph [num_graphs]."""
-    weigh: Callable[[WindowGraphs], Weights]
+    weigh: Callable[[WindowGraphs], CauseWeights]
     """Asked of alarms alone: it may take longer than the score."""
     threshold: float | None
     size: int

@@ -45,7 +45,7 @@ class LayerwiseAttention:
         for depth, rows in enumerate(wanted_rows(self.topology, nodes, len(inner.layers))):
             following: Tensor | None = None
             for begin in range(0, len(rows), _ROWS_AT_A_TIME):
-                block = _Block.of(self.topology, rows[begin : begin + _ROWS_AT_A_TIME])
+                block = _TargetBlock.of(self.topology, rows[begin : begin + _ROWS_AT_A_TIME])
                 out, attended = self._layer(depth, block, h, device)
                 if following is None:
                     following = out.new_zeros(self.topology.num_nodes, out.shape[1])
@@ -54,7 +54,9 @@ class LayerwiseAttention:
             h = following
         self.model.train(was_training)
 
-    def _layer(self, depth: int, block: "_Block", h: Tensor | None, device: torch.device) -> tuple[Tensor, Attended]:
+    def _layer(
+        self, depth: int, block: "_TargetBlock", h: Tensor | None, device: torch.device
+    ) -> tuple[Tensor, Attended]:
         inner = self.model.inner
         assert isinstance(inner, NodeAttention)
         x = (self._features_of(block.nodes) if h is None else h[torch.from_numpy(block.nodes)]).to(device)
@@ -85,7 +87,7 @@ class LayerwiseAttention:
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _TargetBlock:
     """Some targets with all edges to them."""
 
     ids: NDArray[np.int64]  # of the targets
@@ -94,7 +96,7 @@ class _Block:
     entries: NDArray[np.int64]  # [num_edges], of the topology
 
     @classmethod
-    def of(cls, topology: Topology, ids: NDArray[np.int64]) -> "_Block":
+    def of(cls, topology: Topology, ids: NDArray[np.int64]) -> "_TargetBlock":
         indptr, entries = in_entries(topology, ids)
         sources = topology.indices[entries].astype(np.int64)
         nodes = np.concatenate([ids, np.setdiff1d(sources, ids)])

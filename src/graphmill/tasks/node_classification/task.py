@@ -30,7 +30,7 @@ from graphmill.nn.weights import Weights
 from graphmill.partition.parts import LabelsOfSplits
 from graphmill.sample.collect import Labels
 from graphmill.sample.schedule import SeedSchedule
-from graphmill.sample.service.served import Served
+from graphmill.sample.service.served import SamplerClient
 from graphmill.spec.columns import Cell
 from graphmill.spec.exact_pass import evaluated_on_other
 from graphmill.spec.node_models import reads_node_types
@@ -78,14 +78,16 @@ class NodeClassification:
     plan: Plan
     own: NodeClassificationPlan
     group: Group
-    served: InitVar[Served | None] = None  # by a process that samples, which holds the graph; None: this one does
+    served: InitVar[SamplerClient | None] = (
+        None  # by a process that samples, which holds the graph; None: this one does
+    )
     model: NodeEncoder = field(init=False)
     access: GraphAccess = field(init=False)
     labels: Labels = field(init=False)  # by node id, of the nodes of splits at least
     loss: ClassifierLoss | LabelsLoss = field(init=False)
     custom_measures: CustomMeasures = field(init=False)
 
-    def __post_init__(self, served: Served | None) -> None:
+    def __post_init__(self, served: SamplerClient | None) -> None:
         plan, own, path = self.plan, self.own, Path(self.own.dataset.path)
         store = open_graph(path) if served is None else open_labels(path)
         refuse_other_data(own.dataset, store.metadata.checksum)

@@ -12,14 +12,14 @@ from waiting import HANG_S, is_alive
 
 from graphmill.cluster.launch.ssh.wire import (
     Beat,
+    DescribeRequest,
     Ended,
     HostInfo,
     Kill,
     Line,
-    Look,
     Signal,
-    Start,
     Started,
+    StartRequest,
     decode_message,
     encode,
 )
@@ -65,7 +65,7 @@ def start(agent, new_run):
     def begin(*behaviour: str) -> Started:
         agent.write(
             encode(
-                Start(
+                StartRequest(
                     run=str(folder.path), processes=(0, 1), stems=("rank_0", "rank_1"), num_processes=2,
                     threads=plan.threads, resume=False,
                     master="127.0.0.1", port=1,
@@ -94,7 +94,7 @@ def until_started(folder, ranks: int = 2, timeout_s: float = HANG_S) -> None:
 
 
 def test_it_says_what_the_host_is_and_has_the_environment(agent):
-    agent.write(encode(Look(resolve="127.0.0.1")))
+    agent.write(encode(DescribeRequest(resolve="127.0.0.1")))
     facts = agent.hear(HostInfo)
     assert facts.resolved == "127.0.0.1"
     assert facts.num_cores > 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphmill.cluster.launch.ssh.shown import Shown
+from graphmill.cluster.launch.ssh.shown import PrintingThread
 
 TORCH = "[rank1]:[W1121 15:03:06.457401044 TCPStore.cpp:138] [c10d] recvValueWithTimeout failed on SocketImpl(fd=10)"
 RESOLVER = "[W1121 15:02:57.759170409 socket.cpp:207] [c10d] The hostname of the client socket cannot be retrieved."
@@ -10,7 +10,7 @@ RESOLVER = "[W1121 15:02:57.759170409 socket.cpp:207] [c10d] The hostname of the
 
 @pytest.mark.parametrize("echo", ["Traceback (most recent call last):", "error: lost", TORCH, TORCH[8:]])
 def test_what_begins_like_an_error_is_held_back_with_all_that_follows(capsys, echo):
-    shown = Shown({1: "host2:1 | "})
+    shown = PrintingThread({1: "host2:1 | "})
     for text in (RESOLVER, echo, "frame #0: c10::Error::Error"):
         shown.line(1, text)
     shown.close()
@@ -18,7 +18,7 @@ def test_what_begins_like_an_error_is_held_back_with_all_that_follows(capsys, ec
 
 
 def test_what_was_held_back_is_shown_where_nothing_failed(capsys):
-    shown = Shown({1: "host2:1 | "})
+    shown = PrintingThread({1: "host2:1 | "})
     shown.line(1, TORCH)
     shown.release()
     shown.close()

@@ -12,7 +12,7 @@ from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.spec.plan import MachineInfo
 from graphmill.sync.group import Group
 from graphmill.tasks.assignment.data import batches
-from graphmill.tasks.assignment.data.batches import Collector, CostRoom, reduced
+from graphmill.tasks.assignment.data.batches import CostRoom, InstanceCollector, reduced
 from graphmill.tasks.assignment.page import AssignmentExperiment, AssignmentPlan, largest_batch
 from graphmill.tasks.build import build_task
 from graphmill.tasks.planning import plan_experiment
@@ -95,7 +95,7 @@ def test_an_epoch_of_several_sizes_takes_memory_for_three_batches(small):
 
 def test_costs_are_those_of_the_instances_in_their_order(small):
     ids = small.instances("train", (17,))[::-1]
-    batch = Collector(small, with_oracle=True, room=CostRoom(0)).collect(EvaluationSeeds(SeedIds(ids)))
+    batch = InstanceCollector(small, with_oracle=True, room=CostRoom(0)).collect(EvaluationSeeds(SeedIds(ids)))
     for place, instance in enumerate(ids):
         costs = small.cost(int(instance))
         costs = costs.T if costs.shape[0] > costs.shape[1] else costs

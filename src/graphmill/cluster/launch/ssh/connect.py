@@ -13,7 +13,7 @@ from typing import Final, cast
 import asyncssh
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.launch.ssh.hosts import Host
+from graphmill.cluster.launch.ssh.hosts import SshHost
 
 _LOGIN_S: Final = 20.0
 _ALIVE_S: Final = 5  # between two heartbeats of ssh itself: for the time before the agent sends its own
@@ -23,7 +23,7 @@ _KNOWN_HOSTS: Final = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 _KNOWN_HOSTS_OF_ALL: Final = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 
 
-async def connect(host: Host, config: Path | None) -> asyncssh.SSHClientConnection:
+async def connect(host: SshHost, config: Path | None) -> asyncssh.SSHClientConnection:
     """Log in. `config`: in place of ~/.ssh/config. A `UserError` says why it failed, and what to type."""
     options = _options(host, config)
     address, port = options.host or host.address, options.port
@@ -52,7 +52,7 @@ async def connect(host: Host, config: Path | None) -> asyncssh.SSHClientConnecti
         ) from None
 
 
-def _options(host: Host, config: Path | None) -> asyncssh.SSHClientConnectionOptions:
+def _options(host: SshHost, config: Path | None) -> asyncssh.SSHClientConnectionOptions:
     if config is not None and not config.is_file():
         raise UserError(f"--ssh-config {config} is not a file", fix="name an ssh config, or leave it out")
     given: dict[str, object] = {"config": [str(config)]} if config is not None else {}
@@ -76,7 +76,7 @@ def _options(host: Host, config: Path | None) -> asyncssh.SSHClientConnectionOpt
         ) from None
 
 
-def _unverified(host: Host, options: asyncssh.SSHClientConnectionOptions, where: str, reason: str) -> UserError:
+def _unverified(host: SshHost, options: asyncssh.SSHClientConnectionOptions, where: str, reason: str) -> UserError:
     """An unknown host key, or one that differs from the known one."""
     address, port = options.host or host.address, options.port
     name = options.host_key_alias or address

@@ -61,7 +61,7 @@ class HostsFile(Spec):
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class SshHost:
     """One host, with the defaults filled in."""
 
     name: str
@@ -80,7 +80,7 @@ class HostList:
     """All hosts, rank 0's first."""
 
     source: str
-    hosts: tuple[Host, ...]
+    hosts: tuple[SshHost, ...]
     master_addr: str | None
 
     @property
@@ -93,14 +93,14 @@ class HostList:
 def read_hosts(path: Path) -> HostList:
     """The hosts in `path`, a hosts.yaml; or one `UserError` with all that is wrong."""
     document = read_document(path, holds="a list of hosts")
-    reader = _Reader(document)
+    reader = _HostsReader(document)
     hosts = reader.hosts()
     top = reader.top()
     refuse(reader.problems, document.source)
     return HostList(document.source, hosts, top.master_addr)
 
 
-class _Reader:
+class _HostsReader:
     """Reads one document and gathers its problems."""
 
     def __init__(self, document: Document) -> None:
@@ -111,7 +111,7 @@ class _Reader:
         keys = {key: value for key, value in self._document.value.items() if key not in ("defaults", "hosts")}
         return self._model(HostsFile, keys, ()) or HostsFile(master_addr=None)
 
-    def hosts(self) -> tuple[Host, ...]:
+    def hosts(self) -> tuple[SshHost, ...]:
         written = self._document.value.get("hosts")
         if not isinstance(written, list) or not written:
             self._problem(("hosts",), "hosts is not a list of hosts", "write `hosts:` and `- address: NAME` lines")
@@ -148,14 +148,14 @@ class _Reader:
             self._check_environment(at, result.environment)
         return result
 
-    def _host(self, index: int, entry: HostEntry, defaults: HostSettings) -> Host:
+    def _host(self, index: int, entry: HostEntry, defaults: HostSettings) -> SshHost:
         own_ranks = entry.devices is not None or entry.ranks is not None
         ranks_from = entry if own_ranks else defaults
         environment = {**defaults.environment, **entry.environment}
         devices = None if ranks_from.devices is None else str(ranks_from.devices).replace(" ", "")
         if devices is not None:
             environment["CUDA_VISIBLE_DEVICES"] = devices
-        return Host(
+        return SshHost(
             name=entry.name or entry.address,
             address=entry.address,
             user=entry.user or defaults.user,
@@ -192,7 +192,7 @@ class _Reader:
             elif "\0" in str(value):
                 self._problem(where, f"environment.{name} holds a NUL byte", "write plain text")
 
-    def _check_together(self, hosts: Sequence[Host]) -> None:
+    def _check_together(self, hosts: Sequence[SshHost]) -> None:
         seen: set[tuple[str, int | None]] = set()
         names: set[str] = set()
         for index, host in enumerate(hosts):

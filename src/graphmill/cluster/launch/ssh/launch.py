@@ -14,7 +14,7 @@ from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
-from graphmill.cluster.launch.judge import Evidence, Failure, Judgement, LostHost, judge, note_outcome
+from graphmill.cluster.launch.judge import AttemptEvidence, Judgement, LostHost, ProcessFailure, judge, note_outcome
 from graphmill.cluster.launch.ssh.agree import (
     machine_of_each,
     meeting_address,
@@ -26,9 +26,9 @@ from graphmill.cluster.launch.ssh.agree import (
 )
 from graphmill.cluster.launch.ssh.hosts import HostList
 from graphmill.cluster.launch.ssh.session import Session
-from graphmill.cluster.launch.ssh.shown import Shown
+from graphmill.cluster.launch.ssh.shown import PrintingThread
 from graphmill.cluster.launch.ssh.supervise import Supervision
-from graphmill.cluster.launch.ssh.wire import CANNOT_LISTEN, Check, Checked, Start, Started
+from graphmill.cluster.launch.ssh.wire import CANNOT_LISTEN, Checked, CheckRequest, Started, StartRequest
 from graphmill.record.attempts import Begun, attempt
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.secret import new_token
@@ -159,7 +159,7 @@ async def _check_all(launch: Launch, sessions: Sequence[Session], plan: Plan, ma
         answers = await asyncio.gather(
             *(
                 session.ask(
-                    Check(
+                    CheckRequest(
                         folder=str(root),
                         token=token,
                         text=text,
@@ -247,7 +247,7 @@ async def _attempt(launch: Launch, ready: _Ready, begun: Begun) -> int:
     host_of = {number: session for index, session in enumerate(sessions) for number in ready.processes_of(index)}
     names = {number: f"{session.host.name}:{_brief(ready.world.seat(number))}" for number, session in host_of.items()}
     width = max(map(len, names.values()))
-    shown = Shown({number: f"{name:<{width}} | " for number, name in names.items()})
+    shown = PrintingThread({number: f"{name:<{width}} | " for number, name in names.items()})
     try:
         _refuse_failures(await asyncio.gather(*_starts(launch, ready, begun), return_exceptions=True))
         running = {index: set(ready.processes_of(index)) for index in range(len(sessions))}
@@ -257,7 +257,7 @@ async def _attempt(launch: Launch, ready: _Ready, begun: Begun) -> int:
         seen = supervision
         judgement = judge(
             folder,
-            Evidence(started, seen.ended, seen.killed, ahead_s=ahead_s, asked=seen.asked, lost=seen.lost),
+            AttemptEvidence(started, seen.ended, seen.killed, ahead_s=ahead_s, asked=seen.asked, lost=seen.lost),
         )
         report = _report(launch, folder, judgement, seen)
         if report is None and not seen.received:
@@ -276,7 +276,7 @@ def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future
     return [
         asyncio.ensure_future(
             session.ask(
-                Start(
+                StartRequest(
                     run=str(begun.folder.path.resolve()),
                     processes=ready.processes_of(index),
                     stems=tuple(seat.stem for seat in ready.seats_of(index)),
@@ -317,7 +317,7 @@ def _report(launch: Launch, folder: RunFolder, judgement: Judgement, seen: Super
     return judgement.report(said, log=str(log) if log.exists() else None, resume=resume)
 
 
-def _lost_report(all_lost: Sequence[LostHost], first: Failure, resume: str) -> str:
+def _lost_report(all_lost: Sequence[LostHost], first: ProcessFailure, resume: str) -> str:
     others = [host.name for host in all_lost if host.name != first.host]
     also = f" (and then {', '.join(others)})" if others else ""
     words = next(host.words for host in all_lost if host.name == first.host)

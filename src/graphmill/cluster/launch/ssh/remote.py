@@ -33,19 +33,19 @@ from graphmill.cluster.launch.ssh.wire import (
     CANNOT_LISTEN,
     SILENCE_S,
     Beat,
-    Check,
     Checked,
+    CheckRequest,
+    DescribeRequest,
     Ended,
     HostInfo,
     Kill,
     Line,
-    Look,
     Message,
     Refused,
     Request,
     Signal,
-    Start,
     Started,
+    StartRequest,
     decode_request,
     encode,
 )
@@ -68,7 +68,7 @@ _READY: Final = "--ready"
 def main(arguments: Sequence[str]) -> int:
     """Enter the environment that the launcher gives, then serve it until it goes."""
     if list(arguments) == ["--look"]:  # for a user who wants to see whether it would start
-        sys.stdout.write(encode(_info(Look())).decode())
+        sys.stdout.write(encode(_info(DescribeRequest())).decode())
         return 0
     if list(arguments) != [_READY]:
         return _enter_environment()
@@ -186,11 +186,11 @@ class Agent:
             self._send(answer)
 
     def _done(self, request: Request) -> Message | None:
-        if isinstance(request, Look):
+        if isinstance(request, DescribeRequest):
             return _info(request)
-        if isinstance(request, Check):
+        if isinstance(request, CheckRequest):
             return _checked(request, self.held)
-        if isinstance(request, Start):
+        if isinstance(request, StartRequest):
             return self._start(request)
         for rank in self._ranks:
             if isinstance(request, Signal):
@@ -199,7 +199,7 @@ class Agent:
                 rank.kill()
         return None
 
-    def _start(self, request: Start) -> Started:
+    def _start(self, request: StartRequest) -> Started:
         """No thread runs here before this, so that it is safe to fork."""
         folder = RunFolder.open(Path(request.run))
         command = [*(request.command or WORKER), request.run, *(["--resume"] if request.resume else [])]
@@ -261,7 +261,7 @@ class Agent:
             self.lost = True
 
 
-def _info(request: Look) -> HostInfo:
+def _info(request: DescribeRequest) -> HostInfo:
     machine, code = machine_info(), code_state()
     return HostInfo(
         hostname=machine.hostname,
@@ -289,7 +289,7 @@ def _resolved(address: str | None) -> str | None:
     return str(min(found, key=lambda entry: entry[0] != socket.AF_INET)[4][0])
 
 
-def _checked(request: Check, held: contextlib.ExitStack) -> Checked:
+def _checked(request: CheckRequest, held: contextlib.ExitStack) -> Checked:
     problems, shares = [], _shares(request)
     if shares:
         problems += _not_writable(Path(request.folder))
@@ -306,7 +306,7 @@ def _checked(request: Check, held: contextlib.ExitStack) -> Checked:
     return Checked(shares_folder=shares, problems=tuple(problems), interface=interface, port=port)
 
 
-def _shares(request: Check) -> bool:
+def _shares(request: CheckRequest) -> bool:
     try:
         return (Path(request.folder) / request.token).read_text(encoding="utf-8") == request.text
     except OSError:
@@ -323,7 +323,7 @@ def _not_writable(folder: Path) -> list[str]:
     return []
 
 
-def _wrong_dataset(request: Check) -> list[str]:
+def _wrong_dataset(request: CheckRequest) -> list[str]:
     """For any task: the header of prepared data has a checksum over all of it. A staged copy will do as well."""
     from graphmill.graph.header import read_header
 

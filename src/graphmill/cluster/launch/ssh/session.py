@@ -16,13 +16,13 @@ from graphmill.base.errors import UserError
 from graphmill.base.python import as_module
 from graphmill.cluster.launch.rank_process import signal_name
 from graphmill.cluster.launch.ssh.connect import connect
-from graphmill.cluster.launch.ssh.hosts import Host
+from graphmill.cluster.launch.ssh.hosts import SshHost
 from graphmill.cluster.launch.ssh.wire import (
     BEAT_S,
     SILENCE_S,
     Beat,
+    DescribeRequest,
     HostInfo,
-    Look,
     Message,
     Refused,
     Request,
@@ -50,7 +50,7 @@ class Gone:
 class Session:
     """A login on one host with an agent running."""
 
-    host: Host
+    host: SshHost
     connection: asyncssh.SSHClientConnection
     process: asyncssh.SSHClientProcess[bytes]
     inbox: "asyncio.Queue[Message | Gone]" = field(default_factory=asyncio.Queue)
@@ -61,7 +61,7 @@ class Session:
     _tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
     @classmethod
-    async def open(cls, host: Host, config: Path | None) -> "Session":
+    async def open(cls, host: SshHost, config: Path | None) -> "Session":
         """Log in and start the agent."""
         connection = await connect(host, config)
         try:
@@ -103,7 +103,7 @@ class Session:
     async def look(self, resolve: str | None) -> HostInfo:
         """Query what the host is, and the offset of its clock."""
         began = time.time()
-        self.facts = await self.ask(Look(resolve=resolve), HostInfo)
+        self.facts = await self.ask(DescribeRequest(resolve=resolve), HostInfo)
         self.ahead_s = self.facts.time - (began + time.time()) / 2
         if abs(self.ahead_s) < (time.time() - began) / 2:  # no more than the answer took: not significant
             self.ahead_s = 0.0
@@ -175,7 +175,7 @@ class Session:
         return [line for line in self._printed if line]
 
 
-def agent_command(host: Host, *arguments: str) -> str:
+def agent_command(host: SshHost, *arguments: str) -> str:
     """The only line that a shell reads on the host."""
     words = [_in_shell(host.python), *as_module(AGENT), *arguments]
     change = f"cd {_in_shell(host.directory)} && " if host.directory else ""

@@ -26,7 +26,7 @@ class _OfRank:
     held_since: float = 0.0
 
 
-class Shown:
+class PrintingThread:
     """Prints from a thread of its own: a terminal that is stopped must not stop the heartbeats to the hosts."""
 
     def __init__(self, prefixes: dict[int, str]) -> None:

@@ -12,7 +12,7 @@ from graphmill.cluster.launch.judge import LostHost
 from graphmill.cluster.launch.local import GRACE_S
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.cluster.launch.ssh.session import Gone, Session
-from graphmill.cluster.launch.ssh.shown import Shown
+from graphmill.cluster.launch.ssh.shown import PrintingThread
 from graphmill.cluster.launch.ssh.wire import Ended, Kill, Line, Message, Signal
 from graphmill.record.endings import EndingName
 
@@ -29,7 +29,7 @@ class Supervision:
 
     running: dict[int, set[int]]  # index of the session → ranks that have not ended
     sessions: Sequence[Session]
-    shown: Shown
+    shown: PrintingThread
     grace_s: float = GRACE_S
     ended: list[RankExit] = field(default_factory=list)
     lost: list[LostHost] = field(default_factory=list)

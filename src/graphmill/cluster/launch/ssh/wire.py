@@ -17,14 +17,14 @@ class Beat(Spec):
     kind: Literal["beat"] = "beat"
 
 
-class Look(Spec):
+class DescribeRequest(Spec):
     """Describe yourself. `resolve`: an address to resolve as well."""
 
     kind: Literal["look"] = "look"
     resolve: str | None = None
 
 
-class Check(Spec):
+class CheckRequest(Spec):
     """Can you train this? Nothing is left behind."""
 
     kind: Literal["check"] = "check"
@@ -39,7 +39,7 @@ class Check(Spec):
     interface: str | None = Field(description="null: find the one that leads to `master`")
 
 
-class Start(Spec):
+class StartRequest(Spec):
     """Start these processes."""
 
     kind: Literal["start"] = "start"
@@ -130,7 +130,7 @@ class Refused(Spec):
     fix: str
 
 
-Request = Beat | Look | Check | Start | Signal | Kill
+Request = Beat | DescribeRequest | CheckRequest | StartRequest | Signal | Kill
 Message = Beat | HostInfo | Checked | Started | Line | Ended | Refused
 
 _REQUESTS: Final[TypeAdapter[Request]] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])

@@ -46,7 +46,7 @@ def _tensors(given: Instances) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PreparedInstance:
     """One prepared instance with rows ≤ columns: transposed if it has more rows than columns."""
 
     costs: NDArray[np.floating]  # [n, m], mapped
@@ -56,7 +56,7 @@ class Problem:
     is_transposed: bool
 
     @classmethod
-    def of(cls, store: AssignmentStore, instance: int) -> "Problem":
+    def of(cls, store: AssignmentStore, instance: int) -> "PreparedInstance":
         """By its id."""
         costs, u, v, optimum = store.cost(instance), store.u(instance), store.v(instance), store.optimum(instance)
         if costs.shape[0] > costs.shape[1]:
@@ -93,7 +93,7 @@ class CostRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Collector:
+class InstanceCollector:
     """Cuts batches out of a store. `with_oracle`: with optimal potentials, for a supervised loss."""
 
     store: AssignmentStore
@@ -102,7 +102,7 @@ class Collector:
 
     def collect(self, seeds: AnySeeds) -> AssignmentBatch:
         """The instances of `seeds`, in their order."""
-        problems = [Problem.of(self.store, int(i)) for i in seeds.ids]
+        problems = [PreparedInstance.of(self.store, int(i)) for i in seeds.ids]
         matrices = [problem.costs for problem in problems]
         instances, minima = reduced(
             matrices, room=self.room, done=lambda place: self.store.forget(int(seeds.ids[place]))

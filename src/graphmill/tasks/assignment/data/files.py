@@ -8,7 +8,7 @@ import numpy as np
 
 from graphmill.tasks.assignment.data.hdf5 import SUFFIXES, write_records
 from graphmill.tasks.assignment.data.instance import About, RecordError
-from graphmill.tasks.assignment.data.sources import Read, in_order, sources_in
+from graphmill.tasks.assignment.data.sources import ReadInstances, in_order, sources_in
 from graphmill.tasks.assignment.data.splits import SPLITS, TO_BE_DRAWN
 from graphmill.tasks.assignment.data.store import AssignmentStore, distribution
 from graphmill.tasks.assignment.page.data import AssignmentPrepareOptions
@@ -57,7 +57,7 @@ class ProblemFiles:
         return [Path(source.identity["file"]) for source in self._sources if "file" in source.identity]
 
 
-def _summary(source: Read, number: int) -> tuple[About, tuple[int, int]]:
+def _summary(source: ReadInstances, number: int) -> tuple[About, tuple[int, int]]:
     try:
         return source.summary(number)
     except RecordError:

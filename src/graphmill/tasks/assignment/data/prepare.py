@@ -24,7 +24,7 @@ from graphmill.record.lock import OwnedError, hold
 from graphmill.tasks.assignment.data.generate import GeneratedInstances
 from graphmill.tasks.assignment.data.growing import GrowingArrays, is_whole, read_json, start_anew
 from graphmill.tasks.assignment.data.instance import NO_SEQUENCE, Instance, RecordError, kept_as
-from graphmill.tasks.assignment.data.sources import Several, Source, in_order, sources_in
+from graphmill.tasks.assignment.data.sources import InstanceSource, Several, in_order, sources_in
 from graphmill.tasks.assignment.data.splits import SPLITS, TO_BE_DRAWN, drawn_splits
 from graphmill.tasks.assignment.data.store import OF_INSTANCES, AssignmentMetadata, AssignmentStore
 from graphmill.tasks.assignment.page.data import GENERATED, KIND_NAME, AssignmentPrepareOptions
@@ -49,7 +49,7 @@ def prepare_asked(asked: Preparation) -> AssignmentStore:
     if path.exists() and not asked.force:
         return _existing(asked, path, _generator(GeneratedInstances(options), options) if is_generated else None)
     if is_generated:
-        source: Source = GeneratedInstances(options)
+        source: InstanceSource = GeneratedInstances(options)
         origin = f"generated, seed {options.seed or 0}"
     else:
         paths = [each for each in (asked.from_path, *asked.more_paths) if each is not None]
@@ -68,7 +68,7 @@ class _Request:
     options: AssignmentPrepareOptions
     force: bool
 
-    def asked(self, source: Source) -> Mapping[str, Any]:
+    def asked(self, source: InstanceSource) -> Mapping[str, Any]:
         """All that its bytes depend on."""
         bytes_of = ("dtype", "split_seed", "duals", "duplicates", "matrix_costs")
         options = {name: getattr(self.options, name) for name in bytes_of}
@@ -125,7 +125,7 @@ def _write_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _prepared(source: Source, path: Path, request: _Request) -> AssignmentStore:
+def _prepared(source: InstanceSource, path: Path, request: _Request) -> AssignmentStore:
     if path.exists() and not path.is_dir():
         raise UserError(
             f"{path} is a file, and prepared data are a folder",
@@ -170,7 +170,7 @@ def _go_on_or_begin(work: Path, request: _Request, asked: Mapping[str, Any]) -> 
     write_json(work / "asked.json", asked)
 
 
-def _make(source: Source, work: Path, request: _Request) -> None:
+def _make(source: InstanceSource, work: Path, request: _Request) -> None:
     """Add all instances that are not there yet, and what makes a store of them."""
     options = request.options
 
@@ -213,7 +213,7 @@ def _tell(done: int, begin: int, total: int, num_bytes: int, seconds: float) -> 
     _log.info(f"{done:,} of {total:,} instances, {num_bytes / 2**20:,.0f} MiB; at this pace {left:,.0f} s more")
 
 
-def _finish(growing: GrowingArrays, request: _Request, source: Source) -> None:
+def _finish(growing: GrowingArrays, request: _Request, source: InstanceSource) -> None:
     """The arrays of what is known of each instance, the splits, and the metadata."""
     if not growing.journal.written:
         raise UserError(f"{request.name} has no instance that could be kept", fix="see the messages above for why")

@@ -30,7 +30,7 @@ _RAW: Final = (*SUFFIXES, *MARKET_SUFFIXES, ".txt", ".npz")
 T = TypeVar("T")
 
 
-class Source(Protocol):
+class InstanceSource(Protocol):
     """Numbered instances, each of which can be made alone, by any thread."""
 
     def __len__(self) -> int: ...
@@ -46,7 +46,7 @@ class Source(Protocol):
         """One of them. `RecordError` says what is wrong with it."""
 
 
-class Read(Source, Protocol):
+class ReadInstances(InstanceSource, Protocol):
     """Instances that others made."""
 
     def summary(self, number: int) -> tuple[About, tuple[int, int]]:
@@ -54,9 +54,9 @@ class Read(Source, Protocol):
 
 
 class Several:
-    """`Source`: one after another."""
+    """`InstanceSource`: one after another."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[InstanceSource]) -> None:
         self._sources = sources
         self._begins = [0]
         for source in sources:
@@ -80,7 +80,7 @@ class Several:
         source, own = self._place(number)
         return source.instance(own)
 
-    def _place(self, number: int) -> tuple[Source, int]:
+    def _place(self, number: int) -> tuple[InstanceSource, int]:
         at = next(at for at, begin in enumerate(self._begins[1:]) if number < begin)
         return self._sources[at], number - self._begins[at]
 
@@ -109,7 +109,7 @@ def _look_of_text(file: Path) -> Look:
     return weak(f"{file.name} holds digits alone")
 
 
-def sources_in(path: Path, options: AssignmentPrepareOptions) -> list[Read]:
+def sources_in(path: Path, options: AssignmentPrepareOptions) -> list[ReadInstances]:
     """What a file or a folder holds, files by name, train before val before test. `UserError`: no such problems."""
     if not path.exists():
         raise UserError(f"{path} does not exist", fix="give a file of assignment problems, or a folder of them")
@@ -147,7 +147,7 @@ def _kind_of(file: Path) -> str | None:
     return "text" if holds_assign_text(file) else "arrays" if holds_assign_arrays(file) else None
 
 
-def _opened(file: Path, kind: str, options: AssignmentPrepareOptions) -> Read:
+def _opened(file: Path, kind: str, options: AssignmentPrepareOptions) -> ReadInstances:
     if kind == "hdf5":
         return Hdf5Records(file, split=split_by_name(file), duals=options.duals)
     if kind == "market":

@@ -26,7 +26,7 @@ _LEAVE: Final = 0.03  # share of objects that go, and of as many as are wanted t
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class TrackingFrame:
     """What a tracker knows before it assigns: where tracks are expected [rows, 2]; detections [num_detections, 2]."""
 
     expected: Matrix
@@ -45,7 +45,7 @@ class Frame:
 
 
 @lru_cache(maxsize=4)
-def sequence(seed: int, size: int, number: int, num_frames: int) -> tuple[Frame, ...]:
+def sequence(seed: int, size: int, number: int, num_frames: int) -> tuple[TrackingFrame, ...]:
     """The frames of a sequence of about `size` objects. A longer one begins with the same frames."""
     side = np.sqrt(size)
     rng = rng_of(seed, "tracking", size, number)
@@ -68,7 +68,7 @@ def sequence(seed: int, size: int, number: int, num_frames: int) -> tuple[Frame,
         seen = places[rng.random(len(places)) < _SEEN]
         alarms = side * rng.random((int(rng.poisson(_FALSE * size)), 2))
         detected = np.concatenate([seen + _SEEN_TO * rng.standard_normal(seen.shape), alarms])
-        frames.append(Frame(expected, rng.permutation(detected), known))
+        frames.append(TrackingFrame(expected, rng.permutation(detected), known))
     return tuple(frames)
 
 

@@ -15,7 +15,7 @@ _ROUNDINGS: Final = 4  # of a cost and two potentials that are added up
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedPotentials:
     """Feasible potentials of an instance, in the one gauge, and what they are worth."""
 
     u: Vector  # [rows]
@@ -46,12 +46,12 @@ def column_potentials(costs: NDArray[np.floating], u: Vector) -> Vector:
     return np.minimum(v, 0.0) if costs.shape[0] < costs.shape[1] else v
 
 
-def judged(costs: NDArray[np.floating], u: Vector, v: Vector, optimum: float, oracle_u: Vector) -> Judged:
+def judged(costs: NDArray[np.floating], u: Vector, v: Vector, optimum: float, oracle_u: Vector) -> JudgedPotentials:
     """What potentials are worth; rows ≤ columns."""
     rows, columns = costs.shape
     objective = float(u.sum() + v.sum())
     fixed_u, fixed_v = fix_gauge(u, v) if rows == columns else (u, v)
-    return Judged(
+    return JudgedPotentials(
         fixed_u,
         fixed_v,
         relative_gap(optimum, objective, costs),

@@ -9,7 +9,7 @@ from graphmill.tasks.assignment.nn.predicted import Predicted
 from graphmill.tasks.assignment.page import CORRECTIONS, FIRST_FEATURES, ROUND_FEATURES
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """h ← h + MLP of h and of its mean over the columns of the instance, normalised before."""
 
     def __init__(self, width: int, dropout: float) -> None:
@@ -33,7 +33,7 @@ class Round(nn.Module):
     def __init__(self, width: int, *, topk: int, num_layers: int, dropout: float) -> None:
         super().__init__()
         self.inputs = nn.Linear(ROUND_FEATURES + topk, width)
-        self.blocks = nn.ModuleList(Block(width, dropout) for _ in range(num_layers))
+        self.blocks = nn.ModuleList(ResidualBlock(width, dropout) for _ in range(num_layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, CORRECTIONS)
         nn.init.zeros_(self.head.weight)  # untrained, it corrects nothing

@@ -41,7 +41,7 @@ class GraphClassifier(nn.Module):
         return made if self.standardise is None else replace(made, x=self.standardise(x))
 
 
-class OnStandardised(nn.Module):
+class OnStandardisedGraphs(nn.Module):
     """A user-defined model that was trained on standardised inputs."""
 
     def __init__(self, standardise: Standardise, inner: nn.Module) -> None:

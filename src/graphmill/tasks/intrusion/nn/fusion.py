@@ -32,7 +32,6 @@ class CanFusion(nn.Module):
         odds = self.head(self.scale(self.of_members(batch)))
         return torch.cat([torch.zeros_like(odds), odds], dim=1)
 
-    @torch.no_grad()
     def of_members(self, batch: GraphBatch) -> Tensor:
         """Scores of the classifier and of the autoencoder [num_graphs, 2], float64."""
         return torch.stack([self.gat.scores(batch), self.vgae.scores(batch)], dim=1)

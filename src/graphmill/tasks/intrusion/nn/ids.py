@@ -1,18 +1,14 @@
 """Embedding of CAN ids, seen or not: hash embeddings (Svenstrup et al. 2017, arXiv 1709.03933)."""
 
-from typing import Final, TypeVar
+from typing import Final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 NUM_ID_COLUMNS: Final = 2
 """Of `x`: the lower and the upper 16 bits of an id, each exact in float32. The features follow."""
 _FACTORS: Final = (0x9E3779B1, 0x85EBCA77)  # odd, one for each probe
 _BITS: Final = 32
-
-Ids = TypeVar("Ids", Tensor, NDArray[np.int64])
 
 
 class HashedIds(nn.Module):
@@ -44,6 +40,6 @@ def ids_of(x: Tensor) -> Tensor:
     return halves[:, 0] + (halves[:, 1] << 16)
 
 
-def row_of(ids: Ids, rows: int, probe: int = 0) -> Ids:
+def row_of(ids: Tensor, rows: int, probe: int = 0) -> Tensor:
     """Multiply-shift hashing (Dietzfelbinger et al. 1997): ids [n] of 32 bits → 0 … rows − 1, rows a power of 2."""
     return (ids * _FACTORS[probe] & 0xFFFFFFFF) >> (_BITS - (rows.bit_length() - 1))

@@ -17,8 +17,7 @@ from graphmill.nn.standardise import Standardise
 from graphmill.tasks.intrusion.nn.ids import HashedIds, ids_of, row_of
 
 _MOST_LOGVAR = 20.0
-LEAST_ERROR = 1e-30
-"""Of a window; it has a logarithm."""
+_LEAST_ERROR = 1e-30  # of a window; it has a logarithm
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ class CanVgae(nn.Module):
         errors = self.errors(batch, self(batch)).double()
         offsets = batch.node_offsets
         found = torch.segment_reduce(errors, self.score, offsets=offsets, axis=0, initial=None)
-        return found.clamp(min=LEAST_ERROR).log()
+        return found.clamp(min=_LEAST_ERROR).log()
 
     def embed(self, batch: GraphBatch) -> Tensor:
         """Means over the nodes of a window of what is known of them [num_graphs, latent_channels]."""

@@ -85,9 +85,9 @@ def prepare(
         _log.info(f"{existing.metadata.name} is prepared already: {path}")
         return existing
     # Here and not above: planning a job opens a store in a blink, and polars alone takes longer than that to load.
-    from graphmill.tasks.node_classification.data.read import Request, read_raw
+    from graphmill.tasks.node_classification.data.read import ReadRequest, read_raw
 
-    request = Request(
+    request = ReadRequest(
         name=name,
         stored_name=save_as or name,
         downloads=root / _DOWNLOADS,

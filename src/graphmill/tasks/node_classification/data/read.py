@@ -31,7 +31,7 @@ _PYG_FOLDERS = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ReadRequest:
     """What `prepare` was asked to read."""
 
     name: str  # of the dataset
@@ -43,7 +43,7 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_raw(request: Request) -> LabelledGraph:
+def read_raw(request: ReadRequest) -> LabelledGraph:
     """Read the dataset from `--from PATH`, else from the package, the generator or the network."""
     _check(request)
     if request.from_path is not None and is_graph_npz(request.from_path):
@@ -83,7 +83,7 @@ def holds_graph(path: Path) -> Look | None:
     return shaped("it has the key edge_index")
 
 
-def _check(request: Request) -> None:
+def _check(request: ReadRequest) -> None:
     path = request.from_path
     if path is not None and not path.exists():
         raise UserError(f"{path} does not exist", fix="give a path that does with --from")
@@ -93,11 +93,11 @@ def _check(request: Request) -> None:
         )
 
 
-def _forced_seed(request: Request) -> int | None:
+def _forced_seed(request: ReadRequest) -> int | None:
     return request.split_seed if request.random_split else None
 
 
-def _read_debian(request: Request) -> LabelledGraph:
+def _read_debian(request: ReadRequest) -> LabelledGraph:
     path = request.from_path
     packages = read_shipped() if path is None else read_compact(path)
     return LabelledGraph(
@@ -113,7 +113,7 @@ def _read_debian(request: Request) -> LabelledGraph:
     )
 
 
-def _read_planetoid(request: Request, dataset: str) -> LabelledGraph:
+def _read_planetoid(request: ReadRequest, dataset: str) -> LabelledGraph:
     names = planetoid.file_names(dataset)
     if request.from_path is None:
         folder = request.downloads / request.name
@@ -124,7 +124,7 @@ def _read_planetoid(request: Request, dataset: str) -> LabelledGraph:
     return planetoid.read_planetoid(folder, dataset, request.stored_name)
 
 
-def _read_shchur(request: Request) -> LabelledGraph:
+def _read_shchur(request: ReadRequest) -> LabelledGraph:
     file = _SHCHUR_FILES[request.name]
     if request.from_path is None:
         path = request.downloads / request.name / file
@@ -136,7 +136,7 @@ def _read_shchur(request: Request) -> LabelledGraph:
     return raw_npz.read_shchur(path, request.stored_name, split_seed=request.split_seed)
 
 
-def _read_reddit(request: Request) -> LabelledGraph:
+def _read_reddit(request: ReadRequest) -> LabelledGraph:
     if request.from_path is not None:
         folder = _folder_with(request.from_path, raw_npz.REDDIT_FILES, ("Reddit", "reddit"), request.name)
         return raw_npz.read_reddit(folder, request.stored_name)
@@ -149,7 +149,7 @@ def _read_reddit(request: Request) -> LabelledGraph:
     return raw_npz.read_reddit(folder, request.stored_name)
 
 
-def _read_ogb(request: Request, dataset: str) -> LabelledGraph:
+def _read_ogb(request: ReadRequest, dataset: str) -> LabelledGraph:
     if request.from_path is not None:
         folder = ogb.find_ogb_folder(request.from_path, dataset)
         if ogb_hetero.is_ogb_hetero(folder):
@@ -173,7 +173,7 @@ def _read_ogb(request: Request, dataset: str) -> LabelledGraph:
     return ogb.read_ogb(folder / short, dataset, request.stored_name)
 
 
-def _read_generated(request: Request, kind: Literal["sbm", "rmat"]) -> LabelledGraph:
+def _read_generated(request: ReadRequest, kind: Literal["sbm", "rmat"]) -> LabelledGraph:
     if request.from_path is not None:
         raise UserError(
             f"{request.name} is generated and reads nothing from {request.from_path}", fix="leave --from out"
@@ -181,7 +181,7 @@ def _read_generated(request: Request, kind: Literal["sbm", "rmat"]) -> LabelledG
     return generate(kind, request.options, request.stored_name)
 
 
-def _read_pyg(request: Request) -> LabelledGraph:
+def _read_pyg(request: ReadRequest) -> LabelledGraph:
     if request.from_path is not None:
         raise UserError(
             f"{request.name} with --from would let PyG unpickle {request.from_path}, and unpickling runs code",
@@ -206,7 +206,7 @@ def _published_in(path: Path) -> str | None:
     return None
 
 
-def _read_own(request: Request) -> LabelledGraph:
+def _read_own(request: ReadRequest) -> LabelledGraph:
     """Any other name: the user's own graph."""
     path = request.from_path
     if path is None:

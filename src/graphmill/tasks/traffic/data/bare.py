@@ -7,7 +7,7 @@ import numpy as np
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.tasks.traffic.data.look import are_numbers, first_lines, separator_of
-from graphmill.tasks.traffic.data.measured import Series
+from graphmill.tasks.traffic.data.measured import SensorReadings
 
 
 def is_bare(path: Path) -> bool:
@@ -17,7 +17,7 @@ def is_bare(path: Path) -> bool:
     return len(cells) > 1 and are_numbers(cells) and all(cell.strip() for cell in cells)
 
 
-def read_bare(path: Path, start: str | None, interval_s: int | None) -> Series:
+def read_bare(path: Path, start: str | None, interval_s: int | None) -> SensorReadings:
     """Its readings, with times from `start` on; sensors are numbered from 0, as such tables' matrices are."""
     if start is None or interval_s is None:
         raise UserError(
@@ -38,4 +38,4 @@ def read_bare(path: Path, start: str | None, interval_s: int | None) -> Series:
         ) from error
     timestamps = first + interval_s * np.arange(len(values), dtype=np.int64)
     ids = tuple(map(str, range(values.shape[1])))
-    return Series(values, timestamps, ids, f"CSV file {path.name}, times from {start} on, sensors numbered")
+    return SensorReadings(values, timestamps, ids, f"CSV file {path.name}, times from {start} on, sensors numbered")

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.tasks.traffic.data.measured import Series
+from graphmill.tasks.traffic.data.measured import SensorReadings
 from graphmill.tasks.traffic.data.store import RawTraffic
 
 _FIRST_MONDAY = 345_600  # 1970-01-05 00:00
@@ -37,7 +37,7 @@ def generate(
     is_missing[0, is_missing.all(axis=0)] = False  # no sensor is missing at all steps
     values[is_missing] = np.nan
     ids = tuple(f"s{number}" for number in range(num_sensors))
-    series = Series(values.astype(np.float32), timestamps, ids, "generated", num_nan=int(is_missing.sum()))
+    series = SensorReadings(values.astype(np.float32), timestamps, ids, "generated", num_nan=int(is_missing.sum()))
     options = f"num_sensors={num_sensors} num_steps={num_steps} missing_share={missing_share} seed={seed}"
     return RawTraffic(series, adjacency, name, f"synthetic: generated with {options}", synthetic=True, unit="mph")
 

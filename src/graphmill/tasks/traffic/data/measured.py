@@ -9,7 +9,7 @@ from graphmill.tasks.traffic.page import MissingReadings
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class SensorReadings:
     """Readings of all sensors at all steps."""
 
     values: NDArray[np.float32]  # [num_steps, num_sensors]; NaN: missing

@@ -14,7 +14,7 @@ from graphmill.tasks.recognise import Certainty, Look, best_of, named, shaped
 from graphmill.tasks.traffic.data.adjacency import LAYOUTS, adjacency_for, read_adjacency
 from graphmill.tasks.traffic.data.basicts import NAME as BASICTS
 from graphmill.tasks.traffic.data.look import look_of_hdf, look_of_table
-from graphmill.tasks.traffic.data.measured import Series
+from graphmill.tasks.traffic.data.measured import SensorReadings
 from graphmill.tasks.traffic.data.series import read_series
 from graphmill.tasks.traffic.data.store import RawTraffic
 from graphmill.tasks.traffic.page import MissingReadings
@@ -58,7 +58,7 @@ def read_traffic(name: str, path: Path, how: Reading) -> RawTraffic:
     return RawTraffic(series, matrix, name, f"{series.source}; graph: {graph}", synthetic=False, unit=how.unit)
 
 
-def _say_what_is_missing(series: Series) -> None:
+def _say_what_is_missing(series: SensorReadings) -> None:
     share = (series.num_zero + series.num_nan) / series.values.size
     what = "zeros" if isinstance(series.missing, str) else f"readings of {series.missing:g}"
     counts = f"{series.num_zero:,} {what} and {series.num_nan:,} NaNs or empty cells ({share:.1%} of the readings)"

@@ -1,4 +1,4 @@
-"""Readings over time as they come from elsewhere: pandas HDF, .npz, wide CSV, BasicTS → `Series`, checked.
+"""Readings over time as they come from elsewhere: pandas HDF, .npz, wide CSV, BasicTS → `SensorReadings`, checked.
 
 A missing reading is NaN here and ever after; `missing` says which readings of a file are. Timestamps are local time
 without a zone, in seconds since 1970.
@@ -26,7 +26,7 @@ from graphmill.tasks.traffic.data.basicts import NAME as BASICTS
 from graphmill.tasks.traffic.data.basicts import read_basicts
 from graphmill.tasks.traffic.data.clock import check_regular, check_rising, on_grid, seconds_of
 from graphmill.tasks.traffic.data.look import separator_of_table
-from graphmill.tasks.traffic.data.measured import Series
+from graphmill.tasks.traffic.data.measured import SensorReadings
 from graphmill.tasks.traffic.page import MissingReadings
 
 _ROWS_AT_A_TIME = 2048  # of a wide file: the copy in another number format stays small compared to the whole
@@ -39,12 +39,12 @@ FILES = "an .h5, .npz or .csv file of readings, or BasicTS's desc.json with data
 
 def read_series(
     path: Path, missing: MissingReadings = "zeros", *, interval_s: int | None = None, start: str | None = None
-) -> Series:
+) -> SensorReadings:
     """Read and check the file by its ending. `interval_s`: times are moved to the nearest step of so many seconds.
 
     `start`: the time of the first row of a table without header and times, whose rows are `interval_s` apart.
     """
-    readers: dict[str, Callable[[Path], Series]]
+    readers: dict[str, Callable[[Path], SensorReadings]]
     readers = {".h5": _read_hdf, ".hdf5": _read_hdf, ".npz": _read_npz, ".csv": _read_csv, ".json": _read_basicts}
     if not path.is_file():
         raise UserError(f"{path} is not a file", fix=f"give {FILES}")
@@ -64,7 +64,7 @@ def read_series(
     return _with_missing(series, missing, path)
 
 
-def _check_shape(series: Series, path: Path) -> None:
+def _check_shape(series: SensorReadings, path: Path) -> None:
     values, timestamps, ids = series.values, series.timestamps, series.sensor_ids
     if values.ndim != 2 or values.shape != (len(timestamps), len(ids)) or 0 in values.shape:
         raise UserError(
@@ -76,7 +76,7 @@ def _check_shape(series: Series, path: Path) -> None:
         raise UserError(f"{path}: sensor {twice} is there twice", fix="keep one column per sensor")
 
 
-def _with_missing(series: Series, missing: MissingReadings, path: Path) -> Series:
+def _with_missing(series: SensorReadings, missing: MissingReadings, path: Path) -> SensorReadings:
     """Its values checked, and NaN wherever `missing` says that a reading is missing; in place."""
     ids, num_zero, num_nan = series.sensor_ids, 0, 0
     if isinstance(missing, str):
@@ -142,7 +142,7 @@ def _as_float32(source: Any, shape: tuple[int, int]) -> NDArray[np.float32]:  # 
     return values
 
 
-def _read_hdf(path: Path) -> Series:
+def _read_hdf(path: Path) -> SensorReadings:
     """A DataFrame as pandas' `to_hdf` writes it (fixed format): rows are times, columns sensors.
 
     Its attributes hold pickles, which are never loaded.
@@ -162,7 +162,7 @@ def _read_hdf(path: Path) -> Series:
         values = _as_float32(Rows(path, names[0], block.shape[0]), (block.shape[0], block.shape[1]))
     except ValueError as error:
         raise UserError(f"{path} cannot be read as HDF5: {error}", fix="fetch the file again") from error
-    return Series(values, timestamps, tuple(map(str, ids)), f"pandas HDF {path.name}")
+    return SensorReadings(values, timestamps, tuple(map(str, ids)), f"pandas HDF {path.name}")
 
 
 _HDF_FIX = "write it with pandas: df.to_hdf(path, key='df', format='fixed'), one row per time, one column per sensor"
@@ -203,7 +203,7 @@ def _hdf_times(axis: Described, path: Path, name: str) -> NDArray[np.int64]:
     return times
 
 
-def _read_npz(path: Path) -> Series:
+def _read_npz(path: Path) -> SensorReadings:
     keys = npz_keys(path)
     ids_key = "node_ids" if "node_ids" in keys and "sensor_ids" not in keys else "sensor_ids"
     arrays = read_npz(path, required=("values", "timestamps", ids_key))
@@ -222,10 +222,10 @@ def _read_npz(path: Path) -> Series:
             )
         times = times.astype("datetime64[s]").astype(np.int64)
     clean = _as_float32(values, (values.shape[0], values.shape[1]))
-    return Series(clean, seconds_of(times, path), tuple(map(str, ids)), f"npz file {path.name}")
+    return SensorReadings(clean, seconds_of(times, path), tuple(map(str, ids)), f"npz file {path.name}")
 
 
-def _read_csv(path: Path) -> Series:
+def _read_csv(path: Path) -> SensorReadings:
     import polars as pl
 
     try:
@@ -253,7 +253,7 @@ def _read_csv(path: Path) -> Series:
     values = np.empty((table.height, len(ids)), dtype=np.float32)
     for number, name in enumerate(ids):
         values[:, number] = table[name].cast(pl.Float32).fill_null(float("nan")).to_numpy()
-    return Series(values, _csv_times(table, path), ids, f"CSV file {path.name}")
+    return SensorReadings(values, _csv_times(table, path), ids, f"CSV file {path.name}")
 
 
 def _first_line(error: BaseException) -> str:
@@ -292,6 +292,6 @@ def _csv_times(table: Any, path: Path) -> NDArray[np.int64]:  # noqa: ANN401  # 
     return np.asarray(times.dt.epoch("s").to_numpy(), dtype=np.int64)
 
 
-def _read_basicts(path: Path) -> Series:
+def _read_basicts(path: Path) -> SensorReadings:
     read = read_basicts(path.parent)
-    return Series(read.values, read.timestamps, read.sensor_ids, read.source)
+    return SensorReadings(read.values, read.timestamps, read.sensor_ids, read.source)

@@ -14,7 +14,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.header import Expected, Header
 from graphmill.graph.prepared import PreparedStore
 from graphmill.tasks.traffic.data.clock import interval_of, longest_run
-from graphmill.tasks.traffic.data.measured import Series
+from graphmill.tasks.traffic.data.measured import SensorReadings
 from graphmill.tasks.traffic.page import (
     KIND,
     TRAIN_SHARE,
@@ -157,7 +157,7 @@ def window_starts(timestamps: NDArray[np.int64], interval_s: int, length: int) -
 class RawTraffic:
     """What is to be written."""
 
-    series: Series
+    series: SensorReadings
     adjacency: NDArray[np.float32]  # [num_sensors, num_sensors]; all 0: there is no graph
     name: str
     source: str
