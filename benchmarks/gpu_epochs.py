@@ -95,6 +95,7 @@ def epoch_of(store: MadeStore, plan: Plan, device: torch.device, graph_bytes: in
         share_in_kernels: float | str = kernels_share(access, model, device)
     except (RuntimeError, ValueError) as error:  # a host may forbid profiling; the other figures stand
         share_in_kernels = f"not measured: {error}"
+    draws = None if graph_bytes is None else access.settle_draws()
     return {
         "epoch_s": seconds,
         "steps": clock.steps,
@@ -102,7 +103,7 @@ def epoch_of(store: MadeStore, plan: Plan, device: torch.device, graph_bytes: in
         "share_in_steps": clock.share_in_steps(seconds),
         "share_in_kernels": share_in_kernels,
         "peak_mib": peak_mib,
-        **({} if graph_bytes is None else {"draws": asdict(access.settle_draws())}),
+        **({} if draws is None else {"draws": asdict(draws)}),
     }
 
 

@@ -122,7 +122,8 @@ def equality(rehearse: bool) -> Found:
 
 def _exact(store: MadeStore, plan: Plan, device: torch.device, split: int) -> Found:
     """Whether logits are the same where the CPU gathers rows and where the device does, and what both take."""
-    model, found, logits = model_of(plan).to(device).eval(), {}, {}
+    model, logits = model_of(plan).to(device).eval(), {}
+    found: Found = {}
     for name, graph_bytes in {"by the CPU": None, "on the device": 1 << 32, "in two places": split}.items():
         try:
             access = access_to(store, plan, device, graph_bytes)

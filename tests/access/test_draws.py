@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from device_graphs import budget, device_access, kernels_by, prepare_graph, spec_of
+from device_graphs import budget, device_access, kernels_by, plan_of, prepare_graph, spec_of
 
 from graphmill.access.draws import NUM_MEASURED, EitherSampler, SettledDraws, faster
 from graphmill.access.opening import open_access
 from graphmill.base.errors import UserError
 from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment
-from graphmill.tasks.planning import plan_experiment
+from graphmill.tasks.node_classification.page.device import refuse_gpu_graph
 
 ALONE = Group(0, 1, torch.device("cpu"))
 
@@ -62,8 +62,17 @@ def test_each_way_makes_the_same_first_batches_in_turn():
         first = len(asked) <= 2
         return {"device": 9.0 if first else 1.0, "cpu": 0.0 if first else 2.0}[sampler.by]
 
-    assert sampler.settle(make, 4) == SettledDraws("device", "measured", 1.0, 2.0)
+    assert sampler.settle(make, 4, None) == SettledDraws("device", "measured", 1.0, 2.0)
     assert asked == [(way, turn % 4) for turn in range(1 + NUM_MEASURED) for way in ("device", "cpu")]
+
+
+@pytest.mark.parametrize(("asked", "by"), [("measured", "cpu"), ("device", "device")])
+def test_an_attempt_that_resumes_draws_as_the_one_before_unless_it_is_asked_for(asked, by):
+    """Nothing is measured: there is nothing that could make a batch."""
+    sampler = EitherSampler({"device": None, "cpu": None}, asked)
+    settled = sampler.settle(None, 4, "cpu")
+    assert (settled, sampler.by) == (SettledDraws(by, asked), by)
+    assert ("as this run began" in settled.in_words()) is (asked == "measured")
 
 
 @pytest.mark.parametrize(
@@ -78,10 +87,15 @@ def test_the_faster_median_is_taken(device_s, cpu_s, expected):
     assert faster(device_s, cpu_s) == expected
 
 
-def test_draws_of_no_graph_are_refused(data):
+@pytest.mark.parametrize(
+    ("device", "fix"),
+    [("cuda", "set train.gpu_graph_gib, or leave train.gpu_draws out"), ("cpu", "leave train.gpu_draws out")],
+)
+def test_draws_of_no_graph_are_refused(data, device, fix):
+    """What is offered can be done: a graph of a run on the CPU cannot lie for a GPU."""
     experiment = NodeClassificationExperiment.model_validate(
-        {"dataset": {"name": "sbm"}, "train": {"epochs": 1, "gpu_draws": "cpu"}}
+        {"dataset": {"name": "sbm"}, "train": {"epochs": 1, "gpu_draws": "cpu", "device": device}}
     )
     with pytest.raises(UserError, match=r"train\.gpu_draws is cpu") as caught:
-        plan_experiment(experiment, dataset_root=data, run_id="run")
-    assert "set train.gpu_graph_gib" in str(caught.value)
+        refuse_gpu_graph(plan_of(data).task, experiment)
+    assert caught.value.fix == fix

@@ -1,5 +1,7 @@
 """What tells two runs apart: everything that was chosen, but for a short list that is written out here."""
 
+import pytest
+
 from graphmill.spec.differences import configuration, flat, plan_differences, varied_keys
 
 NO_CHOICE = {"name", "run_id", "seed", "baselines", "dataset.path", "init_from.source", "init_from.path", "presampled"}
@@ -20,12 +22,17 @@ def test_runs_of_another_precision_or_number_of_threads_are_no_repetitions(make_
     assert configuration(one) == configuration(make_plan("three", threads=1, seed=3))
 
 
-def test_how_a_machine_evaluates_is_a_choice_but_no_other_run(make_plan):
+@pytest.mark.parametrize(
+    ("key", "ways"),
+    [
+        ("evaluate_on", ("whole_graph", "neighbourhoods")),
+        ("gpu_graph_gib", (None, 8.0)),
+        ("gpu_draws", ("device", "cpu")),
+    ],
+)
+def test_what_suits_a_machine_is_a_choice_but_no_other_run(make_plan, key, ways):
     """A run that goes on with less memory evaluates as it was planned to; runs that differ in it are told apart."""
     plan = make_plan()
-    one, other = (
-        plan.model_copy(update={"task": plan.task.model_copy(update={"evaluate_on": way})})
-        for way in ("whole_graph", "neighbourhoods")
-    )
+    one, other = (plan.model_copy(update={"task": plan.task.model_copy(update={key: way})}) for way in ways)
     assert plan_differences(one, other) == []
-    assert varied_keys([one, other]) == ["evaluate_on"]
+    assert varied_keys([one, other]) == [key]

@@ -14,7 +14,8 @@ import torch
 from rounding import Bounded, assert_near, magnitude
 from torch import Tensor, nn
 
-from graphmill.record.events import Checkpoint, Evaluation, EventWriter, events_in
+from graphmill.access.draws import SettledDraws
+from graphmill.record.events import Checkpoint, Drawn, Evaluation, EventWriter, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import Deadline
@@ -470,3 +471,26 @@ def test_at_the_planned_end_nothing_is_early(training_of):
     training = training_of(plan_of(**{**EARLY, "epochs": 4}), val_errors=list(ERRORS))
     assert training.run() == "done"
     assert not training.stopped_early
+
+
+def test_who_draws_is_settled_before_the_first_step_of_an_attempt(training_of):
+    """A resumed attempt is told who drew before."""
+    told = []
+
+    def settling(training: Training) -> Training:
+        def settle_draws(before: str | None) -> SettledDraws:
+            told.append((before, training.steps_done))
+            return SettledDraws("cpu", "measured", 2.0, 1.0)
+
+        training.task.settle_draws = settle_draws
+        return training
+
+    plan = plan_of("drawn")
+    first = settling(training_of(plan))
+    first.run_log.progress = StopAt(first, steps=10)
+    assert first.run() == "out_of_time"
+    second = settling(training_of(plan, again=True))
+    assert second.restore()
+    assert second.run() == "done"
+    assert told == [(None, 0), ("cpu", 10)]
+    assert [each.by for each in events_in(second.run_log.folder.events_path(0), Drawn)] == ["cpu", "cpu"]

@@ -1,6 +1,7 @@
 """Draws of a graph that a device holds: by the device, or by the CPU for it, whichever makes batches faster.
 
-Both give the same batches to the bit, so each rank decides for itself, and each attempt anew.
+Both give the same batches to the bit, so each rank decides for itself. An attempt that resumes keeps to what the first
+one found: were a GPU's sums others after all, the run would still be the same as without the break.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,8 @@ class SettledDraws:
     def in_words(self) -> str:
         """For the log."""
         if self.device_s is None or self.cpu_s is None:
-            return f"neighbourhoods are drawn by the {self.by}, as train.gpu_draws says"
+            why = "as this run began" if self.asked == "measured" else "as train.gpu_draws says"
+            return f"neighbourhoods are drawn by the {self.by}, {why}"
         times = f"{1e3 * self.device_s:.2f} ms by the device, {1e3 * self.cpu_s:.2f} ms by the CPU"
         return f"neighbourhoods are drawn by the {self.by}: a batch takes {times} (medians of {NUM_MEASURED})"
 
@@ -47,14 +49,17 @@ class EitherSampler:
         """By whom it is."""
         return self.ways[self.by].sample(seeds)
 
-    def settle(self, make: Callable[[int], float], num_steps: int) -> SettledDraws:
+    def settle(self, make: Callable[[int], float], num_steps: int, before: DrawnBy | None) -> SettledDraws:
         """Decide who draws from here on.
 
         Args:
             make: makes the batch of a step, from seeds until it is on the device; returns how long that took, s.
             num_steps: that there are.
+            before: who drew in earlier attempts; None: there was none.
         """
-        if self.asked != "measured":
+        if self.asked == "measured" and before is not None:
+            self.by = before
+        if self.asked != "measured" or before is not None:
             return SettledDraws(self.by, self.asked)
         taken: dict[DrawnBy, list[float]] = {"device": [], "cpu": []}
         for turn in range(1 + NUM_MEASURED):

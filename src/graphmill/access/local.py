@@ -24,6 +24,7 @@ from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.windows import in_windows, with_following
 from graphmill.spec.columns import Cell
+from graphmill.spec.gpu_draws import DrawnBy
 from graphmill.sync.group import MIB, Group
 from graphmill.sync.pause import Pause
 
@@ -75,11 +76,13 @@ class LocalAccess:
         self.of_steps = self.source.collecting(self.collector)
         self.source.warm_up(self.sampler, self.seeds, self.nodes_in("train"), plan.calendar.steps_in(0))
 
-    def settle_draws(self) -> SettledDraws | None:
-        """Before the first batch of an attempt: decide who draws; None: that is no question."""
+    def settle_draws(self, before: DrawnBy | None = None) -> SettledDraws | None:
+        """Before the first batch of an attempt: decide who draws, as in an attempt `before`; None: no question."""
         if not isinstance(self.sampler, EitherSampler):
             return None
-        return self.sampler.settle(self._seconds_to_make, self.spec.plan.calendar.steps_in(0))
+        settled = self.sampler.settle(self._seconds_to_make, self.spec.plan.calendar.steps_in(0), before)
+        self.collector.release()  # page-locked memory of batches that were measured: the device may need none
+        return settled
 
     def _seconds_to_make(self, step: int) -> float:
         """How long a batch of the first epoch takes until it is on the device."""

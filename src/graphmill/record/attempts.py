@@ -72,7 +72,7 @@ def attempt(
         if not is_there(folder.attempts_path):
             raise UserError(
                 f"{folder.path} was removed while it trained: what is there now is not the whole run",
-                fix=f"rm -r {shlex.quote(str(folder.path))}, and train again",
+                fix=f"rm -rf {shlex.quote(str(folder.path))}, and train again",
             )
 
 

@@ -19,6 +19,7 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.json_text import parse_json
 from graphmill.base.retries import insist, retried
 from graphmill.record.lines import complete_lines, end_of_whole_lines, write_all
+from graphmill.spec.gpu_draws import DrawnBy
 
 
 class Event(BaseModel):
@@ -78,7 +79,7 @@ class Drawn(Event):
 
     kind = "draws"
 
-    by: str  # device, cpu
+    by: DrawnBy
     asked: str  # train.gpu_draws
     device_s: float | None
     cpu_s: float | None

@@ -102,11 +102,13 @@ class Group:
         """Rows of all ranks in rank order → [sum(counts), num_columns], where they lie; rank r brings counts[r]."""
         if self.world_size == 1:
             return rows
-        padded = torch.zeros(max(counts), rows.shape[1], dtype=rows.dtype, device=self.device)
+        padded = torch.zeros(
+            max(counts), rows.shape[1], dtype=rows.dtype, device=rows.device
+        )  # a GPU may lack the room
         padded[: len(rows)] = rows
         everyone = [torch.empty_like(padded) for _ in range(self.world_size)]
         dist.all_gather(everyone, padded, group=self.process_group)
-        return torch.cat([part[:count].to(rows.device) for part, count in zip(everyone, counts, strict=True)])
+        return torch.cat([part[:count] for part, count in zip(everyone, counts, strict=True)])
 
     def barrier(self) -> None:
         """Wait for all ranks."""

@@ -15,6 +15,7 @@ from graphmill.access.draws import SettledDraws
 from graphmill.graph.splits import Split
 from graphmill.nn.weights import Weights
 from graphmill.spec.columns import Cell
+from graphmill.spec.gpu_draws import DrawnBy
 from graphmill.spec.plan import Plan
 from graphmill.sync.pause import Pause
 from graphmill.tasks.attended import Attention
@@ -161,8 +162,12 @@ class ServesBatches(Protocol):
 class SettlesDraws(Protocol):
     """A task that finds out at its start who draws its batches: the device that holds its graph, or the CPU for it."""
 
-    def settle_draws(self) -> SettledDraws | None:
-        """Called once, before the first step of an attempt; batches are the same either way. None: no question."""
+    def settle_draws(self, before: DrawnBy | None) -> SettledDraws | None:
+        """Called once, before the first step of an attempt; batches are the same either way. None: no question.
+
+        Args:
+            before: who drew in the attempt before; None: this is the first.
+        """
 
 
 @runtime_checkable

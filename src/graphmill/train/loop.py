@@ -126,7 +126,10 @@ class Training:
 
     def _settle_draws(self) -> None:
         task: object = self.task
-        if isinstance(task, SettlesDraws) and (draws := task.settle_draws()) is not None:
+        if not isinstance(task, SettlesDraws):
+            return
+        before = self.run_log.drawn_before() if self.steps_done else None
+        if (draws := task.settle_draws(before)) is not None:
             self.run_log.drawn(draws)
 
     def _train_epoch(self) -> bool:

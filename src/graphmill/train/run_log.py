@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass
 from graphmill.access.draws import SettledDraws
 from graphmill.base.retries import remove_file
 from graphmill.record.evaluations import BASELINE_OF, append_evaluation, cut_back
-from graphmill.record.events import CLOCKS, DamagedCheckpoint, Drawn, Epoch, Evaluation, EventWriter
+from graphmill.record.events import CLOCKS, DamagedCheckpoint, Drawn, Epoch, Evaluation, EventWriter, events_in
 from graphmill.record.metrics import append_metrics, read_metrics, write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.columns import Cell
+from graphmill.spec.gpu_draws import DrawnBy
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.tasks.baselines import BaselineScore
 from graphmill.tasks.task import Measures
@@ -37,6 +38,11 @@ class RunLog:
             known = read_metrics(self.folder.metrics_path, is_growing=True)
             kept = [row for row in known if int(row["epoch"]) <= num_epochs]
             write_metrics(self.folder.metrics_path, kept, self.kind.columns)
+
+    def drawn_before(self) -> DrawnBy | None:
+        """Who drew this rank's batches in the attempt before; None: nobody was asked."""
+        known = events_in(self.folder.events_path(self.rank), Drawn)
+        return known[-1].by if known else None
 
     def drawn(self, draws: SettledDraws) -> None:
         """Batches of this rank are drawn in this way from here on."""

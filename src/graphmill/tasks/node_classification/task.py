@@ -33,6 +33,7 @@ from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.service.served import SamplerClient
 from graphmill.spec.columns import Cell
 from graphmill.spec.exact_pass import evaluated_on_other
+from graphmill.spec.gpu_draws import DrawnBy
 from graphmill.spec.node_models import reads_node_types
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
@@ -114,9 +115,9 @@ class NodeClassification:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
         return self.access.batches(epoch, first_step)
 
-    def settle_draws(self) -> SettledDraws | None:
+    def settle_draws(self, before: DrawnBy | None) -> SettledDraws | None:
         """Who draws of a graph that lies for a GPU."""
-        return self.access.settle_draws() if isinstance(self.access, LocalAccess) else None
+        return self.access.settle_draws(before) if isinstance(self.access, LocalAccess) else None
 
     def epoch_facts(self) -> Mapping[str, Cell]:
         """What was fetched from other ranks; nothing of a graph that is stored whole."""

@@ -45,17 +45,22 @@ def refuse_gpu_graph(plan: "NodeClassificationPlan", experiment: Experiment) -> 
     """Raise a `UserError` if the graph is to lie on a GPU, and cannot."""
     if plan.gpu_graph_gib is None:
         if (asked := getattr(experiment.train, "gpu_draws", "measured")) != "measured":
+            offered = "" if _why_not(plan, experiment) else "set train.gpu_graph_gib, or "
             raise UserError(
                 f"train.gpu_draws is {asked}, but no graph lies for a GPU, and the CPU draws",
-                fix="set train.gpu_graph_gib, or leave train.gpu_draws out",
+                fix=f"{offered}leave train.gpu_draws out",
             )
         return
-    why = unfit_for_gpu(plan)
-    if experiment.train.device == "cpu":
-        why = "train.device is cpu"
-    elif experiment.roles is not None:
-        why = "roles: processes without a GPU sample for the ranks"
-    if why:
+    if why := _why_not(plan, experiment):
         raise UserError(
             f"train.gpu_graph_gib is {plan.gpu_graph_gib:g}, but {why}", fix="leave train.gpu_graph_gib out"
         )
+
+
+def _why_not(plan: "NodeClassificationPlan", experiment: Experiment) -> str:
+    """Why the graph of this experiment cannot lie on a GPU, in words; "": it can."""
+    if experiment.train.device == "cpu":
+        return "train.device is cpu"
+    if experiment.roles is not None:
+        return "roles: processes without a GPU sample for the ranks"
+    return unfit_for_gpu(plan)
