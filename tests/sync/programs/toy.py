@@ -78,7 +78,8 @@ def run(spec: Any, closes: list[bool], model: type[Toy] = Toy, scale: float = 1.
 def collectives() -> dict[str, Any]:
     group = Group(RANK, RANKS, CPU)
     counts = [2, 0, 3]
-    rows = group.gather_rows(torch.full((counts[RANK], 2), float(RANK)), counts)
+    elsewhere = Group(RANK, RANKS, torch.device("meta"))  # rows stay where they lie, whatever the group's device is
+    rows = elsewhere.gather_rows(torch.full((counts[RANK], 2), float(RANK)), counts)
     total = group.sum_numbers(torch.tensor([1.0, RANK], dtype=torch.float64))
     numbers = group.gather_numbers([RANK, 2**62 + RANK, -(2**63)])
     before = group.traffic.payload_bytes
