@@ -64,7 +64,7 @@ class ResidentBlocks:
         """Rows of a block whose neighbours may be gathered together, one at least, with `row_bytes` of each.
 
         Neighbours count as if all were distinct. If all nodes' rows fit, they are no more than these: then edges alone
-        count, since each piece would gather nearly the whole table anew.
+        count, and a piece takes twice its bytes at most. Smaller ones would each gather nearly the whole table anew.
         """
         bytes_to = _EDGE_BYTES * indptr
         if row_bytes * (len(self.topology.indptr) - 1) > self.piece_bytes:
