@@ -16,6 +16,7 @@ from waiting import HANG_S
 from cubins.shim import shim_library
 from graphmill.access import device_sweep, layerwise
 from graphmill.access.device import _say_where
+from graphmill.access.device_kernels import DeviceTopology
 from graphmill.sync.group import Group
 from graphmill.sync.pause import never_pause
 from graphmill.tasks.build import build_task
@@ -72,12 +73,48 @@ def test_so_they_are_in_small_blocks_and_pieces(data, by, monkeypatch):
     assert len(paused) > 5
 
 
-def test_pieces_have_the_rows_that_fit_and_one_at_least(data):
+def blocks_of(num_nodes, piece_bytes, *, device=ALONE.device, hidden_on="device"):
+    topology = DeviceTopology(torch.zeros(num_nodes + 1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32))
+    return device_sweep.ResidentBlocks(None, topology, None, device, hidden_on, piece_bytes, resample=True)
+
+
+def test_pieces_have_the_rows_that_fit_and_one_at_least():
+    """Two rows with three edges take 5 · 8 bytes, and 64 for each of the three."""
     indptr = np.array([0, 3, 3, 10, 12, 12])
-    blocks = device_sweep.ResidentBlocks(None, None, None, ALONE.device, "device", 6 * 8, resample=True)
+    blocks = blocks_of(100, 5 * 8 + 3 * 64)
     assert list(blocks._pieces(indptr, 8)) == [(0, 2), (2, 3), (3, 5)]
+    assert list(blocks._pieces(indptr, 9)) == [(0, 1), (1, 2), (2, 3), (3, 5)]
     assert list(blocks._pieces(indptr, 800)) == [(row, row + 1) for row in range(5)]
-    assert list(blocks._pieces(indptr, 1)) == [(0, 5)]
+    assert list(blocks_of(100, 12 * 64)._pieces(indptr, 0)) == [(0, 5)]
+
+
+def test_a_table_that_fits_is_gathered_once_a_block():
+    """Reddit's: neighbours are no more than there are nodes, and then edges alone make pieces."""
+    nodes, row_bytes, degree = 232_965, 4 * 602, 492
+    indptr = degree * np.arange(8192 + 1)
+    assert list(blocks_of(nodes, nodes * row_bytes)._pieces(indptr, row_bytes)) == [(0, 8192)]
+    assert len(list(blocks_of(nodes, nodes * row_bytes - 1)._pieces(indptr, row_bytes))) == 18
+    many = indptr * 20
+    rows = nodes * row_bytes // (64 * 20 * degree)
+    assert next(blocks_of(nodes, nodes * row_bytes)._pieces(many, row_bytes)) == (0, rows)
+
+
+def test_of_hidden_rows_on_the_host_tables_alone_are_page_locked(data, monkeypatch):
+    """What is computed lies in plain memory, which torch would round up and keep if it were page-locked."""
+    asked, zeros = [], device_sweep.ResidentBlocks.zeros
+
+    def watched(blocks, num_rows, width, *, is_table):
+        asked.append((num_rows, is_table))
+        return zeros(blocks, num_rows, width, is_table=is_table)
+
+    monkeypatch.setattr(device_sweep.ResidentBlocks, "zeros", watched)
+    found, _, _ = swept(data, "native", NODES, layers=3)
+    assert [is_table for _, is_table in asked] == [False, True, False, True, False]
+    assert [num_rows for num_rows, is_table in asked if is_table] == [NODES, NODES]
+    assert asked[-1] == (len(found), False)
+    rows = blocks_of(1, 0, device=torch.device("cuda"), hidden_on="page_locked").zeros(3, 2, is_table=False)
+    assert rows.device.type == "cpu"
+    assert not rows.is_pinned()
 
 
 def test_the_log_says_where_hidden_rows_lie(data, caplog):

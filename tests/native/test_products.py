@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rounding import UNIT, Bounded, assert_within
+from rounding import Bounded, assert_within
 from torch import Tensor
 
 from graphmill import _native
@@ -144,18 +144,15 @@ def test_gradient_of_a_weight_behind_relu_and_dropout(m, n, k, seed, kept_share)
 
 
 @few
-@given(m=st.integers(1, 90), n=sizes, seed=seeds, p=st.sampled_from([0.1, 0.25, 0.5, 0.75, 0.9]))
+@given(m=st.integers(1, 90), n=sizes, seed=seeds, p=st.sampled_from([0.1, 0.25, 0.3, 0.5, 0.75, 0.9]))
 def test_dropout_draws_the_bits_of_nn_draws(m, n, seed, p):
-    """The mask to the bit; the values too, where 1 / (1 - p) is a number that float32 holds."""
+    """The mask, and the values: both multiply by the same float32."""
     x, keys, columns = normal(m, n, seed=seed), row_keys(seed, torch.arange(m)), torch.arange(n)
     expected = drop_values(x.relu(), keys.unsqueeze(1), columns, p)
     unsigned = keys.view(torch.uint64)
     out = for_any_threads(lambda o, t: _native.relu_dropout(x, unsigned, p, o, t), torch.empty(m, n))
     assert torch.equal(out > 0, kept(keys.unsqueeze(1), columns, p) & (x > 0))
-    # One of them divides by 1 - p, the other multiplies with 1 / (1 - p): three roundings between them.
-    assert ((out - expected).abs() <= 3 * UNIT[torch.float32] * expected.abs()).all()
-    if p in (0.5, 0.75):
-        assert torch.equal(out, expected)
+    assert torch.equal(out, expected)
     identity = torch.eye(n)
     fused = for_any_threads(lambda o, t: _native.linear(x, identity, None, o, True, unsigned, p, t), torch.empty(m, n))
     assert torch.equal(fused, out), "in one pass with the product or after it: the same"

@@ -1,6 +1,7 @@
 """Where a graph lies for a GPU: the plan's figures against arithmetic by hand, from published sizes alone."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -59,8 +60,9 @@ def by_hand(name, gpu_gib):
         ways.append((bus, not has_topology, rows))
     bus, is_locked, rows = min(ways)
     locked = (nodes - rows) * row + (topology if is_locked else 0)
-    # rows of 64: a table that is read, and the next one computed, gathered of ranks, and in the order of nodes
-    swept = 4 * nodes * max(3 * hidden, hidden + 3 * hidden, hidden + classes)
+    # rows of 64: a table that is read, and the next one computed, gathered of ranks, and in the order of nodes; of each
+    # node whether it is needed, and its id
+    swept = 4 * nodes * max(3 * hidden, hidden + 3 * hidden, hidden + classes) + (1 + 8) * nodes
     on_gpu = 12 * nodes + rows * row + (0 if is_locked else topology)
     fits = on_gpu + swept <= room
     found = {"room": room, "is_locked": is_locked, "rows": rows, "bus": bus, "locked": locked, "on_gpu": on_gpu}
@@ -181,4 +183,5 @@ def test_the_command_shows_it_as_text_and_as_json(graphmill):
     text = graphmill(*words).out
     assert "rows of features on the GPU, the hottest" in text
     assert "232,965 of 232,965 (100.0 %)" in text
+    assert re.search(r"hidden rows of exact evaluation +on the GPU, \d+ MiB at most", text)
     assert json.loads(graphmill(*words, "--json").out)["on_device"]["topology_on"] == "device"

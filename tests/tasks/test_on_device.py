@@ -202,9 +202,9 @@ def test_where_a_graph_lies_and_who_draws_of_it_changes_no_bit(reports, name):
 
 
 @pytest.mark.parametrize("name", LAID_OUT)
-def test_exact_inference_copies_ids_and_waits_once_a_block(reports, name):
-    """For the sizes of what was drawn; at its end, or once more a block where hidden rows lie on the host; and twice to
-    find the rows that the last of two layers reads.
+def test_exact_inference_copies_ids_and_waits_once_a_piece(reports, name):
+    """For the sizes of what was drawn, of which every block here has one piece; at its end, or once more a block where
+    hidden rows lie on the host; and twice to find the rows that the last of two layers reads.
     """
     found = reports[name][1]["exact"]
     assert found["copied"]

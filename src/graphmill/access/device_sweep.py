@@ -17,7 +17,7 @@ from graphmill.access.device_kernels import DeviceHood, DeviceTopology, GraphKer
 from graphmill.graph.batch import on_device
 
 LEAST_PIECE_BYTES: Final = 64 << 20
-_EDGE_BYTES: Final = 64  # of a drawn edge, at most, while it is relabelled
+_EDGE_BYTES: Final = 64  # of a drawn edge, at most, while it is relabelled: more than while rows are averaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,44 +29,49 @@ class ResidentBlocks:
     features: SplitRows
     device: torch.device
     hidden_on: Literal["device", "page_locked"]
-    piece_bytes: int  # of neighbours' rows that are gathered together
+    piece_bytes: int  # of neighbours that are drawn and gathered together
     resample: bool  # as batches are drawn: a sampler of the device keeps 4 bytes of every node
 
-    def zeros(self, num_rows: int, width: int) -> Tensor:
-        """Room for hidden rows."""
+    def zeros(self, num_rows: int, width: int, *, is_table: bool) -> Tensor:
+        """As the protocol says. Of the host's memory none is page-locked but what kernels read."""
         if self.hidden_on == "device":
             return torch.zeros(num_rows, width, device=self.device)
-        return torch.zeros(num_rows, width, pin_memory=self.device.type == "cuda")
+        return torch.zeros(num_rows, width, pin_memory=is_table and self.device.type == "cuda")
 
     def with_sources(self, ids: NDArray[np.int64], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
         """As the protocol says. The calling thread waits once a piece, and at the end."""
-        nodes = on_device(torch.from_numpy(ids), self.device)
         is_there = torch.zeros(len(self.topology.indptr) - 1, dtype=torch.bool, device=self.device)
-        for first, last in self._pieces(indptr, _EDGE_BYTES):
-            is_there.index_fill_(0, self._drawn(nodes, indptr, first, last).node_ids, True)
+        for first, last in self._pieces(indptr, 0):
+            is_there.index_fill_(0, self._drawn(ids, indptr, first, last).node_ids, True)
         return np.flatnonzero(is_there.cpu().numpy())
 
     def self_and_mean(self, h: Tensor | None, ids: NDArray[np.int64], indptr: NDArray[np.int64]) -> Tensor:
-        """As the protocol says. The calling thread waits once a piece, of which a block seldom has two."""
+        """As the protocol says. The calling thread waits once a piece."""
         width = (self.features.hot if h is None else h).shape[1]
-        nodes = on_device(torch.from_numpy(ids), self.device)
         out = torch.empty(len(ids), 2 * width, device=self.device)
         for first, last in self._pieces(indptr, 4 * width):
-            hood = self._drawn(nodes, indptr, first, last)
+            hood = self._drawn(ids, indptr, first, last)
             x = self._rows(h, hood.node_ids)
             out[first:last] = self.kernels.self_and_mean(x, hood.indptr, hood.indices, torch.float32)
         return out
 
-    def _drawn(self, nodes: Tensor, indptr: NDArray[np.int64], first: int, last: int) -> DeviceHood:
+    def _drawn(self, ids: NDArray[np.int64], indptr: NDArray[np.int64], first: int, last: int) -> DeviceHood:
+        nodes = on_device(torch.from_numpy(ids[first:last]), self.device)
         num_edges = int(indptr[last] - indptr[first])
-        return self.kernels.in_neighbours(self.topology, nodes[first:last], num_edges, resample=self.resample)
+        return self.kernels.in_neighbours(self.topology, nodes, num_edges, resample=self.resample)
 
     def _pieces(self, indptr: NDArray[np.int64], row_bytes: int) -> Iterator[tuple[int, int]]:
-        """Rows of a block whose neighbours may be gathered together, one at least: they take `row_bytes` each."""
-        most, first = self.piece_bytes // row_bytes, 0
-        rows_to = np.arange(len(indptr)) + indptr  # a row, and each of its neighbours
+        """Rows of a block whose neighbours may be gathered together, one at least, with `row_bytes` of each.
+
+        Neighbours count as if all were distinct. If all nodes' rows fit, they are no more than these: then edges alone
+        count, and a piece takes twice its bytes at most. Smaller ones would each gather nearly the whole table anew.
+        """
+        bytes_to = _EDGE_BYTES * indptr
+        if row_bytes * (len(self.topology.indptr) - 1) > self.piece_bytes:
+            bytes_to = bytes_to + row_bytes * (np.arange(len(indptr)) + indptr)  # a row, and each of its neighbours
+        first = 0
         while first < len(indptr) - 1:
-            last = max(first + 1, int(np.searchsorted(rows_to, rows_to[first] + most, side="right")) - 1)
+            last = max(first + 1, int(np.searchsorted(bytes_to, bytes_to[first] + self.piece_bytes, side="right")) - 1)
             yield first, last
             first = last
 

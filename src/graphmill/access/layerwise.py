@@ -32,8 +32,8 @@ _ROWS_AT_A_TIME = 8192  # rows whose inputs are in memory together
 class BlockRows(Protocol):
     """Who reads rows for a block and averages them, where that is not the CPU; and where hidden rows lie."""
 
-    def zeros(self, num_rows: int, width: int) -> Tensor:
-        """Room for hidden rows."""
+    def zeros(self, num_rows: int, width: int, *, is_table: bool) -> Tensor:
+        """Room for rows of a layer; a table is what `self_and_mean` reads."""
 
     def with_sources(self, ids: NDArray[np.int64], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
         """Distinct `ids` [n] and their in-neighbours, ascending; `indptr` [n + 1] counts these."""
@@ -81,12 +81,14 @@ class LayerwiseInference:
         for number, layer in enumerate(layers[:-1]):
             counts = [len(self._share(wanted[number], rank)) for rank in range(self.group.world_size)]
             rows = self.group.gather_rows(self._layer_rows(layer, h, wanted[number], RELU), counts)
-            h = self._zeros(self.topology.num_nodes, layer.out_channels)
+            h = self._zeros(self.topology.num_nodes, layer.out_channels, is_table=True)
             h[on_device(torch.from_numpy(wanted[number]), h.device)] = rows
         return h
 
-    def _zeros(self, num_rows: int, width: int) -> Tensor:
-        return torch.zeros(num_rows, width) if self.blocks is None else self.blocks.zeros(num_rows, width)
+    def _zeros(self, num_rows: int, width: int, *, is_table: bool) -> Tensor:
+        if self.blocks is None:
+            return torch.zeros(num_rows, width)
+        return self.blocks.zeros(num_rows, width, is_table=is_table)
 
     def _share(self, nodes: NDArray[np.int64], rank: int | None = None) -> NDArray[np.int64]:
         return np.array_split(nodes, self.group.world_size)[self.group.rank if rank is None else rank]
@@ -99,7 +101,7 @@ class LayerwiseInference:
         `h` [num_nodes, …] is the result of the layer before it; None: the features.
         """
         ids = self._share(nodes)
-        rows = self._zeros(len(ids), layer.out_channels)
+        rows = self._zeros(len(ids), layer.out_channels, is_table=False)
         for begin in range(0, len(self._share(nodes, 0)), _ROWS_AT_A_TIME):  # rank 0's share is never the smaller
             self.pause()
             block = ids[begin : begin + _ROWS_AT_A_TIME]

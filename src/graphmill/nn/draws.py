@@ -41,5 +41,5 @@ def kept(keys: Tensor, columns: Tensor, p: float) -> Tensor:
 
 
 def drop_values(values: Tensor, keys: Tensor, columns: Tensor, p: float) -> Tensor:
-    """Values with a share `p` set to 0 and the rest scaled by 1 / (1 - p)."""
-    return torch.where(kept(keys, columns, p), values / (1 - p), torch.zeros_like(values))
+    """Values with a share `p` set to 0 and the rest times 1 / (1 - p), which has other bits than a division."""
+    return torch.where(kept(keys, columns, p), values * (1 / (1 - p)), torch.zeros_like(values))

@@ -22,6 +22,7 @@ SECTOR: Final = 32  # bytes that one read over the bus moves at least: CUDA C++ 
 _BATCHES_BEYOND_PREFETCH: Final = 3  # in making, copied, computed on: see `sample.collect`
 _LARGE_IDS: Final = 1 << 31
 _COPIES_OF_ROWS: Final = 3
+_BYTES_OF_WANTED: Final = 9  # of each node, while exact evaluation finds the rows that it needs, and their ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +56,12 @@ class ResidentGraph:
     def hidden_bytes(self) -> int:
         """Of rows of layers while exact evaluation needs them, at most.
 
-        A layer reads its table; its rows are computed, gathered of all ranks, and put in the order of nodes: the last
-        one's are only computed.
+        A layer reads its table; its rows are computed, gathered of all ranks, and put in the order of nodes by their
+        ids: the last one's are only computed.
         """
         *hidden, last = pairwise((0, *self.layers)) if self.layers else [(0, 0)]
         columns = [read + _COPIES_OF_ROWS * made for read, made in hidden]
-        return 4 * self.num_nodes * max([*columns, sum(last)])
+        return self.num_nodes * (4 * max([*columns, sum(last)]) + _BYTES_OF_WANTED)
 
 
 @dataclass(frozen=True, slots=True)
