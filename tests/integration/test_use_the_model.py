@@ -17,6 +17,8 @@ from rounding import Bounded, assert_within, magnitude
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.graph.features import SparseFeatures
+from graphmill.record.manifest import Manifest
+from graphmill.record.run_folder import RunFolder
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
@@ -272,6 +274,30 @@ def test_the_commands_on_moved_data_and_on_others(cora, data_root, tmp_path, env
     done = graphmill_("predict", run, "--split", "val", "--output", tmp_path / "x.npz", "--json", **environ)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rows"] == expected["num_seeds"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the run would be evaluated on the GPU")
+def test_a_run_of_gpus_is_evaluated_on_the_cpu_if_asked(cora, tmp_path, environ):
+    """Not without being asked; what the error says to type works."""
+    expected = evaluate(cora, split="val", which="best")
+    run = tmp_path / "pulled"
+    shutil.copytree(cora.path, run)
+    plan = json.loads((run / "plan.json").read_text())
+    (run / "plan.json").write_text(json.dumps({**plan, "device": "cuda"}))
+    for saved in run.glob("checkpoints/step_*"):  # as if it had been trained by this plan
+        manifest = Manifest.read(saved)
+        manifest.model_copy(update={"plan_hash": RunFolder.open(run).plan_hash()}).write(saved)
+    done = graphmill_("evaluate", run, "--split", "val", "--json", **environ)
+    assert done.returncode == 2
+    assert "planned for GPUs" in done.stderr
+    assert "--device cpu" in done.stderr
+    done = graphmill_("evaluate", run, "--split", "val", "--json", "--device", "cpu", **environ)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == expected
+    done = graphmill_("predict", run, "--device", "cpu", "--output", tmp_path / "x.npz", "--json", **environ)
+    assert done.returncode == 0, done.stderr
+    done = graphmill_("predict", run, "--device", "gpu", "--output", tmp_path / "y.npz", **environ)
+    assert "--device gpu is not one of cpu, cuda" in done.stderr
 
 
 def test_data_that_are_gone_and_others_of_the_same_name_are_refused(cora, data_root, tmp_path):

@@ -43,6 +43,7 @@ def evaluate(
     weights: str = "best",
     dataset: str | None = None,
     dataset_root: AnyPath | None = None,
+    device: str | None = None,
     trust: str | Iterable[str] = (),
     logs_root: AnyPath = "logs",
 ) -> Facts:
@@ -54,6 +55,7 @@ def evaluate(
         weights: of the best checkpoint on the validation split, or of the last.
         dataset: other prepared data; else those of the run.
         dataset_root: where prepared data are; else where the plan says, ….
+        device: cpu or cuda; None: what the run was planned for.
         trust: dotted paths of code of the run that may be run although you have not run it on this machine.
         logs_root: where runs are, if `run` is an id.
 
@@ -66,7 +68,7 @@ def evaluate(
         EndedError: the process that evaluates died.
     """
     where = path_of("logs_root", logs_root)
-    options = choices(str(split), str(weights), _name(dataset), root_of(dataset_root))
+    options = choices(str(split), str(weights), _name(dataset), root_of(dataset_root), device)
     return in_a_process("evaluate", _text(run), where, options, agreeing(trust))
 
 
@@ -83,6 +85,7 @@ def predict(
     weights: str = "best",
     dataset: str | None = None,
     dataset_root: AnyPath | None = None,
+    device: str | None = None,
     trust: str | Iterable[str] = (),
     logs_root: AnyPath = "logs",
 ) -> "polars.DataFrame":
@@ -100,6 +103,7 @@ def predict(
         weights: as of `evaluate`.
         dataset: as of `evaluate`.
         dataset_root: as of `evaluate`.
+        device: as of `evaluate`.
         trust: as of `evaluate`.
         logs_root: as of `evaluate`.
 
@@ -114,7 +118,7 @@ def predict(
 
     where = path_of("logs_root", logs_root)
     edges = None if attention is None else path_of("attention", attention)
-    options = choices(str(split), str(weights), _name(dataset), root_of(dataset_root), splits=ALL_SPLITS)
+    options = choices(str(split), str(weights), _name(dataset), root_of(dataset_root), device, splits=ALL_SPLITS)
     with tempfile.TemporaryDirectory(prefix="graphmill-predict-") as folder:
         path = Path(folder, "predictions.parquet") if output is None else path_of("output", output)
         options += files(path, edges, embeddings=embeddings, formats=_STREAMED)
@@ -222,15 +226,24 @@ def refuse_other(given: str, option: str, known: tuple[str, ...]) -> None:
 
 
 def choices(
-    split: str, weights: str, dataset: str | None, root: Path | None, *, splits: tuple[str, ...] = SPLITS
+    split: str,
+    weights: str,
+    dataset: str | None,
+    root: Path | None,
+    device: str | None,
+    *,
+    splits: tuple[str, ...] = SPLITS,
 ) -> list[str]:
-    """Which weights are used, and on which data, as words for `evaluate` and `predict`."""
+    """Which weights are used, where, and on which data, as words for `evaluate` and `predict`."""
     refuse_other(split, "--split", splits)
     refuse_other(weights, "--weights", ("best", "last"))
+    if device is not None:
+        refuse_other(device, "--device", ("cpu", "cuda"))
     return [
         *("--split", split, "--weights", weights),
         *(["--dataset", dataset] if dataset is not None else []),
         *(["--dataset-root", str(root)] if root is not None else []),
+        *(["--device", device] if device is not None else []),
     ]
 
 

@@ -25,6 +25,10 @@ OtherData = Annotated[
     str | None,
     typer.Option("--dataset", metavar="NAME", show_default=False, help="Other prepared data; else those of the run."),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(metavar="cpu|cuda", show_default=False, help="Where; else on what the run was planned for."),
+]
 Trust = Annotated[
     list[str] | None,
     typer.Option(
@@ -49,6 +53,7 @@ def evaluate(
     weights: WeightsOption = "best",
     dataset: OtherData = None,
     root: DatasetRoot = None,
+    device: Device = None,
     trust: Trust = None,
     speed_ups: Annotated[
         bool,
@@ -65,11 +70,12 @@ def evaluate(
     Example:
       graphmill evaluate logs/debian-packages-sage-20261121T081500Z --split val
       graphmill evaluate cora-sage-1 --weights last --dataset planetoid/cora --dataset-root /data
+      graphmill evaluate trained-on-a-gpu-1 --device cpu
       graphmill evaluate logs/assignment-one-gnn-20261124T101500Z --speed-ups
     """
     from graphmill.cli.find_run import find_run
 
-    agree, options = partial(agree_to_code, trust=trust), choices(split, weights, dataset, root)
+    agree, options = partial(agree_to_code, trust=trust), choices(split, weights, dataset, root, device)
     if speed_ups:  # its plan names the task
         agree(find_run(run, logs_root))
     benched = _benched(run, logs_root) if speed_ups else None
@@ -142,6 +148,7 @@ def predict(
     weights: WeightsOption = "best",
     dataset: OtherData = None,
     root: DatasetRoot = None,
+    device: Device = None,
     trust: Trust = None,
     logs_root: LogsRoot = Path("logs"),
     json: Json = False,
@@ -157,7 +164,7 @@ def predict(
       graphmill predict cora-gat-1 --split all --attention attention.parquet
       graphmill predict dependencies-1 --top 10 --output likely.parquet
     """
-    options = choices(split, weights, dataset, root, splits=ALL_SPLITS)
+    options = choices(split, weights, dataset, root, device, splits=ALL_SPLITS)
     options += files(output, attention, embeddings=embeddings) + pairs_asked(pairs, top)
     facts = in_a_process("predict", run, logs_root, options, partial(agree_to_code, trust=trust))
     _show(facts, json=json, title=f"{run}: {split}")

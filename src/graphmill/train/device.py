@@ -18,10 +18,14 @@ _log = logging.getLogger(__name__)
 _ALLOCATOR: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch 2.9's name, and the one before
 
 
-def rank_device(planned: str, local_rank: int) -> torch.device:
+_PLAN_AGAIN: Final = "plan again with train.device=cpu"
+
+
+def rank_device(planned: str, local_rank: int, *, instead: str = _PLAN_AGAIN) -> torch.device:
     """The device of a rank of a run that was planned for `planned`; a GPU becomes the current device.
 
     Ranks of a host take its GPUs in order. If each sees only one of its own (srun --gpus-per-task), it is that.
+    `instead`: what to do where there is no GPU, in words.
     """
     if planned == "cpu":
         return torch.device("cpu")
@@ -29,8 +33,7 @@ def rank_device(planned: str, local_rank: int) -> torch.device:
         build = f"torch {torch.__version__}"
         raise UserError(
             f"the run was planned for GPUs, and {build} cannot use any here",
-            fix="install a CUDA build of torch that fits the driver (see graphmill doctor), or plan again with"
-            " train.device=cpu",
+            fix=f"install a CUDA build of torch that fits the driver (see graphmill doctor), or {instead}",
         )
     choose_allocator(os.environ)
     number = torch.cuda.device_count()
@@ -52,12 +55,12 @@ def rank_device(planned: str, local_rank: int) -> torch.device:
     return device
 
 
-def device_of(plan: Plan, local_rank: int) -> torch.device:
+def device_of(plan: Plan, local_rank: int, *, instead: str = _PLAN_AGAIN) -> torch.device:
     """The device of a rank, on which the plan's model runs as well: `rank_device`, and the kernels of attention.
 
-    How it rounds the factors of products is as planned from here on.
+    How it rounds the factors of products is as planned from here on. `instead`: as of `rank_device`.
     """
-    device = rank_device(plan.device, local_rank)
+    device = rank_device(plan.device, local_rank, instead=instead)
     torch.backends.cuda.matmul.allow_tf32 = plan.tf32
     model = getattr(plan.task, "model", None)
     if device.type == "cuda" and is_fused(model):

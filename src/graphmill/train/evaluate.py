@@ -86,6 +86,7 @@ def add_choices(parser: argparse.ArgumentParser, *, splits: Sequence[str]) -> No
     parser.add_argument("--weights", choices=("best", "last"), default="best")
     parser.add_argument("--dataset")
     parser.add_argument("--dataset-root", type=Path)
+    parser.add_argument("--device", choices=("cpu", "cuda"))
     parser.add_argument("--trust", action="append", default=[])
     parser.add_argument("--json-errors", action="store_true", help="for who reads the JSON: also what is refused")
 
@@ -102,20 +103,28 @@ def refused(error: UserError, *, as_json: bool) -> int:
 def judged(options: argparse.Namespace) -> Judged:
     """The run that the arguments choose."""
     choice = DataChoice(options.dataset, options.dataset_root)
-    return open_run(RunFolder.open(options.run_folder), options.weights, choice, trusted=options.trust)
+    folder = RunFolder.open(options.run_folder)
+    return open_run(folder, options.weights, choice, trusted=options.trust, device=options.device)
 
 
 def open_run(
-    folder: RunFolder, which: Which, choice: DataChoice = DATA_OF_THE_RUN, *, trusted: Sequence[str] = ()
+    folder: RunFolder,
+    which: Which,
+    choice: DataChoice = DATA_OF_THE_RUN,
+    *,
+    trusted: Sequence[str] = (),
+    device: str | None = None,
 ) -> Judged:
-    """The task of a run with its weights, in this process."""
+    """The task of a run with its weights, in this process. `device`: cpu or cuda; None: as it was planned for."""
     plan = folder.read_plan(trusted=trusted)
     refuse_foreign_code(plan.model_dump(mode="json"))
     plan = plan_over(plan, choice, os.environ)
-    device = device_of(plan, local_rank=0)
+    if device is not None:
+        plan = plan.model_copy(update={"device": device})
+    used = device_of(plan, local_rank=0, instead="use its weights on the CPU: --device cpu")
     torch.set_num_threads(machine_info().num_cores)
     weights = Weights.of_run(folder, which, warn_of_damage)
-    task = build_task(plan, Group(rank=0, world_size=1, device=device))
+    task = build_task(plan, Group(rank=0, world_size=1, device=used))
     weights.load_all_into(task.model, name=f"the model of {plan.run_id}")
     return Judged(plan, task, which, 0 if weights.origin is None else weights.origin.step)
 
