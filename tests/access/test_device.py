@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from device_graphs import NODES, budget, kernels_by, prepare_graph, spec_of
+from device_graphs import ALONE, NODES, budget, kernels_by, spec_of
 from device_graphs import device_access as laid_out_access
 from native_graph_kernels import NativeKernels
 
@@ -23,15 +23,6 @@ from graphmill.graph.features import DenseFeatures
 from graphmill.partition.inclusion import vertex_inclusion
 from graphmill.sync.group import Group
 from graphmill.sync.pause import never_pause
-
-ALONE = Group(0, 1, torch.device("cpu"))
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    root = tmp_path_factory.mktemp("data")
-    prepare_graph(root)
-    return root
 
 
 class Counting(NativeKernels):

@@ -10,28 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from device_graphs import FEATURES, NODES, budget, device_access, kernels_by, plan_of, prepare_graph
+from device_graphs import ALONE, FEATURES, NODES, budget, device_access, kernels_by, plan_of
 from waiting import HANG_S
 
 from cubins.shim import shim_library
 from graphmill.access import device_sweep, layerwise
 from graphmill.access.device import _say_where
 from graphmill.access.device_kernels import DeviceTopology
-from graphmill.sync.group import Group
 from graphmill.sync.pause import never_pause
 from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.access import access_spec
 from graphmill.tasks.node_classification.parts import open_graph
 
-ALONE = Group(0, 1, torch.device("cpu"))
 PROGRAM = Path(__file__).parent / "programs" / "swept_by_ranks.py"
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    root = tmp_path_factory.mktemp("data")
-    prepare_graph(root)
-    return root
 
 
 def swept(data, by, rows, nodes=None, pause=never_pause, **plan):

@@ -4,23 +4,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from device_graphs import budget, device_access, kernels_by, plan_of, prepare_graph, spec_of
+from device_graphs import ALONE, budget, device_access, kernels_by, plan_of, spec_of
 
 from graphmill.access.draws import NUM_MEASURED, EitherSampler, SettledDraws, faster
 from graphmill.access.opening import open_access
 from graphmill.base.errors import UserError
-from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.node_classification.page.device import refuse_gpu_graph
-
-ALONE = Group(0, 1, torch.device("cpu"))
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    root = tmp_path_factory.mktemp("data")
-    prepare_graph(root)
-    return root
 
 
 def batches(access):

@@ -10,20 +10,20 @@ import pytest
 import graphmill
 
 WAYS = {
-    "module": "import graphmill.train.patience",
-    "from": "from graphmill.train import patience",
+    "module": "import graphmill.train.peer_timeout",
+    "from": "from graphmill.train import peer_timeout",
     "name": "from graphmill import train",
     "attribute": "import graphmill; graphmill.train",
     "function": "import graphmill.api.training",
     "run": "import graphmill; graphmill.Run",
 }
 HOLDS = """
-import sys, types, graphmill, graphmill.train.patience
+import sys, types, graphmill, graphmill.train.peer_timeout
 from graphmill import train
-from graphmill.train import patience
+from graphmill.train import peer_timeout
 assert train is graphmill.train is sys.modules["graphmill.train"]
 assert isinstance(train, types.ModuleType) and callable(train)
-assert patience is train.patience is sys.modules["graphmill.train.patience"]
+assert peer_timeout is train.peer_timeout is sys.modules["graphmill.train.peer_timeout"]
 try:
     graphmill.train("no-such.yaml")
 except graphmill.UserError as error:

@@ -5,6 +5,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+import torch
 from native_graph_kernels import NativeKernels
 
 from cubins.shim import shim_library
@@ -15,6 +16,7 @@ from graphmill.access.opening import sampler_of
 from graphmill.access.seeds import training_nodes
 from graphmill.access.whole import WholeGraph
 from graphmill.device.kernels import shim_kernels
+from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.access import access_spec
 from graphmill.tasks.node_classification.data.prepare import prepare
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment
@@ -23,6 +25,7 @@ from graphmill.tasks.planning import plan_experiment
 
 NODES, FEATURES = 300, 5
 ROW = 4 * FEATURES
+ALONE = Group(0, 1, torch.device("cpu"))
 
 
 def prepare_graph(root):

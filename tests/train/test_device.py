@@ -96,7 +96,7 @@ def test_attention_needs_its_kernels_on_the_gpu(monkeypatch):
     train = {"epochs": 1, "num_neighbors": [5, 5], "device": "cuda", "precision": "bf16"}
     experiment = inline_experiment({"name": "x", "model": {"kind": "gat"}, "train": train}, "the test")
     plan = resolve(experiment, machine=MachineInfo(num_cores=1, num_gpus=1), dataset=facts, run_id="run")
-    monkeypatch.setattr(device, "rank_device", torch.device)
+    monkeypatch.setattr(device, "rank_device", lambda planned, rank, **_: torch.device(planned, rank))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla V100")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))
     monkeypatch.setattr(layers, "has_triton", lambda: True)
@@ -116,7 +116,7 @@ def test_products_are_rounded_as_the_plan_says(monkeypatch):
         num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
     )  # fmt: skip
     known = {"machine": MachineInfo(num_cores=1, num_gpus=1), "dataset": facts, "run_id": "run"}
-    monkeypatch.setattr(device, "rank_device", torch.device)
+    monkeypatch.setattr(device, "rank_device", lambda planned, rank, **_: torch.device(planned, rank))
     before = torch.backends.cuda.matmul.allow_tf32
     try:
         for asked in (True, False):

@@ -5,7 +5,7 @@ one found: were a GPU's sums others after all, the run would still be the same a
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
@@ -40,7 +40,7 @@ class EitherSampler:
 
     ways: Mapping[DrawnBy, NeighbourSource]
     asked: GpuDraws
-    by: DrawnBy = "device"
+    by: DrawnBy = field(init=False)
 
     def __post_init__(self) -> None:
         self.by = "cpu" if self.asked == "cpu" else "device"
@@ -57,9 +57,10 @@ class EitherSampler:
             num_steps: that there are.
             before: who drew in earlier attempts; None: there was none.
         """
-        if self.asked == "measured" and before is not None:
+        if self.asked != "measured":
+            return SettledDraws(self.by, self.asked)
+        if before is not None:
             self.by = before
-        if self.asked != "measured" or before is not None:
             return SettledDraws(self.by, self.asked)
         taken: dict[DrawnBy, list[float]] = {"device": [], "cpu": []}
         for turn in range(1 + NUM_MEASURED):

@@ -53,7 +53,7 @@ from graphmill.spec.plan import Plan
 from graphmill.spec.roles import refuse_other_ranks
 from graphmill.spec.world import world_of
 from graphmill.tasks.planning import plan_experiment, prepare_embedded
-from graphmill.train.patience import PeerTimeout
+from graphmill.train.peer_timeout import PeerTimeout
 from graphmill.train.store import PortBusyError, open_words
 from graphmill.train.words import Words
 from graphmill.train.worker import leave, work

@@ -22,7 +22,7 @@ from graphmill.sample.service.meeting import find_sampler, wait_for_trainers
 from graphmill.spec.roles import process_of
 from graphmill.spec.world import World
 from graphmill.train.assemble import RankContext
-from graphmill.train.patience import PeerTimeout
+from graphmill.train.peer_timeout import PeerTimeout
 from graphmill.train.peers import choose_interface, exchange_peer_info, refuse_absent, refuse_few_files
 from graphmill.train.store import open_words
 from graphmill.train.watchdog import STALL_S, Watchdog

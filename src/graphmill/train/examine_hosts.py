@@ -27,7 +27,7 @@ from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.scratch import file_system
 from graphmill.train.company import join_group
 from graphmill.train.device import is_built_for
-from graphmill.train.patience import PeerTimeout
+from graphmill.train.peer_timeout import PeerTimeout
 from graphmill.train.peers import choose_interface, exchange_peer_info
 from graphmill.train.store import PortBusyError, open_words
 

@@ -15,7 +15,7 @@ from graphmill.runtime.machine import host_name
 from graphmill.runtime.network import interface_towards, refuse_unknown_interface
 from graphmill.runtime.open_files import UNLIMITED, allow_open_files
 from graphmill.runtime.rank import Rank
-from graphmill.train.patience import NotMetError, PeerTimeout
+from graphmill.train.peer_timeout import NotMetError, PeerTimeout
 from graphmill.train.store import how_to_meet, interface_in_words, named, names_here
 from graphmill.train.words import Words
 

@@ -25,7 +25,7 @@ from graphmill.runtime.network import (
 from graphmill.runtime.rank import Rank, num_tasks
 from graphmill.runtime.secret import Secret
 from graphmill.slurm.hostlist import expand_hostlist
-from graphmill.train.patience import NotMetError, PeerTimeout
+from graphmill.train.peer_timeout import NotMetError, PeerTimeout
 from graphmill.train.words import Words
 
 _TRY_S: Final = 1.0

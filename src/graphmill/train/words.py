@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from graphmill.runtime.secret import Secret
-from graphmill.train.patience import PeerTimeout
+from graphmill.train.peer_timeout import PeerTimeout
 
 
 class Words:

@@ -60,7 +60,7 @@ from graphmill.train.company import together
 from graphmill.train.data_check import DataCheck, checked_data
 from graphmill.train.device import device_of
 from graphmill.train.loop import Training
-from graphmill.train.patience import NotMetError
+from graphmill.train.peer_timeout import NotMetError
 from graphmill.train.sampler import serve
 from graphmill.train.store import PortBusyError
 from graphmill.train.words import Words
