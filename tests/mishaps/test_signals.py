@@ -29,7 +29,8 @@ def start(toy, source_environ):
     started = []
 
     def run(*words: str, limit_kib: int | None = None) -> subprocess.Popen:
-        command = [sys.executable, "-c", PROGRAM, *words]
+        # -B: under the limit Python would write half of a module's bytecode beside the source, for all that come after.
+        command = [sys.executable, "-B", "-c", PROGRAM, *words]
         if limit_kib is not None:  # of every file: as on a full disk, the write is an error
             command = ["bash", "-c", f'ulimit -f {limit_kib}; exec "$@"', "bash", *command]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
