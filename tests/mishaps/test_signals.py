@@ -29,12 +29,13 @@ def start(toy, source_environ):
     started = []
 
     def run(*words: str, limit_kib: int | None = None) -> subprocess.Popen:
-        # -B: under the limit Python would write half of a module's bytecode beside the source, for all that come after.
-        command = [sys.executable, "-B", "-c", PROGRAM, *words]
+        command = [sys.executable, "-c", PROGRAM, *words]
         if limit_kib is not None:  # of every file: as on a full disk, the write is an error
             command = ["bash", "-c", f'ulimit -f {limit_kib}; exec "$@"', "bash", *command]
+        # Under the limit Python would write half of a module's bytecode beside the source, for all that come after.
+        environ = {**source_environ, "PYTHONDONTWRITEBYTECODE": "1"}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen(command, cwd=toy.parent, env=source_environ, **pipes))
+        started.append(subprocess.Popen(command, cwd=toy.parent, env=environ, **pipes))
         return started[-1]
 
     yield run
