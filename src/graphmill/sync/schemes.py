@@ -10,7 +10,6 @@ from typing import Protocol, assert_never
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSgdSpec, Payload, SyncSpec
 from graphmill.sync.group import Group
@@ -26,6 +25,15 @@ class Step:
     weight: float  # of this rank's seeds
     global_weight: float  # of all ranks' seeds
     closes_round: bool
+
+
+class Optimizer(Protocol):
+    """What a scheme asks of the optimizer of the replica."""
+
+    moments: dict[str, Tensor]  # as large as the parameters; counts of steps are each rank's own
+
+    def step(self) -> None:
+        """Update the replica's values by its gradients, in place."""
 
 
 class SyncScheme(Protocol):
@@ -220,7 +228,7 @@ class LocalSgd:
         self.outer.apply(self.anchor, change)
         self.replica.values.copy_(self.anchor)
         if self.average_optimizer_state:
-            for moment in _moments(self.optimizer):
+            for moment in self.optimizer.moments.values():
                 moment /= self.group.world_size
                 self.group.all_reduce(moment)
         _agree_on_buffers(self.replica, self.group)
@@ -236,17 +244,3 @@ class LocalSgd:
         self.steps_done = int(state["steps_done"])
         for name, tensor in self.outer.state().items():
             tensor.copy_(state[name])
-
-
-def _moments(optimizer: Optimizer) -> list[Tensor]:
-    """The optimizer's tensors that are as large as its parameters.
-
-    Step counts stay each rank's own: they differ by the steps in which a rank had no seeds.
-    """
-    return [
-        tensor
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        for tensor in optimizer.state[parameter].values()
-        if tensor.shape == parameter.shape
-    ]

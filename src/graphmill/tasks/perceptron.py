@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from graphmill.tasks.regression import Csr, Matrix
 
@@ -14,6 +15,8 @@ _HIDDEN: Final = 128
 _ROWS_PER_STEP: Final = 1024
 _LR: Final = 0.01
 _WEIGHT_DECAY: Final = 1e-4
+_BETAS: Final = (0.9, 0.999)
+_EPS: Final = 1e-8
 _MAX_EPOCHS: Final = 200
 _PATIENCE: Final = 10  # epochs without a better accuracy on the validation rows
 _SEED: Final = 0  # a baseline is one number: it has no repetitions
@@ -63,7 +66,7 @@ def guesses(
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(_SEED)
         network = _Network(x.shape[1] if isinstance(x, Tensor) else x.num_columns, num_classes)
-        optimizer = torch.optim.Adam(network.parameters(), lr=_LR, weight_decay=_WEIGHT_DECAY)
+        optimizer = _Adam(list(network.parameters()))
         best, best_state, stale = -1.0, network.state_dict(), 0
         for _ in range(_MAX_EPOCHS):
             _train(network, optimizer, x, labels, train)
@@ -75,13 +78,45 @@ def guesses(
         return _guessed(network, x, labels, np.arange(_num_rows(x)))
 
 
+class _Adam:
+    """`torch.optim.Adam` by its function: to make the class would import torch's compiler (`FlatOptimizer`)."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        self._parameters = parameters
+        self._means, self._squares = ([torch.zeros_like(each.data) for each in parameters] for _ in range(2))
+        self._steps = [torch.zeros(()) for _ in parameters]
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update the parameters by their gradients, which are cleared."""
+        values, grads = list(self._parameters), [each.grad for each in self._parameters if each.grad is not None]
+        beta1, beta2 = _BETAS
+        adam(
+            values,  # type: ignore[arg-type]  # a list of parameters is one of tensors
+            grads,
+            self._means,
+            self._squares,
+            [],
+            self._steps,
+            foreach=False,
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=_LR,
+            weight_decay=_WEIGHT_DECAY,
+            eps=_EPS,
+            maximize=False,
+        )
+        for each in self._parameters:
+            each.grad = None
+
+
 def _train(
-    network: _Network, optimizer: torch.optim.Optimizer, x: Matrix, labels: NDArray[np.int64], train: NDArray[np.int64]
+    network: _Network, optimizer: _Adam, x: Matrix, labels: NDArray[np.int64], train: NDArray[np.int64]
 ) -> None:
     network.train()
     order = train[torch.randperm(len(train)).numpy()]
     for ids in _blocks(order):
-        optimizer.zero_grad()
         logits, truths = network(_rows(x, ids)), torch.from_numpy(labels[ids])
         if labels.ndim == 1:
             loss = nn.functional.cross_entropy(logits, truths)

@@ -7,6 +7,7 @@ sparse.
 """
 
 import logging
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -125,6 +126,7 @@ def _minimum(rows: _Product, labels: Tensor, num_classes: int) -> Regression:
     dtype = rows.factors[-1].dtype
     weight = torch.zeros(rows.factors[-1].shape[1], num_classes, dtype=dtype)
     bias = torch.zeros(num_classes, dtype=dtype)
+    _leave_compiler_out()
     optimizer = torch.optim.LBFGS(
         [weight, bias],
         max_iter=_MAX_STEPS,
@@ -147,6 +149,17 @@ def _minimum(rows: _Product, labels: Tensor, num_classes: int) -> Regression:
     if largest > _TOLERANCE:
         _log.warning(f"logistic regression has not converged: the largest entry of its gradient is {largest:.1g}")
     return Regression(weight, bias)
+
+
+def _leave_compiler_out() -> None:
+    """Spare this process torch's compiler, whose 900 modules the first optimizer imports only to be left alone by it.
+
+    torch keeps what the compiler makes of `add_param_group` (torch/_compile.py), and asks for it by this name: without
+    a compiler that is the function itself. A torch that keeps it elsewhere imports the compiler, as before.
+    """
+    function = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", None)
+    if function is not None and "torch._dynamo" not in sys.modules:
+        setattr(function, "__dynamo_disable", function)  # noqa: B010  # in a class python would change such a name
 
 
 def _transposed(matrix: Tensor) -> Tensor:

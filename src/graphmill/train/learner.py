@@ -35,7 +35,7 @@ class Learner:
         freeze(plan.optimizer, model)
         replica = Replica(model)
         optimizer = FlatOptimizer.build(plan.optimizer, replica)
-        return cls(plan, plan.calendar, replica, optimizer, build_scheme(plan.sync, replica, optimizer.inner, group))
+        return cls(plan, plan.calendar, replica, optimizer, build_scheme(plan.sync, replica, optimizer, group))
 
     def update(self, step: Step, steps_done: int) -> bool:
         """Use the gradients of the step after `steps_done`. True if the ranks synchronised."""

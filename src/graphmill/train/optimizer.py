@@ -1,12 +1,14 @@
 """The plan's optimizer over a replica's flat vectors: parameter groups are segments of them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim.adam import adam
+from torch.optim.adamw import adamw
+from torch.optim.sgd import sgd
 
 from graphmill.base.errors import UserError
 from graphmill.spec.optimizer import AdamSpec, AdamWSpec, OptimizerSpec, SgdSpec, matching
@@ -15,44 +17,62 @@ from graphmill.sync.replica import Replica
 _REST: Final = ""  # the group of parameters that no group names
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class _Group:
+    """Segments that share their settings; the lists are what torch's functions take, an entry per segment."""
+
+    lr_factor: float
+    weight_decay: float
+    values: list[Tensor] = field(default_factory=list)
+    grads: list[Tensor] = field(default_factory=list)
+    moments: dict[str, list[Tensor]] = field(default_factory=dict)
+    steps: list[Tensor] = field(default_factory=list)  # updates done, as torch counts them: a tensor per segment
+
+
+@dataclass(slots=True)
 class FlatOptimizer:
     """An optimizer whose state is as flat as the replica: one vector per moment, whatever the groups.
 
-    Each group updates contiguous segments of the vectors. Without groups there is one segment, which is all of it.
+    Each group updates contiguous segments of the vectors. Without groups there is one segment, which is all of it. The
+    arithmetic is that of `torch.optim`'s functions. Its classes are not used: the first of them that a process makes
+    imports torch's compiler, 900 modules that take as long as all of torch.
     """
 
-    inner: Optimizer
+    spec: OptimizerSpec
+    replica: Replica
     moments: dict[str, Tensor]  # name → [num_parameters]
+    groups: list[_Group]
+    lr: float
 
     @classmethod
     def build(cls, spec: OptimizerSpec, replica: Replica) -> "FlatOptimizer":
         """Raises `UserError` if a group's pattern matches no parameter."""
+        # Made before the first step, so that a rank without seeds has moments to exchange and to save.
         moments = {name: torch.zeros_like(replica.values) for name in _moment_names(spec)}
-        groups: dict[str, list[nn.Parameter]] = {}
-        states: list[tuple[nn.Parameter, slice]] = []
-        for group, place in _segments(spec, replica):
-            segment = nn.Parameter(replica.values[place])
-            segment.grad = replica.grads[place]
-            groups.setdefault(group, []).append(segment)
-            states.append((segment, place))
-        inner = _torch_optimizer(spec, [_settings(spec, name, segments) for name, segments in groups.items()])
-        for segment, place in states:
-            # What torch would make at the first step, so that a rank without seeds has moments to exchange and to save.
-            inner.state[segment] = {name: moment[place] for name, moment in moments.items()}
+        groups: dict[str, _Group] = {}
+        for name, place in _segments(spec, replica):
+            group = groups.setdefault(name, _settings(spec, name))
+            group.values.append(replica.values[place])
+            group.grads.append(replica.grads[place])
+            for moment, vector in moments.items():
+                group.moments.setdefault(moment, []).append(vector[place])
             if not isinstance(spec, SgdSpec):
-                inner.state[segment]["step"] = torch.zeros((), device=replica.values.device)
-        if spec.max_grad_norm is not None:
-            # Every scheme steps the optimizer once the gradient is the mean it should be: over the round's seeds on all
-            # ranks, the same on each, or over this rank's own if it updates alone.
-            limit = spec.max_grad_norm
-            inner.register_step_pre_hook(lambda *_: limit_norm(replica.grads, limit))
-        return cls(inner, moments)
+                group.steps.append(torch.zeros((), device=replica.values.device))
+        return cls(spec, replica, moments, list(groups.values()), spec.lr)
 
     def set_rate(self, rate: float) -> None:
-        """The learning rate of the next step; a group may have a multiple of it."""
-        for group in self.inner.param_groups:
-            group["lr"] = rate * group["lr_factor"]
+        """Set the learning rate of the next step; a group may have a multiple of it."""
+        self.lr = rate
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Update the replica's values by its gradients, in place."""
+        if self.spec.max_grad_norm is not None:
+            # Every scheme steps the optimizer once the gradient is the mean it should be: over the round's seeds on all
+            # ranks, the same on each, or over this rank's own if it updates alone.
+            limit_norm(self.replica.grads, self.spec.max_grad_norm)
+        for group in self.groups:
+            _update(self.spec, group, self.lr * group.lr_factor)
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint holds: the moments and, if updates are counted, their number."""
@@ -62,14 +82,13 @@ class FlatOptimizer:
         """Continue from `state`, in place."""
         for name, moment in self.moments.items():
             moment.copy_(state[name])
-        for segment in self.inner.state.values():
-            if "step" in segment:
-                segment["step"].copy_(state["step"])
+        for group in self.groups:
+            for steps in group.steps:
+                steps.copy_(state["step"])
 
     def _count(self) -> dict[str, Tensor]:
         """All segments are updated together, so the first one's count is that of all."""
-        first: dict[str, Tensor] = next(iter(self.inner.state.values()), {})
-        return {"step": first["step"]} if "step" in first else {}
+        return {"step": self.groups[0].steps[0]} if self.groups[0].steps else {}
 
 
 def freeze(spec: OptimizerSpec, model: nn.Module) -> None:
@@ -107,10 +126,10 @@ def _segments(spec: OptimizerSpec, replica: Replica) -> list[tuple[str, slice]]:
     return segments
 
 
-def _settings(spec: OptimizerSpec, group: str, segments: list[nn.Parameter]) -> dict[str, Any]:
-    asked = spec.groups.get(group)
+def _settings(spec: OptimizerSpec, name: str) -> _Group:
+    asked = spec.groups.get(name)
     lr_factor, decay_factor = (1.0, 1.0) if asked is None else (asked.lr_factor, asked.decay_factor)
-    return {"params": segments, "lr_factor": lr_factor, "weight_decay": spec.weight_decay * decay_factor}
+    return _Group(lr_factor, spec.weight_decay * decay_factor)
 
 
 def _moment_names(spec: OptimizerSpec) -> tuple[str, ...]:
@@ -119,13 +138,39 @@ def _moment_names(spec: OptimizerSpec) -> tuple[str, ...]:
     return ("exp_avg", "exp_avg_sq")
 
 
-def _torch_optimizer(spec: OptimizerSpec, groups: list[dict[str, Any]]) -> Optimizer:
+def _update(spec: OptimizerSpec, group: _Group, lr: float) -> None:
+    """One update of a group by torch's fused kernels: those of `torch.optim.Adam(…, fused=True)` and its like."""
     match spec:
-        case AdamSpec():
-            return torch.optim.Adam(groups, lr=spec.lr, betas=spec.betas, eps=spec.eps, fused=True)
-        case AdamWSpec():
-            return torch.optim.AdamW(groups, lr=spec.lr, betas=spec.betas, eps=spec.eps, fused=True)
+        case AdamSpec() | AdamWSpec():
+            function = adamw if isinstance(spec, AdamWSpec) else adam
+            function(
+                group.values,
+                group.grads,
+                group.moments["exp_avg"],
+                group.moments["exp_avg_sq"],
+                [],
+                group.steps,
+                fused=True,
+                amsgrad=False,
+                beta1=spec.betas[0],
+                beta2=spec.betas[1],
+                lr=lr,
+                weight_decay=group.weight_decay,
+                eps=spec.eps,
+                maximize=False,
+            )
         case SgdSpec():
-            return torch.optim.SGD(groups, lr=spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, fused=True)
+            sgd(
+                group.values,
+                group.grads,
+                [*group.moments.get("momentum_buffer", [])],
+                fused=True,
+                weight_decay=group.weight_decay,
+                momentum=spec.momentum,
+                lr=lr,
+                dampening=0.0,
+                nesterov=spec.nesterov,
+                maximize=False,
+            )
         case _:
             assert_never(spec)

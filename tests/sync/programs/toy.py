@@ -54,6 +54,7 @@ def run(spec: Any, closes: list[bool], model: type[Toy] = Toy, scale: float = 1.
     optimizer = torch.optim.SGD([flat], lr=0.1, momentum=0.5)
     if getattr(spec, "average_optimizer_state", False):  # as `Learner` does: a rank without seeds has moments, too
         optimizer.state[flat]["momentum_buffer"] = torch.zeros_like(flat, requires_grad=False)
+        optimizer.moments = dict(optimizer.state[flat])
     scheme = build_scheme(spec, replica, optimizer, group)
     values, synced = [], []
     for step, closes_round in enumerate(closes):
