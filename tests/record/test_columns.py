@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.record.columns import ANY_COLUMN, LAYOUTS, current_names, kind_of_header
+from graphmill.record.columns import any_column, current_names, kind_of_header, layouts
 from graphmill.record.metrics import read_metrics, write_metrics
 from graphmill.report.layouts import merge_as
 from graphmill.report.merge import merge
@@ -44,7 +44,7 @@ def test_a_task_is_known_by_its_header(kind):
 def test_a_name_holds_one_kind_of_value_whatever_the_task():
     for kind in all_kinds():
         for name, column in kind.columns.items():
-            assert column.kind == ANY_COLUMN[name].kind, name
+            assert column.kind == any_column()[name].kind, name
             assert column.description
             assert "|" not in column.description
 
@@ -63,7 +63,7 @@ def test_tasks_differ_in_their_own_columns_alone():
 
 
 def test_no_name_of_ours_is_another_programs_name_of_another_column():
-    assert current_names(ANY_COLUMN) == tuple(ANY_COLUMN)
+    assert current_names(any_column()) == tuple(any_column())
 
 
 def test_better_is_higher_or_lower_and_never_nan():
@@ -75,15 +75,15 @@ def test_better_is_higher_or_lower_and_never_nan():
 
 def run_shown_as(name: str, path: Path, run_id: str) -> None:
     """A run whose view in that layout is the other program's file."""
-    kind, layout = LAYOUTS[name]
+    kind, layout = layouts()[name]
     shown = csv.DictReader(OF_OTHERS[name].splitlines())
     rows = [{"run_id": run_id, **{layout.columns[column]: text for column, text in row.items()}} for row in shown]
     write_metrics(path, rows, kind.columns)
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", layouts())
 def test_a_layout_is_the_header_of_the_other_program_and_reads_back(tmp_path: Path, name: str):
-    kind, layout = LAYOUTS[name]
+    kind, layout = layouts()[name]
     assert ",".join(layout.columns) == OF_OTHERS[name].partition("\n")[0]
     assert set(layout.columns.values()) <= kind.columns.keys()
     run_shown_as(name, tmp_path / "logs" / "old" / "metrics.csv", "old")

@@ -1,24 +1,29 @@
 """Columns of metrics.csv by name: those of files that other programs wrote, too."""
 
+import functools
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from graphmill.spec.columns import Column, Layout, Measure
 from graphmill.spec.kinds import all_kinds
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.measures import with_measures
 
-ANY_COLUMN: Final[dict[str, Column]] = {name: column for kind in all_kinds() for name, column in kind.columns.items()}
-"""Every column of every built-in task; one name holds one type of value, whatever the task."""
 
-LAYOUTS: Final[dict[str, tuple[AnyKind, Layout]]] = {
-    layout.name: (kind, layout) for kind in all_kinds() for layout in kind.layouts
-}
-"""Every header of another program, by its name, and the task whose runs it shows."""
+@functools.cache
+def any_column() -> dict[str, Column]:
+    """Every column of every built-in task; one name holds one type of value, whatever the task."""
+    return {name: column for kind in all_kinds() for name, column in kind.columns.items()}
 
-_RENAMED: Final[dict[str, str]] = {
-    name: ours for _, layout in LAYOUTS.values() for name, ours in layout.columns.items()
-}
+
+@functools.cache
+def layouts() -> dict[str, tuple[AnyKind, Layout]]:
+    """Every header of another program, by its name, and the task whose runs it shows."""
+    return {layout.name: (kind, layout) for kind in all_kinds() for layout in kind.layouts}
+
+
+@functools.cache
+def _renamed() -> dict[str, str]:
+    return {name: ours for _, layout in layouts().values() for name, ours in layout.columns.items()}
 
 
 def current_name(name: str) -> str:
@@ -27,7 +32,7 @@ def current_name(name: str) -> str:
     >>> current_name("seed_nodes_cum_global"), current_name("time"), current_name("loss")
     ('num_seeds_cum', 'train_s', 'loss')
     """
-    return _RENAMED.get(name, name)
+    return _renamed().get(name, name)
 
 
 def current_names(header: Iterable[str]) -> tuple[str, ...]:
@@ -63,7 +68,7 @@ def kind_of_header(header: Iterable[str]) -> AnyKind | None:
 
 def _own_measures(header: Sequence[str]) -> list[str]:
     """The names of measures that no built-in task has: each has a column of its own, and one of its best so far."""
-    found = (name.removeprefix("val_") for name in header if name.startswith("val_") and name not in ANY_COLUMN)
+    found = (name.removeprefix("val_") for name in header if name.startswith("val_") and name not in any_column())
     return [name for name in found if set(_columns_of(name)) <= set(header)]
 
 

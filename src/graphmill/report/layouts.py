@@ -6,13 +6,13 @@ from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
-from graphmill.record.columns import LAYOUTS as VIEWS
+from graphmill.record.columns import layouts as views
 from graphmill.report.long import merge_long
 from graphmill.report.merge import KEY_COLUMNS, Merged, merge
 from graphmill.report.table import MERGED_METRICS
 
 MERGED_EVALUATIONS: Final = MERGED_METRICS.with_name("evaluations.csv")
-LAYOUTS: Final = ("wide", "long", *VIEWS)
+LAYOUTS: Final = ("wide", "long", *views())
 """A row per epoch; a row per epoch, evaluation set and measure; headers of other programs (docs/coming-from.md)."""
 
 
@@ -29,7 +29,7 @@ def merge_as(
         if key_columns is not None:
             raise UserError("--key-columns does not apply to --layout long", fix="leave --key-columns out")
         return [merge_long(input_root, pattern=pattern, output=output or MERGED_EVALUATIONS)]
-    _, view = VIEWS.get(layout, (None, None))
+    _, view = views().get(layout, (None, None))
     name = f"metrics_{layout}.csv" if view else MERGED_METRICS.name
     return merge(
         input_root,

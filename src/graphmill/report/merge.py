@@ -16,7 +16,7 @@ from graphmill.base.csv_text import csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing, write_text
 from graphmill.base.names import did_you_mean
-from graphmill.record.columns import ANY_COLUMN, current_names, kind_of_header
+from graphmill.record.columns import any_column, current_names, kind_of_header
 from graphmill.record.metrics import CsvTable, read_table
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.configurations import with_what_varies
@@ -229,7 +229,7 @@ def _check_same_header(tables: Sequence[CsvTable]) -> None:
 def _columns(table: CsvTable) -> Mapping[str, Column]:
     """What the columns hold: by the header; else by the plan next to the file, of a task outside this package."""
     kind = kind_of_header(table.header) or _planned_kind(table)
-    return kind.columns if kind is not None else ANY_COLUMN
+    return kind.columns if kind is not None else any_column()
 
 
 def _planned_kind(table: CsvTable) -> AnyKind | None:

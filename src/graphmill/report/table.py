@@ -13,7 +13,7 @@ import polars as pl
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
-from graphmill.record.columns import LAYOUTS, current_name, current_names, kind_of_header, kinds_measured
+from graphmill.record.columns import current_name, current_names, kind_of_header, kinds_measured, layouts
 from graphmill.record.metrics import CsvTable, read_table
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.configurations import PREFIX, with_labels, with_what_varies
@@ -228,7 +228,7 @@ def check_number_columns(metrics: "Metrics | OfDataset", columns: Iterable[str |
 
 def layout_of(table: CsvTable) -> Layout | None:
     """The layout of another program whose header this is, or None."""
-    return next((layout for _, layout in LAYOUTS.values() if tuple(layout.columns) == table.header), None)
+    return next((layout for _, layout in layouts().values() if tuple(layout.columns) == table.header), None)
 
 
 def as_now(table: CsvTable) -> CsvTable:

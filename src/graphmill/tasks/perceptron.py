@@ -111,9 +111,7 @@ class _Adam:
             each.grad = None
 
 
-def _train(
-    network: _Network, optimizer: _Adam, x: Matrix, labels: NDArray[np.int64], train: NDArray[np.int64]
-) -> None:
+def _train(network: _Network, optimizer: _Adam, x: Matrix, labels: NDArray[np.int64], train: NDArray[np.int64]) -> None:
     network.train()
     order = train[torch.randperm(len(train)).numpy()]
     for ids in _blocks(order):

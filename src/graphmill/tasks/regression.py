@@ -159,7 +159,7 @@ def _leave_compiler_out() -> None:
     """
     function = getattr(torch.optim.Optimizer.add_param_group, "__wrapped__", None)
     if function is not None and "torch._dynamo" not in sys.modules:
-        setattr(function, "__dynamo_disable", function)  # noqa: B010  # in a class python would change such a name
+        setattr(function, "__dynamo_disable", function)
 
 
 def _transposed(matrix: Tensor) -> Tensor:

@@ -18,8 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch._dynamo  # noqa: F401  # the first optimizer of a process imports it
-
 from graphmill.train import worker
 
 CHANGES = ("fsync", "rename", "replace", "unlink", "rmdir", "mkdir")
