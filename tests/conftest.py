@@ -1,5 +1,6 @@
 """Options and fixtures that all tests share."""
 
+import compileall
 import logging
 import os
 import tempfile
@@ -39,6 +40,12 @@ pytest_plugins = (
 )  # in tests/plugins, see pyproject.toml
 
 GOLDENS = Path(__file__).parent / "goldens"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the package once: thousands of processes import it, also where PYTHONDONTWRITEBYTECODE is set."""
+    if not hasattr(config, "workerinput"):  # not in each of xdist's workers
+        compileall.compile_dir(Path(__file__).parents[1] / "src", quiet=2)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,5 +1,6 @@
 """Which code runs here: a checksum of the package's own files, so that hosts of one run can be compared."""
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import graphmill
 _SUFFIXES = {".py", ".yaml", ".j2", ".json"}
 
 
+@cache
 def code_checksum() -> str:
     """SOURCES-CORE: checksums of the source files this process would import, and of the compiled core that it loads.
 
     Of names and contents, wherever they are installed. If each host builds the core itself, the same sources and
-    compiler give the same bytes; a core of older sources, or of another compiler, computes other numbers.
+    compiler give the same bytes; a core of older sources, or of another compiler, computes other numbers. Read once in
+    a process, which has most of them imported by then.
     """
     return f"{_sources_checksum()}-{_core_checksum()}"
 

@@ -78,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args(arguments)
     show_messages()
+    gc.freeze()  # a collection need not look through what was imported, as at the end
     created: float = psutil.Process().create_time()  # type: ignore[no-untyped-call]  # psutil ships no types
     start_s = max(0.0, time.time() - created)
     try:

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from graphmill.spec.kinds import all_kinds
+from graphmill.tasks.stores import load
 from graphmill.train import worker
 
 CHANGES = ("fsync", "rename", "replace", "unlink", "rmdir", "mkdir")
@@ -86,6 +88,8 @@ def die_when_filled(content: mmap.mmap) -> None:
 
 
 def main() -> None:
+    for kind in all_kinds():
+        load(kind.task)
     gc.freeze()
     for line in sys.stdin:
         request = json.loads(line)
