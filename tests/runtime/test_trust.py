@@ -64,7 +64,8 @@ def test_many_processes_may_write_the_list_at_once(tmp_path, source_environ):
     assert [process.wait() for process in started] == [0] * 4
     lines = (tmp_path / "config" / "graphmill" / "trusted").read_text().splitlines()
     wanted = {f"m{n}.N{number}" for n in range(4) for number in range(50)}
-    assert {json.loads(line)["target"] for line in lines} == wanted
+    # One that another has half written looks torn, and is followed by an empty line more.
+    assert {json.loads(line)["target"] for line in lines if line} == wanted
 
 
 def test_a_torn_line_is_passed_over_and_spoils_no_other(tmp_path):

@@ -31,6 +31,7 @@ from graphmill.record.checksums import renew_checksums
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import StagedHost, read_staged
+from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.slurm.accounting import Spent, all_runs, ask_for_rows, last_run, summary_text
 from graphmill.slurm.commands import SlurmError, is_installed
 from graphmill.spec.job.resolve import Job
@@ -250,7 +251,7 @@ def _most(values: Sequence[float | None]) -> float | None:
 
 def _elapsed_s(spent: Spent | None, monitors: MonitorSummary, environ: Mapping[str, str]) -> float | None:
     """Of the job: by Slurm; of a job that is just ending, by our own clock, since the accounting lags behind."""
-    if spent and spent.start and spent.state in ("RUNNING", "COMPLETING") and "SLURM_JOB_ID" in environ:
+    if spent and spent.start and spent.state in ("RUNNING", "COMPLETING") and JobEnvironment(environ).job_id:
         return max(spent.elapsed_s, time.time() - spent.start)
     if spent:
         return spent.elapsed_s
@@ -323,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         folder = RunFolder.open(options.run)
         known = [attempt.job_id for attempt in folder.attempts() if attempt.job_id]
-        job_id = options.job or os.environ.get("SLURM_JOB_ID") or (known[-1] if known else None)
+        job_id = options.job or JobEnvironment(os.environ).job_id or (known[-1] if known else None)
         sys.stdout.write(printable(epilog_text(write_epilog(folder, job_id))))
     except UserError as error:
         _log.error(f"{error}")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from graphmill.runtime.job_environment import TASK_NUMBER
 from graphmill.runtime.rank import LAUNCHER
 
 _LOOKS: Final = 3  # at a process, before it is taken not to be a rank
@@ -62,7 +63,7 @@ class RanksHere:
         environ = {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in entries}
         if self.command is not None:
             return _KnownProcess(identity, 0, environ.get("CUDA_VISIBLE_DEVICES"), num_looks)
-        name = "SLURM_PROCID" if environ.get(LAUNCHER) == "srun" else "RANK"
+        name = TASK_NUMBER if environ.get(LAUNCHER) == "srun" else "RANK"
         number = environ.get(name, "0" if _module(words) == WORKER_MODULE else "")
         rank = int(number) if number.isascii() and number.isdecimal() else None
         return _KnownProcess(identity, rank, environ.get("CUDA_VISIBLE_DEVICES"), num_looks)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphmill.base.amounts import span_of
+from graphmill.runtime.job_environment import END_TIME, JobEnvironment
 
 ASK_TIMEOUT_S: Final = 20.0
 _MARGIN: Final = 1.5  # a round or a save may take longer than the longest one so far
@@ -31,16 +32,12 @@ def job_deadline(environ: Mapping[str, str], *, moved: bool = False, within_s: f
 
     `moved`: the end may have changed since the job began, so the variable is ignored.
     """
-    job = environ.get("SLURM_JOB_ID")
-    if not job:
+    job = JobEnvironment(environ)
+    if not job.job_id:
         return Deadline(None, "no job of a scheduler")
-    told = environ.get("SLURM_JOB_END_TIME", "")
-    if told.isascii() and told.isdecimal() and not moved:
-        return Deadline(float(told), "SLURM_JOB_END_TIME")
-    array = environ.get("SLURM_ARRAY_JOB_ID")
-    if array:  # of one task SLURM_JOB_ID is the array's own number, by which squeue means all of its tasks
-        job = f"{array}_{environ.get('SLURM_ARRAY_TASK_ID', '')}"
-    command = ["squeue", "--noheader", "--jobs", job, "--format", "%L|%e"]
+    if job.end_time is not None and not moved:
+        return Deadline(job.end_time, END_TIME)
+    command = ["squeue", "--noheader", "--jobs", job.queue_id, "--format", "%L|%e"]
     try:
         answer = subprocess.run(
             command,
@@ -51,7 +48,7 @@ def job_deadline(environ: Mapping[str, str], *, moved: bool = False, within_s: f
             env={**os.environ, "SLURM_TIME_FORMAT": "standard"},
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return Deadline(None, f"unknown: neither SLURM_JOB_END_TIME nor squeue says it ({type(error).__name__})")
+        return Deadline(None, f"unknown: neither {END_TIME} nor squeue says it ({type(error).__name__})")
     left, _, end = answer.stdout.strip().partition("|")
     left_s, end_time = span_of(left), slurm_time(end)
     if left_s is None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.runtime.nvml import Gpu, visible_gpus
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -57,7 +58,7 @@ def host_name(environ: Mapping[str, str]) -> str:
 
     Several of Slurm's hosts may be one machine with one name, as in tests.
     """
-    return environ.get("SLURMD_NODENAME") or socket.gethostname()
+    return JobEnvironment(environ).host or socket.gethostname()
 
 
 def num_cores() -> int:

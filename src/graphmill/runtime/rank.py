@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphmill.base.errors import UserError
+from graphmill.runtime.job_environment import OF_RANK, JobEnvironment
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 LAUNCHER = "GRAPHMILL_LAUNCHER"  # our scripts set it to srun: then Slurm's variables hold the rank
-_OF_SRUN = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def current_rank(environ: Mapping[str, str]) -> Rank:
     Slurm's variables are those of the process that srun started, not of the batch script, where they say 0 everywhere.
     """
     missing = [name for name in VARIABLES if not environ.get(name)]
-    if environ.get(LAUNCHER) == "srun" or (len(missing) == len(VARIABLES) and num_tasks(environ) > 1):
+    if environ.get(LAUNCHER) == "srun" or (len(missing) == len(VARIABLES) and JobEnvironment(environ).num_tasks > 1):
         return _rank_of_srun(environ)
     if len(missing) == len(VARIABLES):
         return ALONE
@@ -45,15 +45,9 @@ def current_rank(environ: Mapping[str, str]) -> Rank:
     return _checked(rank, local_rank, world_size, local_world_size)
 
 
-def num_tasks(environ: Mapping[str, str]) -> int:
-    """How many processes the srun has started that started this one; 1 outside a step, also in the script of a job."""
-    text = environ.get("SLURM_STEP_NUM_TASKS", "")
-    return int(text) if text.isascii() and text.isdecimal() and environ.get("SLURM_PROCID") else 1
-
-
 def refuse_several_tasks(environ: Mapping[str, str]) -> None:
     """Raise a `UserError` if srun has started this program several times: each would train the run by itself."""
-    number = num_tasks(environ)
+    number = JobEnvironment(environ).num_tasks
     if number > 1 and not environ.get("RANK"):
         raise UserError(
             f"srun has started this {number} times, and each would train a run of its own",
@@ -63,14 +57,14 @@ def refuse_several_tasks(environ: Mapping[str, str]) -> None:
 
 
 def _rank_of_srun(environ: Mapping[str, str]) -> Rank:
-    missing = [name for name in _OF_SRUN if not environ.get(name)]
+    missing = [name for name in OF_RANK if not environ.get(name)]
     if missing:
         raise UserError(
             f"srun started this, but {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
             fix=f"start the ranks with srun, or `unset {LAUNCHER}`",
         )
-    rank, local_rank, world_size, num_hosts = (_count(environ, name) for name in _OF_SRUN)
-    shares = environ.get("SLURM_STEP_TASKS_PER_NODE", "")  # 2(x3), or 3,1
+    rank, local_rank, world_size, num_hosts = (_count(environ, name) for name in OF_RANK)
+    shares = JobEnvironment(environ).tasks_per_host
     if not num_hosts or world_size % num_hosts or "," in shares:
         each = f" ({shares})" if "," in shares else ""
         raise UserError(

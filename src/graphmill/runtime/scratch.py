@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-HOST_LOCAL: Final = ("SLURM_TMPDIR", "LOCAL_SCRATCH", "LOCALSCRATCH", "TMPDIR")
+from graphmill.runtime.job_environment import HOST_LOCAL
+
+FOLDERS: Final = (HOST_LOCAL, "LOCAL_SCRATCH", "LOCALSCRATCH", "TMPDIR")
 """Variables that name a folder on a disk of the host, the job's own first."""
 MEMORY_FILE_SYSTEMS: Final = ("tmpfs", "ramfs")
 _ELSE: Final = ("/tmp", "/var/tmp")
@@ -29,7 +31,7 @@ def scratch_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
 
     A file on a tmpfs is memory: what is moved there is not out of it.
     """
-    named = [environ[name] for name in HOST_LOCAL if environ.get(name)]
+    named = [environ[name] for name in FOLDERS if environ.get(name)]
     for folder in (Path(name) for name in (*named, *_ELSE)):
         if os.access(folder, os.W_OK | os.X_OK) and folder.is_dir() and file_system(folder) not in MEMORY_FILE_SYSTEMS:
             return folder

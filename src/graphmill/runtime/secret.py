@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from graphmill.base.errors import UserError
+from graphmill.runtime.job_environment import JobEnvironment
 
 TOKEN: Final = "GRAPHMILL_TOKEN"
 _BYTES: Final = 16
@@ -42,8 +43,8 @@ class Secret:
                 f"{TOKEN} has {len(token)} characters, which can be guessed",
                 fix=f"export {TOKEN}=$(openssl rand -hex {_BYTES}), the same on all hosts, or unset it",
             )
-        names = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "SLURM_STEP_ID")
-        return cls((token or "/".join(environ.get(name, "") for name in names)).encode())
+        job = JobEnvironment(environ)
+        return cls((token or "/".join([environ.get("TORCHELASTIC_RUN_ID", ""), job.job_id, job.step_id])).encode())
 
     def derived(self, purpose: str) -> str:
         """32 characters that tell nothing of the token, or of what is derived for another purpose."""

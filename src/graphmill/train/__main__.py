@@ -42,8 +42,9 @@ from graphmill.base.messages import show_messages
 from graphmill.record.attempts import attempt
 from graphmill.record.find_run import run_to_resume
 from graphmill.record.run_folder import RunFolder, default_run_id, refuse_other_plan
+from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.runtime.open_files import allow_open_files
-from graphmill.runtime.rank import Rank, current_rank, num_tasks
+from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.roots import dataset_root
 from graphmill.runtime.trust import TRUST_VARIABLE
 from graphmill.spec.experiment import MEET_WITHIN_S, Experiment
@@ -99,7 +100,7 @@ def _command(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Inst
         plan = folder.read_plan()
         world = world_of(plan, ranks=rank.world_size - plan.world.samplers, hosts=rank.num_hosts)
         begun = until_the_end.enter_context(
-            attempt(folder, command=sys.argv, job_id=os.environ.get("SLURM_JOB_ID", ""), world=world)
+            attempt(folder, command=sys.argv, job_id=JobEnvironment(os.environ).job_id, world=world)
         )
         if begun is None:
             _log.info(f"{folder.path} is done already")
@@ -166,7 +167,7 @@ def _begun(request: TrainRequest, rank: Rank) -> RunFolder:
 
 
 def _starter() -> str:
-    return "srun" if num_tasks(os.environ) > 1 and not os.environ.get("RANK") else "torchrun"
+    return "srun" if JobEnvironment(os.environ).num_tasks > 1 and not os.environ.get("RANK") else "torchrun"
 
 
 def _resumed(request: TrainRequest) -> RunFolder:

@@ -14,6 +14,8 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from graphmill.base.errors import UserError
+from graphmill.runtime.job_environment import JobEnvironment
+from graphmill.runtime.machine import host_name
 from graphmill.runtime.network import (
     addresses_of,
     candidate_ports,
@@ -22,7 +24,7 @@ from graphmill.runtime.network import (
     listening_address,
     loopback,
 )
-from graphmill.runtime.rank import Rank, num_tasks
+from graphmill.runtime.rank import Rank
 from graphmill.runtime.secret import Secret
 from graphmill.slurm.hostlist import expand_hostlist
 from graphmill.train.peer_timeout import NotMetError, PeerTimeout
@@ -60,9 +62,10 @@ def open_words(rank: Rank, environ: Mapping[str, str], run: str, patience: PeerT
 
 
 def _meeting_place(rank: Rank, environ: Mapping[str, str]) -> tuple[str, int]:
-    hosts = expand_hostlist(environ.get("SLURM_STEP_NODELIST", ""))
-    if num_tasks(environ) == rank.world_size > 1 and hosts:  # of a user's own srun, unless they say it themselves
-        of_step = int(environ.get("SLURM_JOB_ID", 0)) + _PORTS_OF_A_JOB * int(environ.get("SLURM_STEP_ID", 0))
+    job = JobEnvironment(environ)
+    hosts = expand_hostlist(job.step_hosts)
+    if job.num_tasks == rank.world_size > 1 and hosts:  # of a user's own srun, unless they say it themselves
+        of_step = int(job.job_id or 0) + _PORTS_OF_A_JOB * int(job.step_id or 0)
         host = loopback() if len(hosts) == 1 else hosts[0]
         environ = {"MASTER_ADDR": host, "MASTER_PORT": str(next(candidate_ports(of_step))), **environ}
     try:
@@ -147,13 +150,13 @@ def _refuse_other_run(words: Words, whole: Store, patience: PeerTimeout) -> None
 
 def _other_hosts(environ: Mapping[str, str]) -> list[str]:
     """Of the step of Slurm that this process is in."""
-    here = environ.get("SLURMD_NODENAME", "")
-    return [name for name in expand_hostlist(environ.get("SLURM_STEP_NODELIST", "")) if name != here] if here else []
+    job = JobEnvironment(environ)
+    return [name for name in expand_hostlist(job.step_hosts) if name != job.host] if job.host else []
 
 
 def named(rank: Rank, environ: Mapping[str, str]) -> str:
     """This rank, for a message."""
-    return f"rank {rank.rank} of {rank.world_size} on {environ.get('SLURMD_NODENAME') or socket.gethostname()}"
+    return f"rank {rank.rank} of {rank.world_size} on {host_name(environ)}"
 
 
 def names_here(names: Sequence[str]) -> str:

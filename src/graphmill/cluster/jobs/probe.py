@@ -13,7 +13,7 @@ from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.left_open import SCRATCH
 from graphmill.cluster.jobs.sbatch import sbatch_environment
 from graphmill.cluster.jobs.script import render_script
-from graphmill.runtime.scratch import HOST_LOCAL
+from graphmill.runtime.scratch import FOLDERS
 from graphmill.slurm.commands import call, sbatch_test_only
 from graphmill.slurm.configuration import Cluster, Host, Qos, SlurmPartition
 from graphmill.spec.job.resolve import resolve_job
@@ -46,7 +46,7 @@ def probe_job(slurm_partition: str | None) -> list[Folder]:
     """
     where = [] if slurm_partition is None else [f"--partition={slurm_partition}"]
     options = ["--nodes=1", "--ntasks=1", "--time=1", f"--immediate={_START_S}", "--job-name=graphmill-site-probe"]
-    script = ["sh", "-c", _FOLDERS, "sh", *SCRATCH, *HOST_LOCAL]
+    script = ["sh", "-c", _FOLDERS, "sh", *SCRATCH, *FOLDERS]
     out, _ = call("srun", ["--quiet", *options, *where, *script], timeout_s=2 * _START_S)
     rows = [line.split("\t", 2) for line in out.splitlines() if line.count("\t") >= 2]
     return [Folder(name, int(free) / 1024 if free.isdecimal() else 0.0, path) for name, free, path in rows]
@@ -69,7 +69,7 @@ def profile_of(cluster: Cluster, name: str, *, date: str, folders: Sequence[Fold
         "checked": f"{date}: graphmill site probe, Slurm {version or 'of unknown version'}",
         "defaults": _defaults(default, kinds),
         "scratch": _first(folders, SCRATCH),
-        "host_local": _first(folders, HOST_LOCAL),
+        "host_local": _first(folders, FOLDERS),
         "hosts": {kind_name: _kind(*kind) for kind_name, kind in kinds.items()},
         "qos": {each.name: _queue(each) for each in qos},
         "slurm_partitions": {each.name: _queue(each) | {"preempt_mode": each.preempt_mode} for each in usable},

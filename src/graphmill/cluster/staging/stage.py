@@ -45,6 +45,7 @@ from graphmill.record.staged import (
     write_mark,
     write_staged,
 )
+from graphmill.runtime.job_environment import HOST_LOCAL, HOST_NUMBER
 from graphmill.runtime.machine import host_name, num_cores
 from graphmill.runtime.snapshot import import_from_snapshot
 
@@ -55,7 +56,6 @@ _log = logging.getLogger(__name__)
 
 ALWAYS_READ_BYTES: Final = 4 << 30  # of a copy found there, up to this many are read again: some seconds, on any disk
 _MARGIN_BYTES: Final = 1 << 20
-_HOST_NUMBER: Final = "SLURM_NODEID"  # of this host among those of the step
 
 Verified = Literal["checksums", "sizes and times"]
 
@@ -251,12 +251,12 @@ def _share_of(folder: RunFolder) -> Share | None:
     from graphmill.partition.shares import share_of_plan
 
     world = folder.world()
-    number = "0" if world.hosts == 1 else os.environ.get(_HOST_NUMBER, "")
+    number = "0" if world.hosts == 1 else os.environ.get(HOST_NUMBER, "")
     if not (number.isascii() and number.isdecimal() and int(number) < world.hosts):
         raise UserError(
-            f"{folder.path} needs other data on each of {world.hosts} hosts, and {_HOST_NUMBER} does not say which"
+            f"{folder.path} needs other data on each of {world.hosts} hosts, and {HOST_NUMBER} does not say which"
             " of them this one is",
-            fix=f"start this with srun, once per host; or by hand with {_HOST_NUMBER}=N, counted from 0",
+            fix=f"start this with srun, once per host; or by hand with {HOST_NUMBER}=N, counted from 0",
         )
     return share_of_plan(plan, int(number), world)
 
@@ -310,7 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--to",
         type=Path,
         metavar="FOLDER",
-        help=f"else ${ROOT_VARIABLE}, $SLURM_TMPDIR/graphmill-UID, $TMPDIR/graphmill-UID",
+        help=f"else ${ROOT_VARIABLE}, ${HOST_LOCAL}/graphmill-UID, $TMPDIR/graphmill-UID",
     )
     parser.add_argument("--via", type=Path, metavar="FOLDER", help="copied there first, once for all hosts")
     parser.add_argument("--verify", action="store_true", help="read a copy that is there in full, however large")
@@ -344,10 +344,10 @@ def staged_root(option: Path | None, environ: Mapping[str, str]) -> Path:
         return option
     if environ.get(ROOT_VARIABLE):
         return Path(environ[ROOT_VARIABLE])
-    local = environ.get("SLURM_TMPDIR") or environ.get("TMPDIR")
+    local = environ.get(HOST_LOCAL) or environ.get("TMPDIR")
     if local:  # which may be /tmp, where every user's jobs stage
         return Path(local) / _own_name()
-    raise UserError(f"no target: neither --to, nor {ROOT_VARIABLE}, SLURM_TMPDIR or TMPDIR", fix="give --to FOLDER")
+    raise UserError(f"no target: neither --to, nor {ROOT_VARIABLE}, {HOST_LOCAL} or TMPDIR", fix="give --to FOLDER")
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
