@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import SupportsIndex
 
 from graphmill.base.csv_text import as_written, csv_text
 from graphmill.base.errors import UserError
@@ -68,9 +67,11 @@ def format_cell(value: Cell) -> str:
         return ""
     if isinstance(value, str):
         return value
+    if isinstance(value, float):  # numpy's is one; asking whether it is an index takes ten times as long
+        return repr(float(value)) if math.isfinite(value) else str(float(value))
     if type(value).__name__ in ("bool", "bool_"):  # numpy's own bool, without importing numpy
         return "true" if value else "false"
-    if isinstance(value, SupportsIndex):
+    if hasattr(value, "__index__"):
         return str(value.__index__())
     number = float(value)
     return repr(number) if math.isfinite(number) else str(number)
