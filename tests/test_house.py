@@ -74,7 +74,7 @@ def test_one_place_knows_the_variables_of_a_slurm_job():
 
 
 def test_a_class_has_few_fields_that_may_be_absent():
-    """More than four say that several things are one class. Sections of a user's file are made of keys that may be left out."""
+    """More than four say that several things are one class. Keys of a user's file may all be left out."""
     found = {}
     for file in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
