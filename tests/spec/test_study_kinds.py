@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.spec.differences import flat
 from graphmill.spec.plan import MachineInfo, Plan, resolve
-from graphmill.spec.study import Study, expand, load_cell
-from graphmill.spec.study_kinds import refuse_hosts_here
+from graphmill.spec.study import Study, expand, load_cell, refuse_hosts_here
 from graphmill.tasks.node_classification.page import GraphInfo
 
 ONE_THREAD = {"train.threads": 1, "train.epochs": 3, "train.device": "cpu"}

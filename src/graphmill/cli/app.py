@@ -15,8 +15,9 @@ from typing import Annotated, Any, Final
 import typer
 
 import graphmill
+from graphmill.base import exits
 from graphmill.base.errors import UserError
-from graphmill.cli.tree import INTERRUPTED, Commands, tell_bug
+from graphmill.cli.tree import Commands, tell_bug
 
 _GROUPS: Final = {
     "Data": {
@@ -183,11 +184,11 @@ def run() -> None:
             tree()
     except KeyboardInterrupt:  # before typer was ready for it
         typer.echo("interrupted", err=True)
-        sys.exit(INTERRUPTED)
+        sys.exit(exits.INTERRUPTED)
     except Exception:  # noqa: BLE001  # the outermost frame: whatever comes here is a bug, and is reported as one
         if interrupt.came:  # native code that it struck, such as pydantic's, made another error of it
             typer.echo("interrupted", err=True)
-            sys.exit(INTERRUPTED)
+            sys.exit(exits.INTERRUPTED)
         traceback.print_exc()
         tell_bug()
         sys.exit(1)

@@ -87,17 +87,17 @@ def show_summary(summary: Sequence[Mapping[str, Any]], *, title: str) -> None:
 def _stages_of(name: str, logs_root: Path) -> "list[RunFolder]":
     """The runs of the stages that are done, if `name` is a pipeline's, in order; those that are not are told."""
     from graphmill.cluster.jobs.pipeline_record import PipelineFolder, stages_of
-    from graphmill.cluster.launch.pipeline import DONE
+    from graphmill.cluster.launch.run_graph import DONE
 
     folders = [PipelineFolder(path) for path in (Path(name), logs_root / name)]
     folder = next((each for each in folders if each.record_path.is_file()), None)
     if folder is None:
         return []
     stages = stages_of(folder, folder.read_record())
-    states = [stages.state(stage) for stage in stages.pipeline.stages]
+    states = stages.runs.states()
     for state in states:
         if state.status != DONE:
-            _log.warning(f"stage {state.stage.name} is {state.status} and left out")
+            _log.warning(f"stage {state.name} is {state.status} and left out")
     found = [state.folder for state in states if state.status == DONE]
     if not found:
         raise UserError(f"no stage of {folder.path} is done", fix="run it: `graphmill pipeline run`")

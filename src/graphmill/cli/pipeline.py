@@ -24,7 +24,8 @@ from graphmill.cli.tree import Commands
 
 if TYPE_CHECKING:
     from graphmill.base.errors import AbsentDataError
-    from graphmill.cluster.launch.pipeline import Planner, Stages
+    from graphmill.cluster.launch.pipeline import Stages
+    from graphmill.cluster.launch.run_graph import Planner
     from graphmill.spec.packing import JobLimits
     from graphmill.spec.pipeline import Pipeline, StageSpec
 
@@ -131,14 +132,14 @@ def plan(
       graphmill pipeline plan pipeline-neighbours --time-limit 00:30:00 --memory-limit 8G
       graphmill pipeline plan pipeline-horizon --stages short whole --json
     """
-    from graphmill.cluster.launch.pipeline import checked_plans
+    from graphmill.cluster.launch.pipeline import plans_of_stages
     from graphmill.cluster.launch.predict import Measurements, predict
     from graphmill.spec.packing import pack
 
     planner = _planner(root, logs_root, to_train=not dry_run and not memory)  # a trial trains
     loaded, chosen, of = _loaded(name, stages, logs_root, overrides, skips=planner if skip_missing_data else None)
     limits = _limits(time_limit, memory_limit)
-    plans = checked_plans(of, chosen, of.planned_by(planner))
+    plans = plans_of_stages(of, chosen, of.planned_by(planner))
     if memory:
         show_memory(chosen, plans, json=json)
         return
@@ -198,20 +199,21 @@ def run(
     """
     from graphmill.cluster.jobs.pipeline_here import running_here
     from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
-    from graphmill.cluster.launch.pipeline import checked_plans, run_pipeline
+    from graphmill.cluster.launch.pipeline import plans_of_stages
+    from graphmill.cluster.launch.run_graph import run_graph
 
     planner = _planner(root, logs_root, to_train=not dry_run)
     loaded, chosen, of = _loaded(name, stages, logs_root, overrides, skips=planner if skip_missing_data else None)
     plan_of = of.planned_by(planner)
-    checked_plans(of, chosen, plan_of)
+    plans_of_stages(of, chosen, plan_of)
     if dry_run:
         show_states(of, json=json, without_data=_without_data(of, root, logs_root))
         return
     evaluated = None
     if loaded.evaluate_on == "all":
-        evaluated = lambda stage, _: evaluate_on_all(of, stage, plan_of)  # noqa: E731  # one line says it
+        evaluated = lambda stage: evaluate_on_all(of, loaded.stage(stage), plan_of)  # noqa: E731  # one line says it
     with running_here(of, chosen, plan_of):
-        code = run_pipeline(of, chosen, plan_of=plan_of, after_stage=evaluated)
+        code = run_graph(of.runs, [stage.name for stage in chosen], plan_of=plan_of, after=evaluated)
     if json:
         show_states(of, json=True)
     if code:

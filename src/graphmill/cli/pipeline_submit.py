@@ -82,13 +82,13 @@ def _packed(
 ) -> "tuple[SubmittedPipeline, Packing, dict[str, Prediction]]":
     from graphmill.cluster.jobs.pipeline import limits_of, pack_stages, record_of
     from graphmill.cluster.jobs.pipeline_record import PipelineFolder, plans_of
-    from graphmill.cluster.launch.pipeline import checked_plans
+    from graphmill.cluster.launch.pipeline import plans_of_stages
     from graphmill.record.weights import warn_of_damage
 
     record = record_of(of, chosen, stages)
     folder = PipelineFolder(of.logs_root / of.pipeline.name)
     plan_of = plans_of(folder, record, warn_of_damage)
-    plans = dict(zip([stage.name for stage in chosen], checked_plans(of, chosen, plan_of), strict=True))
+    plans = dict(zip([stage.name for stage in chosen], plans_of_stages(of, chosen, plan_of), strict=True))
     wanted = [of.pipeline.stage(name) for name in record.chosen]
     predictions = _predictions(of, wanted, plans, trial=trial, keep=not dry_run)
     limits = limits_of([record.planned(stage.name) for stage in wanted or chosen], memory_mib)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from graphmill.cluster.launch.pipeline import StageProgress, Stages, StageState
+    from graphmill.cluster.launch.pipeline import StageProgress, Stages
     from graphmill.cluster.launch.predict import Prediction
+    from graphmill.cluster.launch.run_graph import RunState
     from graphmill.spec.packing import Packing
     from graphmill.spec.pipeline import StageSpec
     from graphmill.spec.plan import Plan
@@ -21,23 +22,25 @@ def show_states(of: "Stages", *, json: bool, without_data: Collection[str] = ())
     """Print the stages with what became of them; those `without_data` say so."""
     from graphmill.cluster.launch.pipeline import progress
 
-    rows = [(state, progress(state), of.missing(state.stage)) for state in of.states()]
+    rows = [(state, progress(state), of.runs.missing(state.name)) for state in of.runs.states()]
     if json:
         found = [
-            {"stage": state.stage.name, "status": state.status, "run": state.folder.path, "waits_for": missing}
-            | {"has_data": state.stage.name not in without_data}
+            {"stage": state.name, "status": state.status, "run": state.folder.path, "waits_for": missing}
+            | {"has_data": state.name not in without_data}
             | asdict(shown)
             for state, shown, missing in rows
         ]
         print_json({"pipeline": of.pipeline.name, "stages": found})
         return
-    table = [_state_row(*row, has_data=row[0].stage.name not in without_data) for row in rows]
+    table = [_state_row(of, *row, has_data=row[0].name not in without_data) for row in rows]
     columns = ("stage", "status", "starts from", "epochs", "steps", "attempts", "best", "folder")
     print_table(columns, table, title=f"{len(rows)} stages of {of.pipeline.name}")
 
 
-def _state_row(state: "StageState", shown: "StageProgress", missing: list[str], *, has_data: bool) -> list[Cell]:
-    source = state.stage.init_from
+def _state_row(
+    of: "Stages", state: "RunState", shown: "StageProgress", missing: list[str], *, has_data: bool
+) -> list[Cell]:
+    source = of.pipeline.stage(state.name).init_from
     start = "-" if source is None else source.stage or source.run or source.file
     status = ", ".join(
         [
@@ -48,7 +51,7 @@ def _state_row(state: "StageState", shown: "StageProgress", missing: list[str], 
     )
     epochs = f"{shown.epochs} of {shown.of_epochs}" if shown.of_epochs else "-"
     steps = f"{shown.steps} of {shown.of_steps}" if shown.of_steps else "-"
-    return [state.stage.name, status, start, epochs, steps, shown.attempts, shown.best_in_words, str(state.folder.path)]
+    return [state.name, status, start, epochs, steps, shown.attempts, shown.best_in_words, str(state.folder.path)]
 
 
 def as_json(prediction: "Prediction") -> dict[str, Any]:

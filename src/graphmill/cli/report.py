@@ -115,7 +115,7 @@ def _of_pipeline(path: Path, written: str) -> "Page":
 
 
 def _stage(recorded: "RecordedStage", stages: "Stages", trials: "Measurements") -> "StageOfReport":
-    from graphmill.cluster.launch.pipeline import NEW
+    from graphmill.cluster.launch.run_graph import NEW
     from graphmill.report.pipeline_page import StageOfReport
 
     spec, state = recorded.stage, stages.state(recorded.stage)

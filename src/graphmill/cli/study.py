@@ -59,7 +59,7 @@ def run(
       cells: [{name: diloco, train.sync.scheme: diloco, train.sync.every: 16}]
       seeds: [1, 2, 3]
     """
-    from graphmill.cluster.launch.study import cell_states, refuse_wrong_cells, run_study
+    from graphmill.cluster.launch.study import refuse_wrong_cells, run_study, runs_of_study
     from graphmill.record.run_folder import RunFolder
     from graphmill.spec.study import load_study
 
@@ -82,7 +82,7 @@ def run(
     from graphmill.cli.compare import show_comparison
     from graphmill.report.compare import compare
 
-    for table in compare([RunFolder.open(state.folder) for state in cell_states(loaded, logs_root)]):
+    for table in compare([RunFolder.open(state.folder.path) for state in runs_of_study(loaded, logs_root).states()]):
         show_comparison(table)
     print_line(f"{loaded.name}: done; `graphmill compare {loaded.name}{where}` shows this table again")
 
@@ -189,16 +189,17 @@ def list_(
 
 
 def _print_cells(name: str, logs_root: Path, *, json: bool) -> None:
-    from graphmill.cluster.launch.study import cell_states
-    from graphmill.spec.study import load_study
+    from graphmill.cluster.launch.study import runs_of_study
+    from graphmill.spec.study import expand, load_study
 
-    states = cell_states(load_study(name), logs_root)
+    study = load_study(name)
+    states = runs_of_study(study, logs_root).states()
     if json:
         cells = [
-            {"cell": state.cell.name, "status": state.status, "run": state.folder, "overrides": state.cell.overrides}
-            for state in states
+            {"cell": cell.name, "status": state.status, "run": state.folder.path, "overrides": cell.overrides}
+            for cell, state in zip(expand(study), states, strict=True)
         ]
         print_json({"study": name, "cells": cells})
         return
-    rows = [[state.cell.name, state.status, str(state.folder)] for state in states]
+    rows = [[state.name, state.status, str(state.folder.path)] for state in states]
     print_table(("cell", "status", "folder"), rows, title=f"{len(states)} cells of {name}")

@@ -16,7 +16,6 @@ from graphmill.base.messages import show_messages
 from graphmill.base.retries import is_io_error
 from graphmill.spec.flags import SHORT_FLAGS, ShortFlags, split_short_flags, unknown_flag
 
-INTERRUPTED = 130
 _NO_PLACE_TO_WRITE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES),
     *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
@@ -58,7 +57,7 @@ class Commands(TyperGroup):
             raise typer.Exit(exits.BAD_REQUEST) from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(exits.INTERRUPTED) from None
 
 
 class ShortFlagsCommand(TyperCommand):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphmill.base import exits
 from graphmill.base.foreign import in_one_line
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import print_json, print_line
-from graphmill.cli.tree import INTERRUPTED
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -76,7 +76,7 @@ def watch(
         views = _look_once(watcher, json=json) if once else _follow(watcher, interval, json=json)
     except KeyboardInterrupt:
         _log.info("no longer watching; the run continues (`graphmill stop` ends it)")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(exits.INTERRUPTED) from None
     code = exit_status(view.state for view in views if not once or view.state in {*ENDINGS, "damaged"})
     if code:
         raise typer.Exit(code)

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PipelineRecord, RecordedStage, stages_of
-from graphmill.cluster.launch.pipeline import DONE, NEW, Stages
+from graphmill.cluster.launch.pipeline import Stages
+from graphmill.cluster.launch.run_graph import DONE, NEW
 from graphmill.cluster.status import FRESH_S, RunView, Watcher
 from graphmill.record.documents import SubmittedJob
 from graphmill.record.lock import Owner, owner_of
@@ -32,7 +33,7 @@ class PipelineWatcher:
         owner = owner_of(self.folder.path)
         record = self.folder.read_record()
         stages = stages_of(self.folder, record)
-        begun = [state.folder for state in stages.states() if state.status != NEW]
+        begun = [state.folder for state in stages.runs.states() if state.status != NEW]
         self.runs.folders, self.runs.root = begun, self.folder.path.parent
         views = {view.folder: view for view in self.runs.look()}
         living = self._living(record)
@@ -83,7 +84,7 @@ def _with_what_comes(
     state = stages.state(recorded.stage)
     if view.is_alive or state.status == DONE or recorded.stage.name not in record.chosen or record.has_failed(state):
         return view
-    why_not = [f"{name} {why}" for name, why in record.why_not(recorded.stage, stages).items()]
+    why_not = [f"{name} {why}" for name, why in record.why_not(recorded.stage.name, stages).items()]
     if why_not:
         return replace(view, detail=f"not run: {'; '.join(why_not)}")
     if by is None:

@@ -46,3 +46,9 @@ def refuse(problems: Sequence[Problem], source: str) -> None:
         f"{len(problems)} problems in {source}:\n  " + "\n  ".join(lines),
         fix="correct them all; `graphmill plan` checks an experiment without training",
     )
+
+
+def add_problem(problems: list[Problem], where: str, error: UserError) -> None:
+    """Add what an error says of one part of many, unless an earlier part has the same problem."""
+    if error.message not in {problem.what for problem in problems}:
+        problems.append(Problem(where, error.message, error.fix))

@@ -20,8 +20,7 @@ from graphmill.report.scaling_points import Axis, Scaling, csv_rows, full_json, 
 from graphmill.report.sensitivity import Sensitivity, sensitivity_chart, sensitivity_json, sensitivity_of
 from graphmill.report.sensitivity import csv_rows as sensitivity_rows
 from graphmill.spec.columns import Cell
-from graphmill.spec.study import Study
-from graphmill.spec.study_kinds import StudyKind
+from graphmill.spec.study import Study, StudyKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import pytest
 from waiting import HANG_S, wait_until
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.launch.study import cell_states, run_study
+from graphmill.cluster.launch.study import run_study, runs_of_study
 from graphmill.record.run_folder import find_runs
 from graphmill.spec.study import Study
 
@@ -26,7 +26,7 @@ def run(tmp_path, planner, command, **keys) -> int:
 
 
 def statuses(tmp_path) -> list[str]:
-    return [state.status for state in cell_states(study(), tmp_path)]
+    return [state.status for state in runs_of_study(study(), tmp_path).states()]
 
 
 def test_all_cells_run_and_a_second_time_all_are_skipped(tmp_path, planner, stand_in, caplog):

@@ -22,9 +22,10 @@ from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PlannedStage,
 from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, note, submit_script
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.submit import Request, plan_request, refuse_alive_jobs, write_code
-from graphmill.cluster.launch.pipeline import DONE, Stages, add_problem
+from graphmill.cluster.launch.pipeline import Stages
 from graphmill.cluster.launch.predict import Prediction
-from graphmill.config.problems import Problem, refuse
+from graphmill.cluster.launch.run_graph import DONE
+from graphmill.config.problems import Problem, add_problem, refuse
 from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.commands import SlurmSilentError, scancel
@@ -96,12 +97,12 @@ def plan_stages(
         except UserError as error:
             found[stage.name] = error
             if is_chosen or (is_read and not isinstance(error, AbsentDataError)):
-                add_problem(problems, stage, error)
+                add_problem(problems, f"stage {stage.name}", error)
     if not problems:
         asked = {name: each for name, each in found.items() if name in names and isinstance(each, Request)}
         coded = dict(zip(asked, with_code([*asked.values()], copies=code_snapshot, environ=os.environ), strict=True))
         found |= coded
-        whole = [stage.name for stage in chosen if not stages.missing_sources(stage)]
+        whole = [stage.name for stage in chosen if not stages.runs.missing_sources(stage.name)]
         problems = list(unfit_requests([f"stage {name}" for name in whole], [coded[name] for name in whole]))
     refuse(problems, f"pipeline {stages.pipeline.name}")
     return found
@@ -182,7 +183,7 @@ def record_of(
         evaluate_on=stages.pipeline.evaluate_on,
         logs_root=str(stages.logs_root),
         time=time.time(),
-        chosen=tuple(name for name in names if stages.state(stages.pipeline.stage(name)).status != DONE),
+        chosen=tuple(name for name in names if stages.runs.state(name).status != DONE),
         stages=tuple(_recorded(stages, stage, found[stage.name]) for stage in stages.pipeline.stages),
     )
 
@@ -269,7 +270,7 @@ def submit_pipeline(request: PipelineRequest, stages: Stages, environ: Mapping[s
     check_with_slurm(first.submission(""), environ)
     with hold_pipeline(folder.path):
         refuse_alive(folder, stages)
-        runs = [state.folder for state in stages.states() if state.folder.plan_path.exists()]
+        runs = [state.folder for state in stages.runs.states() if state.folder.plan_path.exists()]
         for run in (folder.jobs, *runs):
             run.stop_path.unlink(missing_ok=True)
         for leftover in folder.path.glob("job-*.sbatch"):

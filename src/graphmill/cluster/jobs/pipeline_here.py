@@ -8,7 +8,8 @@ from pathlib import Path
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PipelineRecord, RecordedStage
 from graphmill.cluster.jobs.submit import refuse_jobs_known_alive
-from graphmill.cluster.launch.pipeline import DONE, PlanOf, Stages
+from graphmill.cluster.launch.pipeline import Stages
+from graphmill.cluster.launch.run_graph import DONE, PlanOf
 from graphmill.record.documents import SubmittedJob
 from graphmill.record.lock import OwnedError, hold, owner_of
 from graphmill.spec.pipeline import StageSpec
@@ -50,7 +51,7 @@ def hold_pipeline(path: Path) -> Iterator[None]:
 
 def all_jobs(folder: PipelineFolder, stages: Stages) -> list[SubmittedJob]:
     """The jobs of the pipeline, and those of its stages alone."""
-    runs = [state.folder for state in stages.states()]
+    runs = [state.folder for state in stages.runs.states()]
     return [job for kept in (folder.jobs, *runs) for job in kept.jobs()]
 
 
@@ -63,7 +64,7 @@ def _can_begin(stages: Stages, chosen: Sequence[StageSpec]) -> bool:
 def _record(stages: Stages, chosen: Sequence[StageSpec], plan_of: PlanOf) -> PipelineRecord:
     def plan(stage: StageSpec) -> Plan | None:
         try:
-            return plan_of(stage)
+            return plan_of(stage.name)
         except UserError:  # one that is not to be run now: the others were planned before
             return None
 

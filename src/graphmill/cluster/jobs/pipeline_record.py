@@ -15,7 +15,8 @@ from graphmill.base import exits
 from graphmill.base.errors import AbsentDataError
 from graphmill.base.files import write_text
 from graphmill.base.json_text import parse_json
-from graphmill.cluster.launch.pipeline import STOPS, PlanOf, Stages, StageState
+from graphmill.cluster.launch.pipeline import Stages
+from graphmill.cluster.launch.run_graph import STOPS, PlanOf, RunState
 from graphmill.config.frozen import Spec
 from graphmill.record.documents import read_document
 from graphmill.record.endings import ENDINGS
@@ -55,7 +56,7 @@ class PipelineRecord(Spec):
     chosen: tuple[str, ...] = Field(description="stages that are to be run, in order")
     stages: tuple[RecordedStage, ...] = Field(description="all of them, in order")
 
-    def has_failed(self, state: StageState) -> bool:
+    def has_failed(self, state: RunState) -> bool:
         """Whether a stage failed since then. It is not tried again before the pipeline is submitted, or run, anew."""
         ending = ENDINGS.get(state.status)
         if ending is None:
@@ -64,17 +65,17 @@ class PipelineRecord(Spec):
         attempts = state.folder.attempts() if failed else []
         return bool(attempts) and attempts[-1].time >= self.time
 
-    def why_not(self, stage: StageSpec, stages: Stages) -> dict[str, str]:
+    def why_not(self, stage: str, stages: Stages) -> dict[str, str]:
         """The stages that this one needs, directly or not, and that will not be done; with what is known of each."""
         found: dict[str, str] = {}
-        for name in stages.missing(stage):
-            state = stages.state(stages.pipeline.stage(name))
+        for name in stages.runs.missing(stage):
+            state = stages.runs.state(name)
             if self.has_failed(state):
                 found[name] = "failed" if state.status == "failed" else f"failed ({state.status})"
             elif name not in self.chosen:
                 found[name] = "is neither done nor to be run"
             else:
-                found |= self.why_not(state.stage, stages)
+                found |= self.why_not(name, stages)
         return found
 
 
@@ -171,12 +172,12 @@ def plans_of(folder: PipelineFolder, submitted: SubmittedPipeline, report: Calla
     """Plans of the stages as they were submitted. `report(checkpoint, problem)`: of damaged initial weights."""
     stages = stages_of(folder, submitted)
 
-    def plan_of(stage: StageSpec) -> Plan:
-        planned, missing = submitted.planned(stage.name), stages.missing(stage)
-        found: dict[str, Any] = {}
+    def plan_of(name: str) -> Plan:
+        planned, missing = submitted.planned(name), stages.runs.missing(name)
+        stage, found = planned.stage, dict[str, Any]()
         if stage.init_from is not None and stage.init_from.stage not in missing:
             found["init_from"] = find_initial_weights(planned.init_from, report)
-        if not stages.missing_sources(stage):
+        if not stages.runs.missing_sources(name):
             found["sources"] = find_sources(planned.sources, report)
         return planned.plan.model_copy(update=found)
 

@@ -29,7 +29,8 @@ from graphmill.cluster.jobs.steps import JobHere, single_python
 from graphmill.cluster.jobs.submit import code_of_job, read_job
 from graphmill.cluster.launch.attempt import Decision
 from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
-from graphmill.cluster.launch.pipeline import DONE, NEW, PlanOf, Stages, StageState, checked_plan
+from graphmill.cluster.launch.pipeline import Stages
+from graphmill.cluster.launch.run_graph import DONE, NEW, PlanOf, RunState, checked_plan
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import warn_of_damage
 from graphmill.runtime.deadline import job_deadline
@@ -128,9 +129,9 @@ class _StagesInJob:
             return self._follow()
         return self._trained(planned, title)
 
-    def _why_not(self, state: StageState) -> str:
+    def _why_not(self, state: RunState) -> str:
         """Why the stage cannot be run; empty if it can."""
-        missing = self.stages.missing(state.stage)
+        missing = self.stages.runs.missing(state.name)
         if missing:
             return f"not run, because it takes weights of {', '.join(missing)}, which is not done"
         if self.submitted.has_failed(state) and not self._is_tried_again(state):
@@ -138,7 +139,7 @@ class _StagesInJob:
             return f"failed in job {job}, and is not run again by this chain; see {state.folder.path}"
         return ""
 
-    def _is_tried_again(self, state: StageState) -> bool:
+    def _is_tried_again(self, state: RunState) -> bool:
         outcome = state.folder.read_outcome()
         is_retry = outcome is not None and outcome.may_pass
         return is_retry and job_end.retries_left(state.folder, self.driver.arguments.retries) > 0
@@ -175,7 +176,7 @@ class _StagesInJob:
     def _begun(self, planned: PlannedStage, title: str) -> RunFolder:
         """The run of a stage: made now, with the weights of the stages before it, or begun by an earlier job."""
         state = self.stages.state(planned.stage)
-        plan = checked_plan(self.stages, planned.stage, self.plan_of)
+        plan = checked_plan(self.stages.runs, planned.stage.name, self.plan_of)
         if state.status == NEW:
             _log.info(f"{title}: starts")
             folder = RunFolder.create(plan, self.stages.logs_root)

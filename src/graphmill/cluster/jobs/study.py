@@ -29,16 +29,17 @@ from graphmill.cluster.jobs.submit import (
     submit_new,
     write_request,
 )
-from graphmill.cluster.launch.study import CellState, cell_states
-from graphmill.config.problems import Problem, refuse
+from graphmill.cluster.launch.run_graph import DONE, NEW, RunState
+from graphmill.cluster.launch.study import runs_of_study
+from graphmill.config.problems import Problem, add_problem, refuse
 from graphmill.record.documents import SubmittedJob
-from graphmill.record.run_folder import RunFolder, refuse_other_plan
+from graphmill.record.run_folder import refuse_other_plan
 from graphmill.slurm.commands import SlurmSilentError
 from graphmill.slurm.queue import Queue, alive
 from graphmill.spec.job.limits import ResourceRequest, refuse_too_many_side_by_side
 from graphmill.spec.job.resolve import Job
 from graphmill.spec.job.site import Site
-from graphmill.spec.study import Cell, Study, load_cell
+from graphmill.spec.study import Cell, Study, expand, load_cell
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class Array:
 class CellPlan:
     """A cell that is to be submitted."""
 
-    state: CellState
+    state: RunState
     request: Request
 
 
@@ -95,39 +96,38 @@ def plan_cells(
 
     plans: list[CellPlan] = []
     problems: list[Problem] = []
+    cells = {cell.name: cell for cell in expand(study)}
     with each_text_once(planning.__name__):  # of the dataset, which most cells share
         for state in _to_submit(study, logs_root):
             try:
-                experiment = load_cell(study, Cell(state.cell.name, (*state.cell.overrides, *overrides)))
+                experiment = load_cell(study, Cell(state.name, (*cells[state.name].overrides, *overrides)))
                 named = {"job_name_prefix": experiment.slurm.job_name_prefix or study.name[:100], "array": None}
                 slurm = experiment.slurm.model_copy(update=named)
                 experiment = experiment.model_copy(update={"slurm": slurm})
-                folder = RunFolder(logs_root / state.run_id)
                 request = plan_request(
                     experiment,
                     find_site(experiment.slurm.site),
                     dataset_root=dataset_root,
-                    folder=folder,
+                    folder=state.folder,
                     logs_root=logs_root,
                     to_train=to_train,
                 )
-                if folder.plan_path.exists():
-                    refuse_other_plan(folder, folder.read_plan(), request.plan)
+                if state.status != NEW:
+                    refuse_other_plan(state.folder, state.folder.read_plan(), request.plan)
                 plans.append(CellPlan(state, request))
             except UserError as error:
-                if error.message not in {problem.what for problem in problems}:
-                    problems.append(Problem(f"cell {state.cell.name}", error.message, error.fix))
+                add_problem(problems, f"cell {state.name}", error)
     if not problems:
         requests = with_code([each.request for each in plans], copies=code_snapshot, environ=os.environ)
         plans = [replace(each, request=request) for each, request in zip(plans, requests, strict=True)]
-        problems = list(unfit_requests([f"cell {each.state.cell.name}" for each in plans], requests))
+        problems = list(unfit_requests([f"cell {each.state.name}" for each in plans], requests))
     refuse(problems, f"study {study.name}")
     return plans
 
 
-def _to_submit(study: Study, logs_root: Path) -> list[CellState]:
-    states = cell_states(study, logs_root)
-    jobs = {state.run_id: RunFolder(state.folder).jobs() for state in states if state.status != "new"}
+def _to_submit(study: Study, logs_root: Path) -> list[RunState]:
+    states = runs_of_study(study, logs_root).states()
+    jobs = {state.run_id: state.folder.jobs() for state in states if state.status != NEW}
     everything = [job for known in jobs.values() for job in known]
     queue = Queue()
     readings = queue.read(everything) if everything else {}
@@ -139,10 +139,10 @@ def _to_submit(study: Study, logs_root: Path) -> list[CellState]:
     wanted = []
     for state in states:
         living = alive(jobs.get(state.run_id, ()), readings)
-        if state.status == "done":
-            _log.info(f"{state.cell.name}: done already")
+        if state.status == DONE:
+            _log.info(f"{state.name}: done already")
         elif living:
-            _log.info(f"{state.cell.name}: job {living[0].job_id} {living[0].phase} already")
+            _log.info(f"{state.name}: job {living[0].job_id} {living[0].phase} already")
         else:
             wanted.append(state)
     return wanted

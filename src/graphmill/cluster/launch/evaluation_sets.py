@@ -20,7 +20,8 @@ from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.base.files import write_text
 from graphmill.base.json_text import parse_json
 from graphmill.base.python import as_module
-from graphmill.cluster.launch.pipeline import NEW, PlanOf, Stages
+from graphmill.cluster.launch.pipeline import Stages
+from graphmill.cluster.launch.run_graph import NEW, PlanOf
 from graphmill.record.find_weights import weights_of
 from graphmill.record.run_folder import RunFolder, plan_text
 from graphmill.spec.pipeline import StageSpec
@@ -104,7 +105,7 @@ def read_evaluations(path: Path) -> list[EvaluatedSet]:
 def _plan_path(stages: Stages, stage: StageSpec, plan_of: PlanOf, root: Path) -> Path:
     """A file with the plan of a stage, in today's form: of its run if it has begun, else as it will be planned."""
     state = stages.state(stage)
-    plan = plan_of(stage) if state.status == NEW else state.folder.read_plan()
+    plan = plan_of(stage.name) if state.status == NEW else state.folder.read_plan()
     path = root / f"{stage.name}.json"
     path.write_text(plan_text(plan), encoding="utf-8")
     return path

@@ -22,7 +22,8 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
 from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_m
-from graphmill.cluster.launch.pipeline import DONE, NEW, Stages
+from graphmill.cluster.launch.pipeline import Stages
+from graphmill.cluster.launch.run_graph import DONE, NEW
 from graphmill.cluster.launch.trial import Trial, num_checkpoints, num_evaluations
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import plan_text
@@ -136,7 +137,7 @@ def predict(
 
 def _why_not_yet(stages: Stages, stage: StageSpec) -> str:
     """Why the stage cannot be measured before others are done; empty if it can."""
-    missing = stages.missing_sources(stage)
+    missing = stages.runs.missing_sources(stage.name)
     return f"its task uses weights of {', '.join(missing)}, which is not done" if missing else ""
 
 
