@@ -5,8 +5,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
-from graphmill.diagnose.bottleneck import Clock, Measured, find_bottleneck
 from graphmill.diagnose.bottleneck_facts import measured_of
+from graphmill.diagnose.measured import Clock, Measured
+from graphmill.diagnose.rules import find_bottleneck
 from graphmill.diagnose.thresholds import THRESHOLDS, headline, thresholds_text
 from graphmill.record.events import Epoch, EventWriter
 from graphmill.record.metrics import write_metrics
@@ -18,15 +19,19 @@ def clock(rank: int = 0, *, train=100.0, compute=90.0, wait=0.0, sync=0.0, sampl
 
 
 def measured(*clocks: Clock, **keys) -> Measured:
-    usual = {
-        "eval_s": 0.0, "warms_up": False, "num_ranks": len(clocks), "ranks_per_host": len(clocks), "threads": 1,
-        "sync_every": 1, "prefetch": 2, "batch_size": 64, "cores_per_host": 8,
+    """`keys`: of the measured run, of its plan, and named amounts of its use."""
+    of_run = {"eval_s": 0.0, "warms_up": False}
+    of_plan = {
+        "ranks": len(clocks), "hosts": 1, "threads": 1, "sync.every": 1, "prefetch": 2, "steps_per_epoch": 10,
+        "batch_size": 64, "device": "cpu",
     }  # fmt: skip
-    return Measured(clocks=clocks, **{**usual, **keys})
+    use = {"cores": 8.0, **{key: keys[key] for key in keys if key not in of_run | of_plan}}
+    run, plan = ({key: keys.get(key, usual[key]) for key in usual} for usual in (of_run, of_plan))
+    return Measured(clocks=clocks, plan=plan, use=use, **run)
 
 
 def bound(*clocks: Clock, **keys) -> str:
-    return find_bottleneck(measured(*clocks, **keys)).bound
+    return find_bottleneck(measured(*clocks, **keys)).verdict.subject
 
 
 @pytest.mark.parametrize(
@@ -57,8 +62,8 @@ def test_the_largest_over_its_threshold_wins(clocks, keys, expected):
         (measured(clock(wait=40), prefetch=0), "train.prefetch=2"),
         (measured(clock(wait=40, sample=30, gather=5)), "train.num_neighbors"),
         (measured(clock(wait=40, sample=5, gather=30)), "staging.to=host_local"),
-        (measured(clock(0, sync=40), clock(1, sync=40), sync_every=2), "train.sync.every=8"),
-        (measured(clock(0, sync=40), clock(1, sync=40), cores_per_host=1), "fewer ranks: 1 core cannot"),
+        (measured(clock(0, sync=40), clock(1, sync=40), **{"sync.every": 2}), "train.sync.every=8"),
+        (measured(clock(0, sync=40), clock(1, sync=40), cores=1), "fewer ranks: 1 core cannot"),
         (measured(clock(), eval_s=90.0), "train.evaluate_every_epochs=5"),
         (measured(clock(), memory_used_mib=99.0, memory_total_mib=100.0), "train.batch_size=32"),
         (measured(clock(), ranks_cores=0.4), "larger batches (train.batch_size=128)"),
@@ -66,20 +71,16 @@ def test_the_largest_over_its_threshold_wins(clocks, keys, expected):
     ],
 )
 def test_the_next_thing_to_try_comes_first(found, words):
-    assert words in find_bottleneck(found).suggestions[0]
+    assert words in find_bottleneck(found).verdict.fixes[0]
 
 
 def test_the_slow_rank_and_what_it_does_are_named():
-    figure = find_bottleneck(measured(clock(0, compute=50), clock(1, compute=50), clock(2, compute=95))).figure
+    figure = find_bottleneck(measured(clock(0, compute=50), clock(1, compute=50), clock(2, compute=95))).verdict.text
     assert "rank 2 computes 95.0 s where ranks do 65.0 s on average" in figure
 
 
 def test_what_may_not_be_the_runs_own_is_said():
-    caveats = " ".join(
-        find_bottleneck(
-            measured(clock(), num_ranks=4, ranks_per_host=4, cores_per_host=2, others_cores=1.5, warms_up=True)
-        ).caveats
-    )
+    caveats = " ".join(find_bottleneck(measured(clock(), ranks=4, cores=2, others_cores=1.5, warms_up=True)).caveats)
     for words in ("oversubscribed", "only rank 0's clocks", "a single epoch"):
         assert words in caveats
     spare = find_bottleneck(measured(clock(), others_cores=1.5)).caveats
@@ -87,20 +88,20 @@ def test_what_may_not_be_the_runs_own_is_said():
 
 
 def test_cores_that_others_took_are_the_diagnosis_and_more_ranks_no_advice():
-    verdict = find_bottleneck(measured(clock(), threads=2, cores_per_host=2, ranks_cores=0.1, others_cores=1.9))
-    assert verdict.bound == "others"
-    assert "compute" not in headline(verdict.bound)
-    assert verdict.figure.startswith("other processes kept 1.9 of 2 cores")
-    assert "slurm.exclusive=true" in verdict.suggestions[0]
-    assert "more ranks" not in " ".join(verdict.suggestions)
-    assert not any("other processes" in caveat for caveat in verdict.caveats)
+    found = find_bottleneck(measured(clock(), threads=2, cores=2, ranks_cores=0.1, others_cores=1.9))
+    assert found.verdict.subject == "others"
+    assert "compute" not in headline(found.verdict.subject)
+    assert found.verdict.text.startswith("other processes kept 1.9 of 2 cores")
+    assert "slurm.exclusive=true" in found.verdict.fixes[0]
+    assert "more ranks" not in " ".join(found.verdict.fixes)
+    assert not any("other processes" in caveat for caveat in found.caveats)
 
 
 def test_shares_of_a_time_that_others_took_part_of_are_no_findings():
-    crowded = {"threads": 2, "cores_per_host": 2, "others_cores": 1.9}
-    assert [each.bound for each in find_bottleneck(measured(clock(0, wait=40), **crowded)).findings] == ["others"]
+    crowded = {"threads": 2, "cores": 2, "others_cores": 1.9}
+    assert [each.subject for each in find_bottleneck(measured(clock(0, wait=40), **crowded)).findings] == ["others"]
     full = find_bottleneck(measured(clock(), memory_used_mib=99.0, memory_total_mib=100.0, **crowded))
-    assert [each.bound for each in full.findings] == ["memory", "others"]
+    assert [each.subject for each in full.findings] == ["memory", "others"]
 
 
 seconds = st.floats(0, 100)
@@ -110,12 +111,12 @@ seconds = st.floats(0, 100)
 @example([(1.1317493570937351, 25.00000001, 0.0)] * 4, 0.0)  # their mean is above each of them
 def test_shares_are_shares_and_the_verdict_stands_over_its_threshold(parts, eval_s):
     clocks = [clock(r, train=a + b + c + 1, compute=a, wait=b, sync=c) for r, (a, b, c) in enumerate(parts)]
-    verdict = find_bottleneck(measured(*clocks, eval_s=eval_s))
-    assert all(0 <= share <= 1 + 1e-9 for share in verdict.shares.values())
-    if verdict.bound == "compute":
-        assert not verdict.findings
+    found = find_bottleneck(measured(*clocks, eval_s=eval_s))
+    assert all(0 <= share <= 1 + 1e-9 for share in found.shares.values())
+    if found.verdict.subject == "compute":
+        assert not found.findings
     else:
-        assert verdict.shares[verdict.bound] > THRESHOLDS[verdict.bound][0]
+        assert found.shares[found.verdict.subject] > THRESHOLDS[found.verdict.subject][0]
 
 
 def test_all_thresholds_are_told():
@@ -165,9 +166,9 @@ def test_without_clocks_in_the_events_rank_0s_metrics_are_read(new_run):
         {"epoch": 2, "train_s": 10, "wait_s": 6, "compute_s": 3, "eval_s": 1},
     ]
     write_metrics(folder.metrics_path, rows, NODES.columns)
-    verdict = find_bottleneck(measured_of(folder))
-    assert verdict.bound == "loader"
-    assert any("only rank 0's clocks" in caveat for caveat in verdict.caveats)
+    found = find_bottleneck(measured_of(folder))
+    assert found.verdict.subject == "loader"
+    assert any("only rank 0's clocks" in caveat for caveat in found.caveats)
 
 
 def test_a_run_without_an_epoch_is_refused(new_run):

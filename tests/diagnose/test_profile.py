@@ -6,28 +6,28 @@ from made_profiles import BEHIND, STEP_S, operator, profile_of, rank_of, spread
 from graphmill.base.errors import UserError
 from graphmill.diagnose.profile import advice, notes_of, rows_of
 from graphmill.diagnose.profile_change import compare
-from graphmill.diagnose.thresholds import COPY_SHARE, OPTIMIZER_SHARE, OTHER_SHARE, SYNC_SHARE, WAIT_SHARE
+from graphmill.diagnose.thresholds import COPY_SHARE, OPTIMIZER_SHARE, OTHER_SHARE, THRESHOLDS
 from graphmill.record.phases import OTHER
 
 LITTLE = 0.01
 
 
 @pytest.mark.parametrize(
-    ("name", "limit", "what"),
+    ("name", "limit", "subject"),
     [
-        ("wait", WAIT_SHARE, "loader"),
-        ("sync", SYNC_SHARE, "sync"),
+        ("wait", THRESHOLDS["loader"][0], "loader"),
+        ("sync", THRESHOLDS["sync"][0], "sync"),
         ("copy", COPY_SHARE, "copy"),
         ("optimizer", OPTIMIZER_SHARE, "optimizer"),
         (OTHER, OTHER_SHARE, OTHER),
     ],
 )
-def test_each_phase_has_its_threshold(name, limit, what):
-    assert advice(profile_of(rank_of(**{name: limit - LITTLE}))).change == ""
+def test_each_phase_has_its_threshold(name, limit, subject):
+    assert advice(profile_of(rank_of(**{name: limit - LITTLE}))).fixes == ()
     found = advice(profile_of(rank_of(**{name: limit + LITTLE})))
-    assert found.what == what
-    assert f"{100 * (limit + LITTLE):.0f} %" in found.figure
-    assert found.change
+    assert found.subject == subject
+    assert f"{100 * (limit + LITTLE):.0f} %" in found.text
+    assert found.fixes
 
 
 @pytest.mark.parametrize(
@@ -44,45 +44,43 @@ def test_each_phase_has_its_threshold(name, limit, what):
     ],
 )
 def test_what_to_type(shares, plan, words):
-    assert words in advice(profile_of(rank_of(**shares), **plan)).change
+    assert words in advice(profile_of(rank_of(**shares), **plan)).fixes[0]
 
 
 def test_ranks_that_differ_are_named():
     slow, fast = rank_of(0, sync=0.01), rank_of(1, sync=0.4)
     found = advice(profile_of(slow, fast, threads=1))
-    assert found.what == "imbalance"
-    assert "rank 0 works 99.0 ms" in found.figure
+    assert found.subject == "imbalance"
+    assert "rank 0 computes 99.00 ms a step" in found.text
 
 
 def test_an_operator_and_its_backward_are_one():
     halves = [operator("graphmill::attention", 0.25, "forward"), operator("graphmill::attention_backward", 0.2)]
     found = advice(profile_of(rank_of(operators=halves)))
-    assert found.what == "operator"
-    assert found.figure.startswith(
-        "graphmill::attention took 45 % of a step: 25.00 ms in forward, 20.00 ms in backward"
-    )
-    assert advice(profile_of(rank_of(operators=halves[:1]))).change == ""
+    assert found.subject == "operator"
+    assert found.text.startswith("graphmill::attention took 45 % of a step: 25.00 ms in forward, 20.00 ms in backward")
+    assert advice(profile_of(rank_of(operators=halves[:1]))).fixes == ()
 
 
 def test_dense_products_may_be_shorter_in_bf16():
     products = [operator("aten::mm", 0.5)]
-    assert "train.precision=bf16" in advice(profile_of(rank_of(operators=products))).change
-    assert "bf16" not in advice(profile_of(rank_of(operators=products), precision="bf16")).change
+    assert "train.precision=bf16" in advice(profile_of(rank_of(operators=products))).fixes[0]
+    assert "bf16" not in advice(profile_of(rank_of(operators=products), precision="bf16")).fixes[0]
 
 
 def test_many_small_operators_are_calls_more_than_work():
     found = advice(profile_of(rank_of(calls=10_000.0)))
-    assert (found.what, found.change) == ("dispatch", "larger batches (train.batch_size=128)")
+    assert (found.subject, found.fixes) == ("dispatch", ("larger batches (train.batch_size=128)",))
 
 
 def test_idle_cores_are_not_those_that_others_use():
-    assert advice(profile_of(rank_of(busy=1.0, host_busy=1.0))).what == "compute"
-    assert "train.batch_size=128" in advice(profile_of(rank_of(busy=1.0, host_busy=1.0))).change
+    assert advice(profile_of(rank_of(busy=1.0, host_busy=1.0))).subject == "compute"
+    assert "train.batch_size=128" in advice(profile_of(rank_of(busy=1.0, host_busy=1.0))).fixes[0]
     crowded = profile_of(rank_of(busy=1.0, host_busy=2.0))
     found = advice(crowded)
-    assert found.what == "cores"
-    assert found.figure.startswith("other processes kept 1.0 of 2 cores")
-    assert "slurm.exclusive=true" in found.change
+    assert found.subject == "others"
+    assert found.text.startswith("other processes kept 1.0 of 2 cores")
+    assert "slurm.exclusive=true" in found.fixes[0]
     assert not any("other processes" in note for note in notes_of(crowded)), "said once"
     spare = profile_of(rank_of(busy=1.0, host_busy=2.0), num_cores=4)
     assert any("other processes kept 1.0 cores busy" in note for note in notes_of(spare))

@@ -368,7 +368,7 @@ def test_a_stage_is_measured_with_its_teacher_or_not_at_all(person):
     assert done["cost"] is None
     assert pupil["cost"]["work_s"]["high"] > 0
     assert (pupil["is_recorded"], later["is_recorded"]) == (False, True), "the same work, whatever it begins with"
-    assert len(json.loads((home / "logs" / "class" / "measured.json").read_text())) == 2
+    assert len(list((home / "logs" / ".estimates").iterdir())) == 2
     assert "earlier" in person.types(*words)
 
 

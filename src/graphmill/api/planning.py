@@ -150,6 +150,6 @@ def make_plan(
         prepare_embedded(experiment, dataset_root)
     if experiment.train.sizing is None:
         return plan_of(experiment)
-    from graphmill.cluster.launch.batch_size import BatchSizes
+    from graphmill.estimate.batch_size import BatchSizes
 
     return BatchSizes(logs_root, may_try=to_train).plan(experiment, plan_of)

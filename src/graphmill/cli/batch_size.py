@@ -43,7 +43,7 @@ def batch_size(
       graphmill batch-size enzymes-gin --memory-budget 2G
       graphmill train enzymes-gin -O train.batch.mode=trial --memory-budget 2G
     """
-    from graphmill.cluster.launch.batch_size import BatchSizes
+    from graphmill.estimate.batch_size import BatchSizes
     from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
     asked = experiment_of(experiment, with_short_flags(ctx, override or []), ranks)

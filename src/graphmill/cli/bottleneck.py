@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,7 +12,7 @@ from graphmill.cli.show import print_json, print_line, print_table
 from graphmill.diagnose.thresholds import thresholds_text
 
 if TYPE_CHECKING:
-    from graphmill.diagnose.bottleneck import Diagnosis
+    from graphmill.diagnose.rules import Diagnosis, Finding
 
 _log = logging.getLogger(__name__)
 
@@ -42,51 +42,60 @@ def bottleneck(
       graphmill bottleneck debian-strong --json
     """
     from graphmill.cli.find_run import find_several
-    from graphmill.diagnose.bottleneck import find_bottleneck
     from graphmill.diagnose.bottleneck_facts import measured_of
+    from graphmill.diagnose.rules import find_bottleneck
 
     folders = find_several(run, logs_root)
-    verdicts: dict[str, Diagnosis] = {}
+    found: dict[str, Diagnosis] = {}
     troubles: dict[str, UserError] = {}
     for folder in folders:
         try:
-            verdicts[str(folder.path)] = find_bottleneck(measured_of(folder))
+            found[str(folder.path)] = find_bottleneck(measured_of(folder))
         except UserError as error:
             troubles[str(folder.path)] = error
-    if not verdicts:
+    if not found:
         raise next(iter(troubles.values()))
     if json:
-        told = [{"run": path, "verdict": verdict} for path, verdict in verdicts.items()]
+        told = [{"run": path, "verdict": _document(diagnosis)} for path, diagnosis in found.items()]
         failed = [{"run": path, "verdict": None, "why": error.message} for path, error in troubles.items()]
         print_json({"runs": [*told, *failed]})
         return
     if len(folders) == 1:
-        _print_one(*next(iter(verdicts.items())))
+        _print_one(*next(iter(found.items())))
         return
-    rows = [[Path(path).name, verdict.bound, verdict.figure] for path, verdict in verdicts.items()]
+    rows = [[Path(path).name, each.verdict.subject, each.verdict.text] for path, each in found.items()]
     rows += [[Path(path).name, "not known", error.message] for path, error in troubles.items()]
     print_table(("run", "bound by", "the figure that says so"), rows)
-    for caveat in dict.fromkeys(caveat for verdict in verdicts.values() for caveat in verdict.caveats):
+    for caveat in dict.fromkeys(caveat for diagnosis in found.values() for caveat in diagnosis.caveats):
         _log.info(f"note: {caveat}")
 
 
 _NOTHING: Final = 0.005  # a share that would be printed as 0 %
 
 
-def _print_one(path: str, verdict: "Diagnosis") -> None:
+def _document(diagnosis: "Diagnosis") -> dict[str, Any]:
+    def told(finding: "Finding") -> dict[str, Any]:
+        return {"bound": finding.subject, "figure": finding.text, "suggestions": finding.fixes}
+
+    findings = [{**told(each), **each.amounts, "is_severe": each.level == "severe"} for each in diagnosis.findings]
+    rest = {"shares": diagnosis.shares, "findings": findings, "caveats": diagnosis.caveats}
+    return {**told(diagnosis.verdict), **rest}
+
+
+def _print_one(path: str, diagnosis: "Diagnosis") -> None:
     from graphmill.diagnose.thresholds import headline
 
-    print_line(f"{path}: {headline(verdict.bound)}")
-    print_line(f"  {verdict.figure}")
-    for number, suggestion in enumerate(verdict.suggestions):
-        print_line(f"  {'try' if number == 0 else 'then'}: {suggestion}")
-    left_out = {"memory", *(["sync"] if verdict.shares["sync"] < _NOTHING else [])}  # as where one rank ran
-    told = {name: share for name, share in verdict.shares.items() if name not in left_out}
-    shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in told.items())
+    verdict, all_shares = diagnosis.verdict, diagnosis.shares
+    print_line(f"{path}: {headline(verdict.subject)}")
+    print_line(f"  {verdict.text}")
+    for number, fix in enumerate(verdict.fixes):
+        print_line(f"  {'try' if number == 0 else 'then'}: {fix}")
+    left_out = {"memory", *(["sync"] if all_shares["sync"] < _NOTHING else [])}  # as where one rank ran
+    shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in all_shares.items() if name not in left_out)
     print_line(f"  shares: {shares}")
-    if "memory" in verdict.shares:
-        print_line(f"  memory: {100 * verdict.shares['memory']:.0f} % of what there is")
-    for finding in verdict.findings[1:]:
-        print_line(f"  also {finding.bound}: {finding.figure}")
-    for caveat in verdict.caveats:
+    if "memory" in all_shares:
+        print_line(f"  memory: {100 * all_shares['memory']:.0f} % of what there is")
+    for finding in diagnosis.findings[1:]:
+        print_line(f"  also {finding.subject}: {finding.text}")
+    for caveat in diagnosis.caveats:
         _log.info(f"note: {caveat}")

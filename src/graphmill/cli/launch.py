@@ -100,8 +100,8 @@ def launch(
         RunFolder.place_for(name, logs_root)
 
     def make_plan(machine: "MachineInfo") -> "Plan":
-        from graphmill.cluster.launch.batch_size import BatchSizes
         from graphmill.cluster.launch.check_model import refuse_unfit_model
+        from graphmill.estimate.batch_size import BatchSizes
         from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
         assert asked is not None, "a new run"

@@ -133,7 +133,8 @@ def plan(
       graphmill pipeline plan pipeline-horizon --stages short whole --json
     """
     from graphmill.cluster.launch.pipeline import plans_of_stages
-    from graphmill.cluster.launch.predict import Measurements, predict
+    from graphmill.cluster.launch.predict import predict
+    from graphmill.estimate.cache import Estimates
     from graphmill.spec.packing import pack
 
     planner = _planner(root, logs_root, to_train=not dry_run and not memory)  # a trial trains
@@ -146,8 +147,7 @@ def plan(
     if dry_run:
         show_states(of, json=json, without_data=_without_data(of, root, logs_root))
         return
-    measurements = Measurements(logs_root / loaded.name, keep=True)
-    predictions = predict(of, chosen, plans, measurements, steps=trial, in_job=limits is not None)
+    predictions = predict(of, chosen, plans, Estimates(logs_root), steps=trial, in_job=limits is not None)
     costs = [prediction.cost for prediction in predictions if prediction.cost is not None]
     packing = None if limits is None else pack(costs, limits)
     if json:

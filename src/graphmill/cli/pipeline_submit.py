@@ -100,19 +100,21 @@ def _predictions(
     of: "Stages", wanted: "Sequence[StageSpec]", plans: "Mapping[str, Plan]", *, trial: int, keep: bool
 ) -> "dict[str, Prediction]":
     """By stage; none for those that are not to be measured, or cannot be, unless they were measured before."""
-    from graphmill.cluster.launch.predict import Measurements, predict
+    from graphmill.cluster.launch.predict import predict
+    from graphmill.estimate.cache import Estimates
+    from graphmill.estimate.trial import known_trial
 
-    measurements = Measurements(of.logs_root / of.pipeline.name, keep=keep)
+    estimates = Estimates(of.logs_root, keep=keep)
     found: dict[str, Prediction] = {}
     for stage in wanted:
         plan = plans[stage.name]
-        if trial == 0 and measurements.find(plan) is None:
+        if trial == 0 and known_trial(estimates, plan) is None:
             _log.info(f"stage {stage.name}: not measured (--trial 0), so its job asks for all the time that it may")
             continue
         if not keep and not plan.dataset.is_prepared:
             _log.info(f"stage {stage.name}: not measured, for its data are not prepared here")
             continue
-        (found[stage.name],) = predict(of, [stage], [plan], measurements, steps=trial, in_job=True)
+        (found[stage.name],) = predict(of, [stage], [plan], estimates, steps=trial, in_job=True)
     return found
 
 

@@ -12,7 +12,7 @@ from graphmill.cli.show import Cell, print_facts, print_json, print_line
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
-    from graphmill.cluster.launch.trial import Trial
+    from graphmill.estimate.trial import Trial
     from graphmill.spec.device_memory import LaidOut
     from graphmill.spec.modelled import MemoryParts
     from graphmill.spec.plan import Plan

@@ -17,6 +17,7 @@ from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_f
 if TYPE_CHECKING:
     from graphmill.diagnose.profile import Row
     from graphmill.diagnose.profile_change import PhaseChange, ProfileComparison
+    from graphmill.diagnose.rules import Finding
     from graphmill.record.phases import Profile
     from graphmill.spec.experiment import Experiment
 
@@ -149,8 +150,8 @@ def _show(folder: Path, *, json: bool) -> None:
     found = read_profile(folder)
     told, notes = advice(found), notes_of(found)
     if json:
-        document = {"folder": folder, "phases": rows_of(found), "advice": told, "notes": notes, "profile": found}
-        print_json(document)
+        rest = {"phases": rows_of(found), "advice": _advice(told), "notes": notes}
+        print_json({"folder": folder, **rest, "profile": found})
         return
     first = found.ranks[0]
     ranks = f"{len(found.ranks)} rank{'s' * (len(found.ranks) > 1)}"
@@ -166,12 +167,17 @@ def _show(folder: Path, *, json: bool) -> None:
     print_line("")
     for note in notes:
         print_line(f"note: {note}")
-    print_line(told.figure)
-    print_line(f"  the one thing to change: {told.change or 'nothing'}")
-    for each in told.then:
+    print_line(told.text)
+    print_line(f"  the one thing to change: {(*told.fixes, 'nothing')[0]}")
+    for each in told.fixes[1:]:
         print_line(f"  then: {each}")
     print_line("")
     print_facts(_whereabouts(found, folder))
+
+
+def _advice(found: "Finding") -> dict[str, Any]:
+    change, *then = found.fixes or ("",)
+    return {"what": found.subject, "figure": found.text, "change": change, "then": then}
 
 
 def _phase_cells(row: "Row") -> list[Cell]:

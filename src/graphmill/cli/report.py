@@ -12,7 +12,7 @@ from graphmill.cli.show import print_line
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.pipeline_record import RecordedStage
     from graphmill.cluster.launch.pipeline import Stages
-    from graphmill.cluster.launch.predict import Measurements
+    from graphmill.estimate.cache import Estimates
     from graphmill.report.page import Page
     from graphmill.report.pipeline_page import PredictedStage, StageOfReport
     from graphmill.spec.plan import Plan
@@ -100,12 +100,13 @@ def _page(what: str | None, logs_root: Path) -> "Page":
 def _of_pipeline(path: Path, written: str) -> "Page":
     from graphmill.cluster.jobs.pipeline_record import PipelineFolder, stages_of
     from graphmill.cluster.launch.evaluation_sets import EVALUATIONS_FILE, read_evaluations
-    from graphmill.cluster.launch.predict import Measurements
+    from graphmill.estimate.cache import Estimates
     from graphmill.report.pipeline_page import Crossed, pipeline_page
 
     folder = PipelineFolder(path)
     record = folder.read_record()
-    stages, trials = stages_of(folder, record), Measurements(path, keep=False)
+    stages = stages_of(folder, record)
+    trials = Estimates(stages.logs_root, keep=False)
     found = [_stage(recorded, stages, trials) for recorded in record.stages]
     if all(stage.folder is None for stage in found):
         raise UserError(f"no stage of {path} has begun", fix=f"`graphmill watch {path}` says what it waits for")
@@ -114,7 +115,7 @@ def _of_pipeline(path: Path, written: str) -> "Page":
     return pipeline_page(record.name, found, crossed, written=written)
 
 
-def _stage(recorded: "RecordedStage", stages: "Stages", trials: "Measurements") -> "StageOfReport":
+def _stage(recorded: "RecordedStage", stages: "Stages", trials: "Estimates") -> "StageOfReport":
     from graphmill.cluster.launch.run_graph import NEW
     from graphmill.report.pipeline_page import StageOfReport
 
@@ -130,13 +131,13 @@ def _stage(recorded: "RecordedStage", stages: "Stages", trials: "Measurements") 
     )
 
 
-def _predicted(recorded: "RecordedStage", plan: "Plan", trials: "Measurements") -> "PredictedStage | None":
+def _predicted(recorded: "RecordedStage", plan: "Plan", trials: "Estimates") -> "PredictedStage | None":
     """Of the whole stage, from the trial that was made of it on this host, if there was one."""
-    from graphmill.cluster.launch.predict import cost_of
+    from graphmill.estimate.trial import cost_of, known_trial
     from graphmill.report.pipeline_page import PredictedStage
     from graphmill.spec.packing import Interval
 
-    trial = trials.find(plan)
+    trial = known_trial(trials, plan)
     if trial is None:
         return None
     cost = cost_of(recorded.stage, plan, trial)

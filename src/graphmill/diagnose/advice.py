@@ -2,31 +2,17 @@
 
 What slows a run down is found in `bottleneck.py`, and is part of the advice.
 
-All thresholds are constants in this file. Advice that saves little is not given.
+Advice that saves little is not given; `thresholds.py` says what is little.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from graphmill.base.amounts import clock_of, gib, slurm_memory
-from graphmill.diagnose.bottleneck import Finding
-from graphmill.diagnose.thresholds import NEARLY_FULL, Bound
-
-Resource = Literal["memory", "cores", "time", "gpus", "staging"]
-
-MUCH_UNUSED: Final = 0.5  # memory, time: less than this share of what was asked was used
-HEADROOM: Final = 1.25  # what is advised, over what was used
-WORTH_MIB: Final = 1024.0  # less memory of a host than this is not worth giving back
-WORTH_S: Final = 300.0  # nor less time
-CORES_UNUSED: Final = 0.7  # cores: busy, on average and for nine tenths of the time, less than this share
-WORTH_CORES: Final = 1.0
-HOST_FULL_PERCENT: Final = 95.0  # of a host's cores: then it may be others who kept the ranks from theirs
-CORES_NOISE: Final = 0.05  # one busy thread and a few ticks of others are one core
-GPU_IDLE_PERCENT: Final = 10.0  # of the time: such a job needs no GPU, or something starves it
-GPU_LOW_PERCENT: Final = 60.0
-STAGING_SHARE: Final = 0.2  # of the job's time
+from graphmill.diagnose import thresholds
+from graphmill.diagnose.rules import Finding, Subject
 
 _GIB: Final = 1024.0
 _NICE_MINUTES: Final = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440)
@@ -34,146 +20,119 @@ _NICE_MINUTES: Final = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 
 
 @dataclass(frozen=True, slots=True)
 class JobUsage:
-    """What is known of one run of a job. Amounts are those of one host, the fullest; None: not known."""
+    """What is known of one run of a job. Amounts are those of one host, the fullest; absent or None: not known.
+
+    `asked` and `used` have cores, memory_mib, time_s and gpus; of what was used, cores are busy ones on average and
+    memory_mib its peak, and there are cores_p90, busy_percent of all cores of the host, whoever ran there,
+    gpu_busy_percent, staging_s and staged_mib.
+    """
 
     is_done: bool = False  # the run is: a job that was cut short does not show the time it needs
     state: str = ""  # Slurm's word
     num_ranks: int = 1  # of a host
-    memory_asked_mib: float | None = None
-    memory_used_mib: float | None = None  # at its peak
-    cores_asked: float | None = None
-    cores_busy: float | None = None  # on average
-    cores_busy_p90: float | None = None
-    host_busy_percent: float | None = None  # of all its cores, whoever ran there
-    time_asked_s: float | None = None
-    time_used_s: float | None = None
-    gpus_asked: float | None = None
-    gpu_busy_percent: float | None = None
     uses_gpus: bool = False  # as planned
-    staging_s: float | None = None
-    staged_mib: float | None = None
+    asked: Mapping[str, float | None] = field(default_factory=dict)
+    used: Mapping[str, float | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """One finding and what to do about it."""
-
-    resource: Resource | Bound
-    finding: str
-    suggestion: str
-    asked: float | None = None  # in `unit`, as are the next two
-    used: float | None = None
-    suggested: float | None = None
-    unit: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.resource}: {self.finding}; {self.suggestion}"
-
-
-def advise(facts: JobUsage, findings: Sequence[Finding] = ()) -> list[Advice]:
+def advise(facts: JobUsage, findings: Sequence[Finding] = ()) -> list[Finding]:
     """What the numbers ask for: the most costly resource first, then what slows the run down.
 
     `findings`: of `find_bottleneck`, on the same run. What it says of memory is said here of the job's.
     """
-    slow = [finding for finding in findings if finding.bound != "memory"]
-    starved = any(finding.bound == "loader" for finding in slow)
+    slow = [finding for finding in findings if finding.subject != "memory"]
+    starved = any(finding.subject == "loader" for finding in slow)
     resources = (_gpus(facts, starved=starved), _memory(facts), _cores(facts), _time(facts))
     found = (*resources, *map(_slow_part, slow), _staging(facts))
-    return [advice for advice in found if advice is not None]
+    return [finding for finding in found if finding is not None]
 
 
-def _memory(facts: JobUsage) -> Advice | None:
-    asked, used = facts.memory_asked_mib, facts.memory_used_mib
+def _memory(facts: JobUsage) -> Finding | None:
+    asked, used = facts.asked.get("memory_mib"), facts.used.get("memory_mib")
     if asked is None or used is None:
         return None
-
-    def advice(finding: str, new: float) -> Advice:
-        suggestion = f"request {gib(new)} GiB (slurm.mem={slurm_memory(new)})"
-        return Advice("memory", finding, suggestion, asked=asked, used=used, suggested=new, unit="MiB of a host")
-
-    both = f"used {gib(used)} of {gib(asked)} GiB per host"
+    new, text = nice_memory(used * thresholds.HEADROOM), f"used {gib(used)} of {gib(asked)} GiB per host"
     if facts.state == "OUT_OF_MEMORY":
-        return advice(f"{gib(asked)} GiB per host was not enough", nice_memory(asked * 1.5))
-    if used > NEARLY_FULL * asked:
-        return advice(both, nice_memory(max(used, asked) * HEADROOM))
-    new = nice_memory(used * HEADROOM)
-    if used < MUCH_UNUSED * asked and asked - new >= WORTH_MIB:
-        return advice(both, new)
-    return None
+        new, text = nice_memory(asked * 1.5), f"{gib(asked)} GiB per host was not enough"
+    elif used > thresholds.NEARLY_FULL * asked:
+        new = nice_memory(max(used, asked) * thresholds.HEADROOM)
+    elif used >= thresholds.MUCH_UNUSED * asked or asked - new < thresholds.WORTH_MIB:
+        return None
+    fix = f"request {gib(new)} GiB (slurm.mem={slurm_memory(new)})"
+    return _request("memory", text, fix, asked=asked, used=used, suggested=new, unit="MiB of a host")
 
 
-def _cores(facts: JobUsage) -> Advice | None:
-    asked, busy = facts.cores_asked, facts.cores_busy
+def _cores(facts: JobUsage) -> Finding | None:
+    asked, busy, busy_p90 = facts.asked.get("cores"), facts.used.get("cores"), facts.used.get("cores_p90")
     if asked is None or busy is None:
         return None
-    needed = max(busy, facts.cores_busy_p90 or 0.0)
-    new = max(facts.num_ranks, math.ceil(needed - CORES_NOISE))
-    if needed >= CORES_UNUSED * asked or asked - new < WORTH_CORES:
+    needed = max(busy, busy_p90 or 0.0)
+    new = max(facts.num_ranks, math.ceil(needed - thresholds.CORES_NOISE))
+    if needed >= thresholds.CORES_UNUSED * asked or asked - new < thresholds.WORTH_CORES:
         return None
-    finding = f"{busy:.1f} of {asked:g} cores per host busy"
-    if facts.cores_busy_p90 is not None and facts.cores_busy_p90 > busy * 1.2:
-        finding += f" on average, {facts.cores_busy_p90:.1f} at most for nine tenths of the time"
-    suggestion = f"request {new} (slurm.cpus_per_host={new})"
-    if (facts.host_busy_percent or 0) >= HOST_FULL_PERCENT:
-        suggestion += f", if that holds on a quieter host: this one was {facts.host_busy_percent:.0f} % busy"
-    return Advice("cores", finding, suggestion, asked=asked, used=busy, suggested=new, unit="cores of a host")
+    text = f"{busy:.1f} of {asked:g} cores per host busy"
+    if busy_p90 is not None and busy_p90 > busy * 1.2:
+        text += f" on average, {busy_p90:.1f} at most for nine tenths of the time"
+    fix = f"request {new} (slurm.cpus_per_host={new})"
+    of_host = facts.used.get("busy_percent") or 0.0
+    if of_host >= thresholds.HOST_FULL_PERCENT:
+        fix += f", if that holds on a quieter host: this one was {of_host:.0f} % busy"
+    return _request("cores", text, fix, asked=asked, used=busy, suggested=new, unit="cores of a host")
 
 
-def _time(facts: JobUsage) -> Advice | None:
-    asked, used = facts.time_asked_s, facts.time_used_s
+def _time(facts: JobUsage) -> Finding | None:
+    asked, used = facts.asked.get("time_s"), facts.used.get("time_s")
     if asked is None or used is None:
         return None
-
-    def advice(finding: str, new: float) -> Advice:
-        suggestion = f"request {clock_of(new)} (slurm.time={clock_of(new)})"
-        return Advice("time", finding, suggestion, asked=asked, used=used, suggested=new, unit="s")
-
-    both = f"used {clock_of(used)} of {clock_of(asked)}"
+    new, text = nice_time(used * thresholds.HEADROOM), f"used {clock_of(used)} of {clock_of(asked)}"
     if facts.state == "TIMEOUT":
-        return advice(f"time limit of {clock_of(asked)} reached before the run stopped", nice_time(asked * 1.5))
-    if not facts.is_done:
+        new, text = nice_time(asked * 1.5), f"time limit of {clock_of(asked)} reached before the run stopped"
+    elif facts.is_done and used > thresholds.NEARLY_FULL * asked:
+        text += "; a slower run would exceed the limit"
+    elif facts.is_done and used < thresholds.MUCH_UNUSED * asked and asked - new >= thresholds.WORTH_S:
+        text += "; a shorter job starts sooner"
+    else:
         return None
-    if used > NEARLY_FULL * asked:
-        return advice(f"{both}; a slower run would exceed the limit", nice_time(used * HEADROOM))
-    new = nice_time(used * HEADROOM)
-    if used < MUCH_UNUSED * asked and asked - new >= WORTH_S:
-        return advice(f"{both}; a shorter job starts sooner", new)
-    return None
+    fix = f"request {clock_of(new)} (slurm.time={clock_of(new)})"
+    return _request("time", text, fix, asked=asked, used=used, suggested=new, unit="s")
 
 
-def _gpus(facts: JobUsage, *, starved: bool) -> Advice | None:
-    asked, busy = facts.gpus_asked, facts.gpu_busy_percent
+def _gpus(facts: JobUsage, *, starved: bool) -> Finding | None:
+    asked, busy = facts.asked.get("gpus"), facts.used.get("gpu_busy_percent")
     if not asked:
         return None
     if not facts.uses_gpus:
-        finding = f"{asked:g} per host requested, and the run computes on the CPU"
-        suggestion = "request none (slurm.gpus_per_host=0), or train on them (train.device=cuda)"
-        return Advice("gpus", finding, suggestion, asked=asked, used=0, suggested=0, unit="GPUs of a host")
-    if busy is None or busy >= GPU_LOW_PERCENT:
+        text = f"{asked:g} per host requested, and the run computes on the CPU"
+        fix = "request none (slurm.gpus_per_host=0), or train on them (train.device=cuda)"
+        return _request("gpus", text, fix, asked=asked, used=0, suggested=0, unit="GPUs of a host")
+    if busy is None or busy >= thresholds.GPU_LOW_PERCENT:
         return None
-    finding = f"{asked:g} per host, busy {busy:.0f} % of the time"
     if starved:
-        suggestion = "they wait for mini-batches: see loader"
-    elif busy < GPU_IDLE_PERCENT:
-        suggestion = "try the run without GPUs (slurm.gpus_per_host=0, train.device=cpu), or give them more at once"
+        fix = "they wait for mini-batches: see loader"
+    elif busy < thresholds.GPU_IDLE_PERCENT:
+        fix = "try the run without GPUs (slurm.gpus_per_host=0, train.device=cpu), or give them more at once"
     else:
-        suggestion = "give them more at once (a larger train.batch_size)"
-    return Advice("gpus", finding, suggestion, asked=100, used=busy, unit="% of the time")
+        fix = "give them more at once (a larger train.batch_size)"
+    text = f"{asked:g} per host, busy {busy:.0f} % of the time"
+    return _request("gpus", text, fix, asked=100, used=busy, unit="% of the time")
 
 
-def _slow_part(finding: Finding) -> Advice:
-    suggestion = "; ".join(finding.suggestions)
-    unit = "% of the cores of a host" if finding.bound == "others" else "% of the time"
-    return Advice(finding.bound, finding.figure, suggestion, used=100 * finding.share, unit=unit)
+def _slow_part(finding: Finding) -> Finding:
+    unit = "% of the cores of a host" if finding.subject == "others" else "% of the time"
+    return replace(finding, amounts={"used": 100 * finding.amounts["share"]}, unit=unit)
 
 
-def _staging(facts: JobUsage) -> Advice | None:
-    took, used = facts.staging_s, facts.time_used_s
-    if not took or not used or took <= STAGING_SHARE * used:
+def _staging(facts: JobUsage) -> Finding | None:
+    took, used = facts.used.get("staging_s"), facts.used.get("time_s")
+    if not took or not used or took <= thresholds.STAGING_SHARE * used:
         return None
-    finding = f"copying the dataset ({gib(facts.staged_mib or 0)} GiB) took {took:.0f} s of {used:.0f}"
-    suggestion = "read the shared copy (staging.to=nowhere), or stage to scratch, where the next job finds it"
-    return Advice("staging", finding, suggestion, asked=used, used=took, unit="s")
+    text = f"copying the dataset ({gib(facts.used.get('staged_mib') or 0)} GiB) took {took:.0f} s of {used:.0f}"
+    fix = "read the shared copy (staging.to=nowhere), or stage to scratch, where the next job finds it"
+    return _request("staging", text, fix, asked=used, used=took, unit="s")
+
+
+def _request(subject: Subject, text: str, fix: str, *, unit: str, **amounts: float) -> Finding:
+    return Finding(subject, "warn", text, (fix,), amounts, unit)
 
 
 def nice_memory(mib: float) -> float:

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from graphmill.base.errors import UserError
-from graphmill.diagnose.bottleneck import Clock, Measured
+from graphmill.diagnose.measured import Clock, Measured
 from graphmill.monitor.summary import HostSummary, MonitorSummary, read_monitors, summarise
 from graphmill.record.events import Epoch, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.differences import flat
 
 _CLOCKS = ("train_s", "compute_s", "wait_s", "sync_s", "sample_s", "gather_s")
 _Epochs = dict[int, Epoch]
@@ -31,24 +32,17 @@ def measured_of(folder: RunFolder) -> Measured:
     busiest = max(monitors.hosts, key=lambda host: host.ranks_cores_avg or 0.0, default=None)
     fullest = max(monitors.hosts, key=lambda host: host.ranks_peak_mib or 0.0, default=None)
     provenance = folder.read_provenance()
-    return Measured(
-        clocks=known,
-        eval_s=eval_s,
-        warms_up=counted == [1],
-        num_ranks=world.ranks,
-        ranks_per_host=world.ranks_per_host,
-        threads=world.threads,
-        sync_every=plan.sync.every,
-        prefetch=plan.prefetch,
-        device=plan.device,
-        batch_size=plan.batch_size,
-        cores_per_host=provenance.num_cores if provenance else None,
-        ranks_cores=busiest.ranks_cores_avg if busiest else None,
-        others_cores=_others(busiest),
-        memory_used_mib=fullest.ranks_peak_mib if fullest else None,
-        memory_total_mib=_memory(fullest),
-        gpu_busy_percent=monitors.gpu_util_avg,
-    )
+    use = {
+        "cores": provenance.num_cores if provenance else None,
+        "ranks_cores": busiest.ranks_cores_avg if busiest else None,
+        "others_cores": _others(busiest),
+        "memory_used_mib": fullest.ranks_peak_mib if fullest else None,
+        "memory_total_mib": _memory(fullest),
+        "gpu_busy_percent": monitors.gpu_util_avg,
+    }
+    known_use = {name: float(amount) for name, amount in use.items() if amount is not None}
+    choices = flat(plan) | {"ranks": world.ranks, "hosts": world.hosts_with_ranks, "threads": world.threads}
+    return Measured(known, eval_s, warms_up=counted == [1], plan=choices, use=known_use)
 
 
 def _epochs(folder: RunFolder, rank: int) -> _Epochs:

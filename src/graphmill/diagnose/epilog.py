@@ -22,10 +22,10 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import write_json, write_text
 from graphmill.base.foreign import printable
 from graphmill.base.messages import show_messages
-from graphmill.diagnose.advice import Advice, JobUsage, advise
-from graphmill.diagnose.bottleneck import Finding, find_bottleneck
+from graphmill.diagnose.advice import JobUsage, advise
 from graphmill.diagnose.bottleneck_facts import measured_of
 from graphmill.diagnose.epilog_text import epilog_text
+from graphmill.diagnose.rules import Finding, find_bottleneck
 from graphmill.monitor.summary import HostSummary, MonitorSummary, read_monitors, summarise
 from graphmill.record.checksums import renew_checksums
 from graphmill.record.metrics import read_metrics
@@ -99,7 +99,7 @@ def write_epilog(
         outcome=outcome.status if outcome else None,
         attempt=len(attempts),
         of="command" if folder.is_command() else "run",
-        asked=_asked(facts, spent),
+        asked=dict(facts.asked),
         used=_used(facts, monitors),
         accounted=_accounted(spent),
         peak_mib_by_rank=monitors.peak_mib_by_rank,
@@ -109,7 +109,7 @@ def write_epilog(
         all_attempts=_all_attempts(folder, len(attempts), runs),
         staging=staging,
         runs=[asdict(run) for run in runs],
-        advice=[_advice(advice) for advice in advise(facts, _findings(folder, notes) if phases else ())],
+        advice=[_advice(found) for found in advise(facts, _findings(folder, notes) if phases else ())],
         job_commands=_job_commands(folder, job_id, notes),
         notes=notes,
     )
@@ -219,19 +219,18 @@ def _facts(
         is_done=(outcome is not None and outcome.status == "done") or bool(spent and spent.state == "COMPLETED"),
         state=spent.state if spent else "",
         num_ranks=1 if folder.is_command() else folder.world().processes_per_host,
-        memory_asked_mib=asked.memory_mib if asked else None,
-        memory_used_mib=_most([fullest.ranks_peak_mib if fullest else None, spent.host_rss_mib if spent else None]),
-        cores_asked=asked.cores if asked else None,
-        cores_busy=measured if measured is not None else accounted,
-        cores_busy_p90=_most([host.ranks_cores_p90 for host in monitors.hosts]),
-        host_busy_percent=_most([host.host.busy_percent_avg for host in monitors.hosts]),
-        time_asked_s=asked.time_s if asked else None,
-        time_used_s=elapsed,
-        gpus_asked=asked.gpus if asked else None,
-        gpu_busy_percent=monitors.gpu_util_avg,
         uses_gpus=plan.get("device") == "cuda",
-        staging_s=max((host.seconds for host in staging if host.outcome == "copied"), default=None),
-        staged_mib=max((host.bytes / 2**20 for host in staging), default=None),
+        asked={name: getattr(asked, name, None) for name in ("hosts", "cores", "memory_mib", "gpus", "time_s")},
+        used={
+            "memory_mib": _most([fullest.ranks_peak_mib if fullest else None, spent.host_rss_mib if spent else None]),
+            "cores": measured if measured is not None else accounted,
+            "cores_p90": _most([host.ranks_cores_p90 for host in monitors.hosts]),
+            "busy_percent": _most([host.host.busy_percent_avg for host in monitors.hosts]),
+            "time_s": elapsed,
+            "gpu_busy_percent": monitors.gpu_util_avg,
+            "staging_s": _most([host.seconds for host in staging if host.outcome == "copied"]),
+            "staged_mib": _most([host.bytes / 2**20 for host in staging]),
+        },
     )
 
 
@@ -258,16 +257,6 @@ def _elapsed_s(spent: Spent | None, monitors: MonitorSummary, environ: Mapping[s
     return _most([host.host.seconds for host in monitors.hosts])
 
 
-def _asked(facts: JobUsage, spent: Spent | None) -> dict[str, float | None]:
-    return {
-        "hosts": spent.asked.hosts if spent else None,
-        "cores": facts.cores_asked,
-        "memory_mib": facts.memory_asked_mib,
-        "gpus": facts.gpus_asked,
-        "time_s": facts.time_asked_s,
-    }
-
-
 def _used(facts: JobUsage, monitors: MonitorSummary) -> dict[str, float | None]:
     fullest = _fullest(monitors)
     uses = [use for host in monitors.hosts for use in (*host.ranks.values(), *host.samplers.values())]
@@ -279,7 +268,7 @@ def _used(facts: JobUsage, monitors: MonitorSummary) -> dict[str, float | None]:
         "cpu_s": sum(cpu) if cpu else None,
         "gpu_busy_percent": monitors.gpu_util_avg,
         "cpu_busy_percent": monitors.cpu_util_avg,
-        "time_s": facts.time_used_s,
+        "time_s": facts.used["time_s"],
     }
 
 
@@ -294,8 +283,10 @@ def _accounted(spent: Spent | None) -> dict[str, float | None]:
     }
 
 
-def _advice(advice: Advice) -> dict[str, Any]:
-    return {**asdict(advice), "text": str(advice)}
+def _advice(found: Finding) -> dict[str, Any]:
+    amounts = {name: found.amounts.get(name) for name in ("asked", "used", "suggested")}
+    told = {"resource": found.subject, "finding": found.text, "suggestion": "; ".join(found.fixes)}
+    return {**told, **amounts, "unit": found.unit, "text": str(found)}
 
 
 def _job_commands(folder: RunFolder, job_id: str | None, notes: list[str]) -> list[str]:

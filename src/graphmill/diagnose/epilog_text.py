@@ -40,42 +40,23 @@ def _title(epilog: "Epilog") -> str:
 
 def resources(epilog: "Epilog") -> list[list[str]]:
     """Rows of texts under a head: what was asked, measured and accounted. Empty if nothing is known."""
-    asked, used, accounted = epilog.asked, epilog.used, epilog.accounted
-    rows = [["", "asked", "measured", "sacct"]]
-    rows.append(
-        ["memory of a host, GiB", *(_cell(source.get("memory_mib"), gib) for source in (asked, used, accounted))]
-    )
-    rows.append(
-        [
-            "largest rank, GiB" if epilog.of == "run" else "the command, GiB",
-            "",
-            _cell(used.get("max_rss_mib"), gib),
-            _cell(accounted.get("max_rss_mib"), gib),
-        ]
-    )
-    rows.append(
-        [
-            "cores of a host, busy",
-            _cell(asked.get("cores"), "{:g}".format),
-            _cell(used.get("cores"), "{:.2f}".format),
-            "",
-        ]
-    )
+    sources = asked, used, _ = epilog.asked, epilog.used, epilog.accounted
     seconds = "{:.1f}".format
-    rows.append(
-        [
-            f"CPU time of {_WHOSE[epilog.of]}, s",
-            "",
-            _cell(used.get("cpu_s"), seconds),
-            _cell(accounted.get("cpu_s"), seconds),
-        ]
-    )
-    rows.append(["time of the job", *(_cell(source.get("time_s"), clock_of) for source in (asked, used, accounted))])
+    rows = [
+        [label, *(_cell(source.get(name), form) for source, form in zip(sources, forms, strict=True))]
+        for label, name, forms in (
+            ("memory of a host, GiB", "memory_mib", (gib,) * 3),
+            ("largest rank, GiB" if epilog.of == "run" else "the command, GiB", "max_rss_mib", (gib,) * 3),
+            ("cores of a host, busy", "cores", ("{:g}".format, "{:.2f}".format, seconds)),
+            (f"CPU time of {_WHOSE[epilog.of]}, s", "cpu_s", (seconds,) * 3),
+            ("time of the job", "time_s", (clock_of,) * 3),
+        )
+    ]
     if asked.get("gpus") or used.get("gpu_busy_percent") is not None:
         busy = _cell(used.get("gpu_busy_percent"), "{:.0f} % busy".format)
         rows.append(["GPUs of a host", _cell(asked.get("gpus"), "{:g}".format), busy, ""])
     rows = [row for row in rows if any(row[1:])]
-    return rows if len(rows) > 1 else []
+    return [["", "asked", "measured", "sacct"], *rows] if rows else []
 
 
 def _details(epilog: "Epilog") -> Iterator[str]:

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from graphmill.diagnose.thresholds import CLOCKS_APART_S, TEMPORARY_BYTES
 from graphmill.runtime.checks import CheckResult
 from graphmill.runtime.scratch import MEMORY_FILE_SYSTEMS
 
@@ -12,8 +13,6 @@ JOB_SCRIPT: Final = "job.sbatch"
 """In the folder of what is found, from before the job: a host that does not see it shares no files with the others."""
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
-_CLOCK_S: Final = 0.1  # beyond what the measurement may be wrong by
-_TEMPORARY: Final = 2 * _GIB
 _EXAMPLE: Final = 10_000_000  # parameters, of 4 bytes
 _FROZEN = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -134,7 +133,7 @@ def _temporary_folder(hosts: Sequence[HostFacts]) -> CheckResult:
         return CheckResult(name, "fail", "; ".join(broken), "whatever writes temporary files; set TMPDIR (slurm.env)")
     where = ", ".join(dict.fromkeys(f"{folder.path} ({folder.file_system})" for folder in folders))
     detail = f"{where}; {min(folder.free_bytes for folder in folders) / _GIB:.1f} GiB free"
-    full = [host.host for host in hosts if host.temporary.free_bytes < _TEMPORARY]
+    full = [host.host for host in hosts if host.temporary.free_bytes < TEMPORARY_BYTES]
     if full:
         return CheckResult(name, "warn", detail, f"staging.to=host_local of more than that on {', '.join(full)}")
     if any(folder.file_system in MEMORY_FILE_SYSTEMS for folder in folders):
@@ -193,7 +192,7 @@ def _clocks(hosts: Sequence[HostFacts]) -> CheckResult:
     known = [(host.host, host.clock) for host in hosts if host.clock is not None]
     if not known:
         return CheckResult("clocks", "warn", "not compared", "unknown")
-    apart = [(name, clock.ahead_s) for name, clock in known if abs(clock.ahead_s) - clock.error_s > _CLOCK_S]
+    apart = [(name, clock.ahead_s) for name, clock in known if abs(clock.ahead_s) - clock.error_s > CLOCKS_APART_S]
     if apart:
         listed = "; ".join(f"{name} is {ahead:+.3f} s from {known[0][0]}" for name, ahead in apart)
         return CheckResult("clocks", "warn", listed, "nothing, but times of events and attempts are not comparable")

@@ -12,12 +12,11 @@ from typing import Any, Final, Literal
 
 from graphmill.base.errors import UserError
 from graphmill.diagnose.profile import STEP, Row, cores_busy, rows_of
-from graphmill.diagnose.thresholds import OTHERS_CORES
+from graphmill.diagnose.thresholds import OTHERS_CORES, SAME_STEP
 from graphmill.record.phases import Profile
 
 Verdict = Literal["faster", "slower", "within noise", "only in the first", "only in the second"]
 _NOTCH: Final = 1.57
-_SAME: Final = 0.03
 _SAME_WORK: Final = ("task", "dataset.name", "dataset.checksum")
 _OF_A_STEP: Final = ("batch_size", "budget.max_nodes", "budget.max_edges")
 _IGNORED: Final = (
@@ -93,7 +92,7 @@ def _change(key: tuple[str, bool], before: Row | None, after: Row | None, num_st
         return PhaseChange(*key, before, after, "only in the second" if before is None else "only in the first")
     (low, high), (after_low, after_high) = (_notch(row, n) for row, n in zip((before, after), num_steps, strict=True))
     verdict: Verdict = "within noise"
-    if abs(after.median_s - before.median_s) > _SAME * max(after.median_s, before.median_s):
+    if abs(after.median_s - before.median_s) > SAME_STEP * max(after.median_s, before.median_s):
         verdict = "faster" if after_high < low else "slower" if after_low > high else verdict
     return PhaseChange(*key, before, after, verdict)
 

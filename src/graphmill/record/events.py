@@ -169,13 +169,14 @@ class Stop(Event):
 
 
 class Finish(Event):
-    """The rank is done. `seal`: checksums of what it wrote (record/seal.py)."""
+    """The rank is done. `seal`: checksums of what it wrote (record/seal.py); `peak_rss_mib`: of its process."""
 
     kind = "finish"
 
     steps_done: int
     status: str
     seal: dict[str, str] = {}
+    peak_rss_mib: float = 0.0
 
 
 class Failure(Event):

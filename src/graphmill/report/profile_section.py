@@ -21,8 +21,8 @@ def _blocks(profile: Profile) -> list[Block]:
     own = [(row.phase, row.share) for row in rows if not row.background and row.phase != STEP]
     what = f"{first.num_steps} steps that were timed, mean over ranks"
     blocks: list[Block] = [
-        Remark(f"{found.figure}."),
-        *(Remark(f"Try: {text}.") for text in (found.change, *found.then) if text),
+        Remark(f"{found.text}."),
+        *(Remark(f"Try: {text}.") for text in found.fixes),
         Breakdown(f"Share of a step, {what}", tuple(own)),
         Table(
             "Phases of a step; what is behind it costs it only what it waits",

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from graphmill.base.amounts import gib
 from graphmill.base.errors import UnreadableError, UserError
-from graphmill.diagnose.bottleneck import Clock, Measured, find_bottleneck
 from graphmill.diagnose.bottleneck_facts import measured_of
+from graphmill.diagnose.measured import Clock, Measured
+from graphmill.diagnose.rules import find_bottleneck
 from graphmill.diagnose.thresholds import headline
 from graphmill.record.provenance import GitState, Provenance
 from graphmill.record.run_folder import RunFolder
@@ -122,16 +123,17 @@ def in_words(chart: Chart) -> str:
 
 def _time(folder: RunFolder) -> list[Block]:
     measured = measured_of(folder)
-    verdict = find_bottleneck(measured)
+    diagnosis = find_bottleneck(measured)
+    verdict = diagnosis.verdict
     what = "the first epoch" if measured.warms_up else "the epochs after the first"
     blocks: list[Block] = [
-        Remark(f"{headline(verdict.bound).capitalize()}: {verdict.figure}."),
-        *(Remark(f"{'Try' if not number else 'Then'}: {text}.") for number, text in enumerate(verdict.suggestions)),
+        Remark(f"{headline(verdict.subject).capitalize()}: {verdict.text}."),
+        *(Remark(f"{'Try' if not number else 'Then'}: {text}.") for number, text in enumerate(verdict.fixes)),
         Breakdown(f"Share of {measured.total_s:.1f} s, {what}, mean over ranks", tuple(_parts(measured))),
     ]
     if len(measured.clocks) > 1:
         blocks.append(_clocks(measured.clocks))
-    return [*blocks, *(Remark(f"Note: {caveat}.", "unsure") for caveat in verdict.caveats)]
+    return [*blocks, *(Remark(f"Note: {caveat}.", "unsure") for caveat in diagnosis.caveats)]
 
 
 def _parts(measured: Measured) -> list[tuple[str, float]]:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from graphmill.base.errors import UnreadableError, UserError
-from graphmill.diagnose.bottleneck import find_bottleneck
 from graphmill.diagnose.bottleneck_facts import measured_of
+from graphmill.diagnose.rules import find_bottleneck
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.compare import Comparison, Configuration, compare, span_in_words
 from graphmill.report.configurations import short_names
@@ -119,7 +119,7 @@ def _row(record: RunRecord, varied: Sequence[str], measure: str) -> tuple[PageCe
         rounded(record.best(measure)),
         rounded(record.test(measure)),
         record.shown_wall,
-        _known(lambda: find_bottleneck(measured_of(record.folder)).bound),
+        _known(lambda: find_bottleneck(measured_of(record.folder)).verdict.subject),
         verified(record.folder),
         record.plan.run_id.rpartition("/")[2],
     )

@@ -16,6 +16,7 @@ import torch
 from graphmill.base import exits
 from graphmill.record.endings import ending_of
 from graphmill.record.events import EventWriter, Finish, Served, Start, Stop
+from graphmill.runtime.machine import peak_bytes
 from graphmill.sample.service.frames import Frame, frame_of
 from graphmill.sample.service.link import Link, LostPeerError, Message, Word
 from graphmill.sample.service.served import CLOCKS
@@ -172,8 +173,11 @@ def serve(context: RankContext, links: list[Link], alive: Callable[[], None], *,
     events.write(start)
     sampler = SamplerServer(plan, group, server, links, events, lambda: context.stop.asked, alive)
     status = sampler.serve()
-    kind = Finish if status == exits.DONE else Stop
-    events.write(kind(steps_done=0, status=ending_of(status).name))
+    ending = ending_of(status).name
+    if status == exits.DONE:
+        events.write(Finish(steps_done=0, status=ending, peak_rss_mib=peak_bytes() / (1 << 20)))
+    else:
+        events.write(Stop(steps_done=0, status=ending))
     for link in links:
         link.tell(Word.BYE)
     for link in links:  # srun ends the others as soon as one exits with 75

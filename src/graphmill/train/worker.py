@@ -44,6 +44,7 @@ from graphmill.record.events import EventWriter, Failure, Finish, Initialised, S
 from graphmill.record.judged import lost_to, not_better_than_it_began
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.record.seal import seal_of
+from graphmill.runtime.machine import peak_bytes
 from graphmill.runtime.open_files import allow_open_files
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.snapshot import import_from_snapshot, own_code
@@ -265,7 +266,9 @@ def _train(
         outcome = outcome.model_copy(update={"elastic": _who_did_what(training)})
         seal[run_log.folder.outcome_path.name] = run_log.folder.write_outcome(outcome)
     if status == "done":
-        run_log.events.write(Finish(steps_done=training.steps_done, status=status, seal=seal))
+        peak_mib = peak_bytes() / (1 << 20)
+        finish = Finish(steps_done=training.steps_done, status=status, seal=seal, peak_rss_mib=peak_mib)
+        run_log.events.write(finish)
     else:
         run_log.events.write(Stop(steps_done=training.steps_done, status=status))
     for link in links:

@@ -26,7 +26,7 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
     folder = RunFolder(new.logs_root / new.run_id)
     if folder.plan_path.exists():
         return folder
-    from graphmill.cluster.launch.batch_size import BatchSizes
+    from graphmill.estimate.batch_size import BatchSizes
     from graphmill.runtime.machine import machine_info
     from graphmill.runtime.roots import dataset_root
     from graphmill.spec.experiment import Experiment

@@ -75,7 +75,7 @@ def plan_request(
 
     `to_train`: prepare the data first, if they come with the package; else nothing is written.
     """
-    from graphmill.cluster.launch.batch_size import BatchSizes
+    from graphmill.estimate.batch_size import BatchSizes
     from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
     if to_train:

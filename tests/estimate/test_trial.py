@@ -1,13 +1,12 @@
 """What is left of a stage, by arithmetic; what was measured is measured once."""
 
-from dataclasses import asdict
-
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.launch.predict import MEASURED_FILE, Measurements, cost_of, whole_epochs
-from graphmill.cluster.launch.trial import Trial, num_checkpoints
+from graphmill.estimate.cache import Estimates
+from graphmill.estimate.trial import Trial, cost_of, keep_trial, known_trial, num_checkpoints, whole_epochs
 from graphmill.spec.calendar import BucketedBatches
+from graphmill.spec.memory_budget import TriedSize
 from graphmill.spec.pipeline import SourceSpec, StageSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.weights import InitialWeights
@@ -83,13 +82,15 @@ def test_what_is_saved_is_not_predicted_again(make_plan):
 
 def test_what_was_measured_is_found_again(make_plan, tmp_path):
     plan = make_plan("p/a")
-    assert Measurements(tmp_path, keep=True).find(plan) is None
-    Measurements(tmp_path, keep=True).keep(plan, asdict(trial()))
-    again = Measurements(tmp_path, keep=False)
-    assert again.find(make_plan("q/b")) == trial(), "of another name, but the same work"
-    assert again.find(make_plan("p/a", epochs=3)) is None
-    again.keep(make_plan("p/a", epochs=3), asdict(trial()))
-    assert Measurements(tmp_path, keep=False).find(make_plan("p/a", epochs=3)) is None, "it was not to be kept"
+    assert known_trial(Estimates(tmp_path), plan) is None
+    keep_trial(Estimates(tmp_path), plan, trial())
+    again = Estimates(tmp_path, keep=False)
+    assert known_trial(again, make_plan("q/b")) == trial(), "of another name, but the same work"
+    longer = make_plan("p/a", epochs=3)
+    assert known_trial(again, longer) is None
+    keep_trial(again, longer, trial())
+    assert known_trial(again, longer) == trial()
+    assert known_trial(Estimates(tmp_path, keep=False), longer) is None, "it was not to be kept"
 
 
 def test_with_other_sources_it_is_another_measurement(make_plan, tmp_path):
@@ -97,17 +98,21 @@ def test_with_other_sources_it_is_another_measurement(make_plan, tmp_path):
         weights = InitialWeights(source=path, path=path, checksum=checksum, include=(), exclude=())
         return make_plan("p/pupil").model_copy(update={"sources": {"teacher": weights, **names}})
 
-    Measurements(tmp_path, keep=True).keep(make_plan("p/pupil"), asdict(trial()))
-    kept = Measurements(tmp_path, keep=True)
-    assert kept.find(taught("1")) is None, "measured without its teacher, which it can do without"
-    kept.keep(taught("1"), asdict(trial(step_s=24.0)))
-    assert kept.find(taught("1", path="elsewhere")) == trial(step_s=24.0)
-    assert kept.find(taught("2")) is None
+    kept = Estimates(tmp_path)
+    keep_trial(kept, make_plan("p/pupil"), trial())
+    assert known_trial(kept, taught("1")) is None, "measured without its teacher, which it can do without"
+    keep_trial(kept, taught("1"), trial(step_s=24.0))
+    assert known_trial(kept, taught("1", path="elsewhere")) == trial(step_s=24.0)
+    assert known_trial(kept, taught("2")) is None
     begun = taught("1").model_copy(update={"init_from": taught("3").sources["teacher"]})
-    assert kept.find(begun) == trial(step_s=24.0), "which weights it begins with costs nothing"
+    assert known_trial(kept, begun) == trial(step_s=24.0), "which weights it begins with costs nothing"
 
 
-def test_a_damaged_file_is_named(tmp_path):
-    (tmp_path / MEASURED_FILE).write_text("{")
-    with pytest.raises(UserError, match=MEASURED_FILE):
-        Measurements(tmp_path, keep=True)
+def test_a_damaged_file_is_named_and_one_of_another_version_is_not_taken(make_plan, tmp_path):
+    kept, plan = Estimates(tmp_path), make_plan("p/a")
+    kept.keep(trial(), plan)
+    path = kept.path(plan)
+    assert kept.find(TriedSize, plan) is None
+    path.write_text("{")
+    with pytest.raises(UserError, match=path.name):
+        kept.find(Trial, plan)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.spec.memory_budget import CLOSE, MOST_ATTEMPTS, TriedSize, predicted_mib, search
+from graphmill.estimate.search import CLOSE, MOST_ATTEMPTS, predicted_mib, search
+from graphmill.spec.memory_budget import TriedSize
 
 
 def tried(peak_of, least, most, limit, like=lambda size: size):

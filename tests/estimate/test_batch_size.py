@@ -2,7 +2,8 @@
 
 import pytest
 
-from graphmill.cluster.launch.batch_size import FOLDER, BatchSizes
+from graphmill.estimate.batch_size import BatchSizes
+from graphmill.estimate.cache import FOLDER
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 
 BATCH = {"mode": "static", "memory": "1G", "min": 8, "max": 40, "target": 0.85}

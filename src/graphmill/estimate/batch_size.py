@@ -1,7 +1,5 @@
 """How large may a batch be? Looked for by formula, by measuring a step, or by trying whole steps in child processes."""
 
-import hashlib
-import json
 import logging
 import signal
 import subprocess
@@ -9,28 +7,24 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from graphmill.base.amounts import gib, mib_of
 from graphmill.base.errors import UserError
-from graphmill.base.files import write_json
 from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_m
+from graphmill.estimate.cache import Estimates
+from graphmill.estimate.search import predicted_mib, search
 from graphmill.record.run_folder import plan_text
 from graphmill.spec.batch import BatchSpec, GraphBatchSpec, GraphSizes, Sizing
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.memory_budget import MemoryBudget, TriedSize, predicted_mib, search
+from graphmill.spec.memory_budget import MemoryBudget, TriedSize
 from graphmill.spec.modelled import modelled
 from graphmill.spec.plan import Plan, refuse_sizing_with_roles
 
 _log = logging.getLogger(__name__)
 
-FOLDER: Final = ".batch-sizes"
-"""In the logs root: what was found, by the content that it depends on."""
 _MEASURED_WITH: Final = 64  # seeds, or graphs of mean size
 _EPOCHS: Final = 10  # of a trial's plan: so many may be looked through for the largest batches
 _OUT_OF_MEMORY: Final = (-signal.SIGKILL, -signal.SIGABRT)  # the kernel ended it, or an allocation in C++ failed
@@ -61,9 +55,10 @@ class BatchSizes:
         """What was found before for the same content, or is found now, and kept; sizes of graphs, if counted."""
         refuse_sizing_with_roles(experiment)
         search = _Search.of(experiment, plan_of)
-        path = self.logs_root / FOLDER / f"{search.key}.json"
-        known = _known(path)
+        estimates = Estimates(self.logs_root, keep=self.may_try)
+        known = estimates.find(MemoryBudget, *search.key)
         if known is not None:
+            path = estimates.path(*search.key)
             _log.info(f"batch size: safe={known.safe} {known.unit}, found before ({path})")
             return known, search.sizes
         if search.mode != "static" and not self.may_try:
@@ -73,9 +68,7 @@ class BatchSizes:
                 " EXPERIMENT`; or give train.batch_size",
             )
         found = search.run()
-        if self.may_try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(path, found.model_dump(mode="json"))
+        estimates.keep(found, *search.key)
         return found, search.sizes
 
 
@@ -124,14 +117,10 @@ class _Search:
         )
 
     @property
-    def key(self) -> str:
-        """Of all that the result depends on and is known before: not how long the run is, nor the seed of its draws."""
-        nothing_of_the_run = {"run_id": "", "name": "", "seed": 0, "init_from": None}
-        tried = self._tried(self.least).model_copy(update=nothing_of_the_run)
-        bounds = [self.mode, self.least, self.most, self.asked.target, self.asked.memory]
-        versions = [version(name) for name in ("graphmill", "torch")]
-        text = json.dumps([plan_text(tried), bounds, self.whole.ranks > 1, versions])
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+    def key(self) -> tuple[Plan, str, list[object], bool]:
+        """Of all that the result depends on and is known before: not how long the run is."""
+        bounds: list[object] = [self.mode, self.least, self.most, self.asked.target, self.asked.memory]
+        return self._tried(self.least), "batch size", bounds, self.whole.ranks > 1
 
     @property
     def limit_mib(self) -> float | None:
@@ -316,11 +305,3 @@ class _Search:
 def _told(attempt: TriedSize, limit_mib: float) -> str:
     held = "ran out of memory" if attempt.peak_mib is None else f"{attempt.peak_mib:,.0f} MiB"
     return f"batch size {attempt.size}: {held} of {limit_mib:,.0f} MiB, {'fits' if attempt.fits else 'too large'}"
-
-
-def _known(path: Path) -> MemoryBudget | None:
-    """What was found before; None: nothing, or by another version."""
-    try:
-        return MemoryBudget.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        return None
