@@ -59,7 +59,7 @@ demo: install ## set up, train on a real graph with two ranks under six schemes,
 clean-demo: ## forget the demo's runs and figures, so that `make demo` trains again
 	rm -rf $(LOCAL_LOGS_DIR)/demo $(DEMO)
 
-CXX_FILES = $(wildcard native/*.cpp native/*.h native/*.inc native/*/*.h native/*/*.cpp native/*/*.cu)
+CXX_FILES = $(wildcard native/*.cpp native/*.h native/*/*.h native/*/*.cpp native/*/*.cu)
 
 # --- test it -------------------------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ all: merge-metrics figures ## merge and draw
 install: $(VENV)/.graphmill-installed $(VENV)/.graphmill-tools ## only set up: virtual environment, pinned packages, native core, tools
 
 # Every file of native/ but its page, whatever its name, so that none is forgotten.
-NATIVE := $(filter-out %/README.md native/shared native/device,$(wildcard native/* native/*/*)) CMakeLists.txt
+NATIVE := $(filter-out %/README.md native/shared native/device native/kernels,$(wildcard native/* native/*/*)) CMakeLists.txt
 
 $(VENV)/.graphmill-venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
