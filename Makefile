@@ -17,6 +17,7 @@ PLOT_BUILD_DIR ?= plots/build
 REMOTE_HOST ?=
 REMOTE_LOGS_DIR ?=
 TEST_ARGS ?=
+BENCH_ARGS ?=
 # One more than there are cores: many tests wait for processes, jobs and time-outs.
 TEST_WORKERS ?= $(shell expr $$(nproc) + 1)
 # How often `make test-slow` gives the property tests other examples; `make test` has the same ones each time.
@@ -35,7 +36,7 @@ export REMOTE_HOST REMOTE_LOGS_DIR LOCAL_LOGS_DIR # read by the shell as variabl
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow check check-form check-types check-benchmarks sanitize wheel dist try-wheel format docs install sync-metrics merge-metrics figures pareto pareto-data pareto-figure all clean-demo
+.PHONY: help demo test test-slow check check-form check-types check-benchmarks sanitize bench-native wheel dist try-wheel format docs install sync-metrics merge-metrics figures pareto pareto-data pareto-figure all clean-demo
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,7 +60,7 @@ demo: install ## set up, train on a real graph with two ranks under six schemes,
 clean-demo: ## forget the demo's runs and figures, so that `make demo` trains again
 	rm -rf $(LOCAL_LOGS_DIR)/demo $(DEMO)
 
-CXX_FILES = $(wildcard native/*.cpp native/*.h native/*.inc native/*/*.h native/*/*.cpp native/*/*.cu)
+CXX_FILES = $(wildcard native/*.cpp native/*.h native/*/*.h native/*/*.cpp native/*/*.cu)
 
 # --- test it -------------------------------------------------------------------------------------------------------
 
@@ -94,6 +95,9 @@ check-benchmarks: ## of check: mypy over the benchmarks
 sanitize: install ## the native tests under AddressSanitizer with UBSan, then under ThreadSanitizer
 	PYTHON=$(BIN)/python CXX=$(CXX) TEST_WORKERS=$(TEST_WORKERS) .ci/sanitize address,undefined
 	PYTHON=$(BIN)/python CXX=$(CXX) TEST_WORKERS=$(TEST_WORKERS) .ci/sanitize thread
+
+bench-native: install ## time each family of native kernels under each instruction set, beside the floor; BENCH_ARGS: its options
+	$(BIN)/python benchmarks/native_kernels.py $(BENCH_ARGS)
 
 # --- wheels: tools/wheels/README.md ----------------------------------------------------------------------------------
 
@@ -143,7 +147,7 @@ all: merge-metrics figures ## merge and draw
 install: $(VENV)/.graphmill-installed $(VENV)/.graphmill-tools ## only set up: virtual environment, pinned packages, native core, tools
 
 # Every file of native/ but its page, whatever its name, so that none is forgotten.
-NATIVE := $(filter-out %/README.md native/shared native/device,$(wildcard native/* native/*/*)) CMakeLists.txt
+NATIVE := $(filter-out %/README.md native/shared native/device native/kernels,$(wildcard native/* native/*/*)) CMakeLists.txt
 
 $(VENV)/.graphmill-venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -24,7 +24,7 @@ PACKAGES = ("graphmill", "torch", "numpy", "torch-geometric", "pyg-lib", "torch-
 # What the figures depend on. Results, documents and tests are not code: a commit of results leaves the tree clean.
 SOURCES = ("src", "native", "recipes", "benchmarks", "CMakeLists.txt", "pyproject.toml", "constraints.txt")
 NO_SOURCE = ("benchmarks/results", "benchmarks/README.md")
-_SUFFIXES = {".py", ".pyi", ".yaml", ".j2", ".json", ".cpp", ".h", ".inc", ".txt", ".toml"}
+_SUFFIXES = {".py", ".pyi", ".yaml", ".j2", ".json", ".cpp", ".h", ".txt", ".toml"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@
 #pragma once
 #include <cstdint>
 
-#include "assignment_kernels.h"
+#include "kernels/assignment.h"
 
 namespace graphmill {
 

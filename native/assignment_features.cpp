@@ -59,7 +59,7 @@ void soften_one(const CostMatrices& costs, int64_t which, const float* v, float 
     const float* x = reduced(costs, row, line.data());
     const float sum = row_kernels().soften(x, v + which * n, u[row], 1.0f / epsilon, n, e.data());
     if (!(sum > 0)) continue;  // every pair is too far away: the row keeps its u
-    kernels().add_scaled(sums, e.data(), 1.0f / sum, n);
+    kernels().rows.add_scaled(sums, e.data(), 1.0f / sum, n);
     u[row] -= epsilon * std::log(sum);
   }
 }

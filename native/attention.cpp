@@ -18,7 +18,7 @@ template <class T>
 const AttentionKernels<T>& kernels_of();
 template <>
 const AttentionKernels<float>& kernels_of<float>() {
-  return kernels().attention;
+  return kernels().attention_float;
 }
 template <>
 const AttentionKernels<double>& kernels_of<double>() {

@@ -13,8 +13,6 @@
 
 namespace graphmill {
 
-constexpr int64_t kTileEdges = 8;  // that are scored at a time
-
 struct EdgeGroups {  // edges by target, and by source
   int64_t num_sources, num_targets, num_edges;
   int64_t num_loops;          // node i < num_loops has an edge to itself besides, whose id is num_edges + i
@@ -55,19 +53,6 @@ struct AttentionGrads {
   T* target_scores;
   T *edge_attr, *loop_attr;  // null where they are not asked for
   T *edge_weight, *att;      // null where there is none
-};
-
-// The work of one share of the rows; `scratch` holds kTileEdges * heads * (scores + 3) + 3 * heads values.
-template <class T>
-struct AttentionKernels {
-  void (*forward)(const Attention<T>& in, int64_t begin, int64_t end, T* out, T* lse, T* scratch);
-  // alpha[id, h] of the edges to the targets [begin, end).
-  void (*weights)(const Attention<T>& in, int64_t begin, int64_t end, const T* lse, T* alpha, T* scratch);
-  // The targets' half: all but the gradients of sources. The share's sums for weight and att are added to `partial`.
-  void (*backward_targets)(const Attention<T>& in, int64_t begin, int64_t end, const AttentionGrads<T>& grads,
-                           T* partial, T* scratch);
-  void (*backward_sources)(const Attention<T>& in, int64_t begin, int64_t end, const AttentionGrads<T>& grads,
-                           T* scratch);
 };
 
 // Group the edges sources[e] → targets[e]; edges from a node to itself are left out if there are num_loops. What is

@@ -42,13 +42,13 @@ Walks::Matrix transpose(const Walks::Matrix& matrix) {
 }
 
 int64_t packed_size(int64_t n, int64_t k) {
-  const int64_t columns = kernels().tile_columns;
+  const int64_t columns = kernels().products.tile_columns;
   return (n + columns - 1) / columns * columns * k;
 }
 
 // Rows [0, k) of w, columns [0, n), as rows [offset, offset + k) of a product's right side of k_total rows.
 void pack_rows(float* packed, const float* w, int64_t stride, int64_t n, int64_t k, int64_t offset, int64_t k_total) {
-  const int64_t columns = kernels().tile_columns;
+  const int64_t columns = kernels().products.tile_columns;
   for (int64_t first = 0; first < n; first += columns, packed += k_total * columns) {
     const int64_t width = std::min(columns, n - first);
     for (int64_t i = 0; i < k; ++i) {
@@ -106,7 +106,8 @@ struct Block {
       for (const auto& walk : walks.forward) {
         for (int64_t step = 0; step < walks.num_steps; ++step, ++slot) {
           const float* from = slots + (step == 0 ? 0 : slot - 1) * width;
-          kernels().combine_rows(walk.rows(), {slots + slot * width, stride()}, {from, stride()}, {nullptr, 0}, width);
+          kernels().sparse.combine_rows(walk.rows(), {slots + slot * width, stride()}, {from, stride()}, {nullptr, 0},
+                                        width);
         }
       }
     }
@@ -124,7 +125,7 @@ struct Block {
 
   void fill_reset_h(float* a, bool activate) const {
     float* slots = a + h_columns() + x_columns();
-    kernels().gru_reset(gates(), h(), {slots, stride()}, rows(), weights.units, activate);
+    kernels().recurrent.reset(gates(), h(), {slots, stride()}, rows(), weights.units, activate);
     diffuse(slots, weights.units);
   }
 
@@ -135,17 +136,18 @@ struct Block {
          ++sample, grads += walks.num_nodes * row_stride, out += walks.num_nodes * width) {
       for (int64_t row = 0; row < walks.num_nodes; ++row) {
         float* to = out + row * width;
-        if (add) kernels().add_scaled(to, grads + row * row_stride, 1.0f, width);
+        if (add) kernels().rows.add_scaled(to, grads + row * row_stride, 1.0f, width);
         else std::memcpy(to, grads + row * row_stride, width * 4);
       }
       int64_t slot = 1;
       for (const auto& walk : walks.transposed) {
         for (int64_t last = slot + walks.num_steps - 1; last > slot; --last) {
           float* nearer = grads + (last - 1) * width;
-          kernels().combine_rows(walk.rows(), {nearer, row_stride}, {grads + last * width, row_stride},
-                                 {nearer, row_stride}, width);
+          kernels().sparse.combine_rows(walk.rows(), {nearer, row_stride}, {grads + last * width, row_stride},
+                                        {nearer, row_stride}, width);
         }
-        kernels().combine_rows(walk.rows(), {out, width}, {grads + slot * width, row_stride}, {out, width}, width);
+        kernels().sparse.combine_rows(walk.rows(), {out, width}, {grads + slot * width, row_stride}, {out, width},
+                                      width);
         slot += walks.num_steps;
       }
     }
@@ -164,10 +166,10 @@ struct Sums {
 // dw [n, k] += gᵀ · a over the block's rows; db += the sums of g's rows.
 void add_product(const float* g, int64_t n, const float* a, int64_t a_stride, int64_t k, int64_t rows, float* dw,
                  float* db, float* packed, float* line, float* columns) {
-  const Kernels& kernel = kernels();
-  kernel.pack_gradients(packed, g, 0, rows, n, db, line);
-  for (int64_t column = 0; column < k; column += kernel.tile_columns)
-    kernel.add_outer(dw, packed, a, a_stride, 0, rows, n, k, column, columns);
+  const ProductKernels& products = kernels().products;
+  products.pack_gradients(packed, g, 0, rows, n, db, line);
+  for (int64_t column = 0; column < k; column += products.tile_columns)
+    products.add_outer(dw, packed, a, a_stride, 0, rows, n, k, column, columns);
 }
 
 // Memory for the backward of one block.
@@ -190,10 +192,10 @@ struct BackwardMemory {
 
  private:
   static Sizes sizes_of(const Block& block) {
-    const Kernels& kernel = kernels();
+    const ProductKernels& products = kernels().products;
     const DcgruWeights& w = block.weights;
     const int64_t rows = block.rows(), units = w.units;
-    const int64_t packed_columns = (2 * units + kernel.tile_rows - 1) / kernel.tile_rows * kernel.tile_rows;
+    const int64_t packed_columns = (2 * units + products.tile_rows - 1) / products.tile_rows * products.tile_rows;
     return {rows * block.stride(),
             rows * 3 * units,
             rows * 2 * units,
@@ -201,8 +203,8 @@ struct BackwardMemory {
             rows * units,
             rows * w.num_slots * std::max(units, w.channels),
             rows * packed_columns,
-            2 * units + kernel.tile_rows,
-            rows * kernel.tile_columns};
+            2 * units + products.tile_rows,
+            rows * products.tile_columns};
   }
   static int64_t total(const Sizes& sizes) {
     int64_t sum = 0;
@@ -217,7 +219,8 @@ void copy_columns(float* out, const float* rows, int64_t num_rows, int64_t strid
 }
 
 void backward_block(const Block& block, const DcgruGrads& grads, const Sums& sums) {
-  const Kernels& kernel = kernels();
+  const ProductKernels& products = kernels().products;
+  const RecurrentKernels& recurrent = kernels().recurrent;
   const DcgruWeights& w = block.weights;
   const int64_t rows = block.rows(), units = w.units, slots = w.num_slots;
   const BackwardMemory m(block);
@@ -225,18 +228,18 @@ void backward_block(const Block& block, const DcgruGrads& grads, const Sums& sum
   block.fill_reset_h(m.a, false);
   const float* new_h = grads.new_h + block.first_row() * units;
   float* grad_h = grads.h + block.first_row() * units;
-  kernel.gru_update_backward(new_h, block.gates(), block.candidate(), block.h(), m.before, grad_h, rows, units);
+  recurrent.update_backward(new_h, block.gates(), block.candidate(), block.h(), m.before, grad_h, rows, units);
   copy_columns(m.candidate, m.before, rows, 3 * units, 2 * units, units);
 
-  kernel.multiply(m.grad_slots, m.candidate, units, w.of_reset_h.get(), rows, slots * units, units, 0, kPlain);
+  products.multiply(m.grad_slots, m.candidate, units, w.of_reset_h.get(), rows, slots * units, units, 0, kPlain);
   block.gather_slots(m.grad_slots, units, m.grad_reset_h, false);
-  kernel.gru_reset_backward(m.grad_reset_h, block.gates(), block.h(), m.before, grad_h, rows, units);
+  recurrent.reset_backward(m.grad_reset_h, block.gates(), block.h(), m.before, grad_h, rows, units);
   copy_columns(m.gates, m.before, rows, 3 * units, 0, 2 * units);
 
-  kernel.multiply(m.grad_slots, m.gates, 2 * units, w.of_h.get(), rows, slots * units, 2 * units, 0, kPlain);
+  products.multiply(m.grad_slots, m.gates, 2 * units, w.of_h.get(), rows, slots * units, 2 * units, 0, kPlain);
   block.gather_slots(m.grad_slots, units, grad_h, true);
   if (grads.x) {
-    kernel.multiply(m.grad_slots, m.before, 3 * units, w.of_x.get(), rows, slots * w.channels, 3 * units, 0, kPlain);
+    products.multiply(m.grad_slots, m.before, 3 * units, w.of_x.get(), rows, slots * w.channels, 3 * units, 0, kPlain);
     block.gather_slots(m.grad_slots, w.channels, grads.x + block.first_row() * w.channels, false);
   }
   const int64_t stride = block.stride(), k = block.h_columns() + block.x_columns();
@@ -267,8 +270,8 @@ DcgruWeights::DcgruWeights(const float* gate_weight, const float* gate_bias_, co
       gate_bias(gate_bias_, gate_bias_ + 2 * units_),
       candidate_bias(candidate_bias_, candidate_bias_ + units_) {
   const int64_t h_columns = slots * units, x_columns = slots * channels, k = h_columns + x_columns;
-  kernels().pack_weights(gates.get(), gate_weight, 2 * units, k);
-  kernels().pack_weights(candidate.get(), candidate_weight, units, k);
+  kernels().products.pack_weights(gates.get(), gate_weight, 2 * units, k);
+  kernels().products.pack_weights(candidate.get(), candidate_weight, units, k);
   pack_rows(of_h.get(), gate_weight, k, h_columns, 2 * units, 0, 2 * units);
   pack_rows(of_x.get(), gate_weight + h_columns, k, x_columns, 2 * units, 0, 3 * units);
   pack_rows(of_x.get(), candidate_weight, k, x_columns, units, 2 * units, 3 * units);
@@ -276,7 +279,8 @@ DcgruWeights::DcgruWeights(const float* gate_weight, const float* gate_bias_, co
 }
 
 void dcgru_forward(const Walks& walks, const DcgruWeights& w, const DcgruState& state, float* new_h, int num_threads) {
-  const Kernels& kernel = kernels();
+  const ProductKernels& products = kernels().products;
+  const RecurrentKernels& recurrent = kernels().recurrent;
   const int64_t per_block = samples_per_block(walks.num_nodes),
                 num_blocks = (state.num_samples + per_block - 1) / per_block;
   const Epilogue gate_epilogue{w.gate_bias.data(), nullptr, 0, 1.0f, false};
@@ -288,12 +292,11 @@ void dcgru_forward(const Walks& walks, const DcgruWeights& w, const DcgruState& 
       const int64_t rows = block.rows(), k = block.h_columns() + block.x_columns();
       float* a = Scratch(rows * block.stride()).take(rows * block.stride());
       block.fill_h_and_x(a);
-      kernel.multiply(block.gates(), a, block.stride(), w.gates.get(), rows, 2 * w.units, k, 0, gate_epilogue);
+      products.multiply(block.gates(), a, block.stride(), w.gates.get(), rows, 2 * w.units, k, 0, gate_epilogue);
       block.fill_reset_h(a, true);
-      kernel.multiply(block.candidate(), a + block.h_columns(), block.stride(), w.candidate.get(), rows, w.units, k, 0,
-                      candidate_epilogue);
-      kernel.gru_update(block.candidate(), block.gates(), block.h(), new_h + block.first_row() * w.units, rows,
-                        w.units);
+      products.multiply(block.candidate(), a + block.h_columns(), block.stride(), w.candidate.get(), rows, w.units, k,
+                        0, candidate_epilogue);
+      recurrent.update(block.candidate(), block.gates(), block.h(), new_h + block.first_row() * w.units, rows, w.units);
     }
   });
 }
@@ -318,10 +321,10 @@ void dcgru_backward(const Walks& walks, const DcgruWeights& w, const DcgruState&
   });
   for (int64_t group = 0; group < num_groups; ++group) {
     const float* sums = memory.get() + group * size;
-    kernels().add_scaled(grads.gate_weight, sums, 1.0f, 2 * w.units * k);
-    kernels().add_scaled(grads.candidate_weight, sums + 2 * w.units * k, 1.0f, w.units * k);
-    kernels().add_scaled(grads.gate_bias, sums + 3 * w.units * k, 1.0f, 2 * w.units);
-    kernels().add_scaled(grads.candidate_bias, sums + 3 * w.units * k + 2 * w.units, 1.0f, w.units);
+    kernels().rows.add_scaled(grads.gate_weight, sums, 1.0f, 2 * w.units * k);
+    kernels().rows.add_scaled(grads.candidate_weight, sums + 2 * w.units * k, 1.0f, w.units * k);
+    kernels().rows.add_scaled(grads.gate_bias, sums + 3 * w.units * k, 1.0f, 2 * w.units);
+    kernels().rows.add_scaled(grads.candidate_bias, sums + 3 * w.units * k + 2 * w.units, 1.0f, w.units);
   }
 }
 

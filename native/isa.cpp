@@ -12,10 +12,40 @@
 
 namespace graphmill {
 
-extern const Kernels kernels_generic;
+// The tables of one instruction set, which the units of kernels/ define.
+#define GRAPHMILL_TABLES(isa)                                        \
+  namespace isa {                                                    \
+  extern const DrawKernels draws;                                    \
+  extern const RowKernels rows;                                      \
+  extern const ProductKernels products;                              \
+  extern const SparseKernels sparse;                                 \
+  extern const RecurrentKernels recurrent;                           \
+  extern const AttentionKernels<float> attention_float;              \
+  extern const AttentionKernels<double> attention_double;            \
+  extern const AssignmentKernels<float, double> assignment_float;    \
+  extern const AssignmentKernels<double, double> assignment_double;  \
+  extern const AssignmentKernels<int64_t, int64_t> assignment_int64; \
+  extern const AssignmentFeatureKernels assignment_features;         \
+  extern const RankingKernels ranking;                               \
+  constinit const Kernels all{#isa,                                  \
+                              draws,                                 \
+                              rows,                                  \
+                              products,                              \
+                              sparse,                                \
+                              recurrent,                             \
+                              attention_float,                       \
+                              attention_double,                      \
+                              assignment_float,                      \
+                              assignment_double,                     \
+                              assignment_int64,                      \
+                              assignment_features,                   \
+                              ranking};                              \
+  }
+
+GRAPHMILL_TABLES(generic)
 #if defined(GRAPHMILL_X86)
-extern const Kernels kernels_avx2;
-extern const Kernels kernels_avx512;
+GRAPHMILL_TABLES(avx2)
+GRAPHMILL_TABLES(avx512)
 #endif
 
 namespace {
@@ -50,16 +80,16 @@ struct Processor {
 const Kernels& choose() {
   const char* wish = std::getenv("GRAPHMILL_ISA");
   const std::string asked = wish ? wish : "";
-  if (asked == "generic") return kernels_generic;
+  if (asked == "generic") return generic::all;
 #if defined(GRAPHMILL_X86)
   const Processor processor;
-  if (processor.has_avx512 && (asked.empty() || asked == "avx512")) return kernels_avx512;
-  if (processor.has_avx2 && (asked.empty() || asked == "avx2")) return kernels_avx2;
+  if (processor.has_avx512 && (asked.empty() || asked == "avx512")) return avx512::all;
+  if (processor.has_avx2 && (asked.empty() || asked == "avx2")) return avx2::all;
 #endif
   if (!asked.empty())
     throw std::runtime_error("GRAPHMILL_ISA=" + asked +
                              " is not one of generic, avx2, avx512 that this processor runs");
-  return kernels_generic;
+  return generic::all;
 }
 
 }  // namespace

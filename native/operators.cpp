@@ -50,7 +50,7 @@ struct Strip {
   }
   void copy(float* out, int64_t out_stride, int64_t begin, int64_t end) const {
     for (int64_t number = begin; number < end; ++number, out += out_stride)
-      kernels().convert_row(out, RowType::kFloat32, row(number), matrix.type, width);
+      kernels().rows.convert(out, RowType::kFloat32, row(number), matrix.type, width);
   }
 };
 
@@ -66,7 +66,8 @@ void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void*
     for (int64_t i = begin; i < end; ++i) {
       if (i + ahead < end)
         for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(rows + ids[i + ahead] * id_bytes + b);
-      kernels().convert_row(static_cast<char*>(out) + i * out_bytes, out_type, rows + ids[i] * id_bytes, table.type, n);
+      kernels().rows.convert(static_cast<char*>(out) + i * out_bytes, out_type, rows + ids[i] * id_bytes, table.type,
+                             n);
     }
   });
 }
@@ -85,10 +86,10 @@ void gather_self_and_mean(const Matrix& table, const int64_t* row_ids, const int
       neighbours.resize(degree);
       for (int64_t i = 0; i < degree; ++i)
         neighbours[i] = ids ? ids[segments.indices[first + i]] : segments.indices[first + i];
-      kernels().convert_row(to, out_type, rows + (row_ids ? row_ids[row] : row) * id_bytes, table.type, n);
+      kernels().rows.convert(to, out_type, rows + (row_ids ? row_ids[row] : row) * id_bytes, table.type, n);
       std::fill_n(sum, n, 0.0f);
-      kernels().add_rows(sum, table.data, table.type, table.id_step, neighbours.data(), degree, n);
-      kernels().store_row(to + half_bytes, out_type, sum, degree ? 1.0f / static_cast<float>(degree) : 0.0f, n);
+      kernels().rows.add(sum, table.data, table.type, table.id_step, neighbours.data(), degree, n);
+      kernels().rows.store(to + half_bytes, out_type, sum, degree ? 1.0f / static_cast<float>(degree) : 0.0f, n);
     }
   });
 }
@@ -116,8 +117,8 @@ void segment_mean(const float* x, int64_t num_columns, const Segments& segments,
         __builtin_prefetch(x + segments.indices[e] * num_columns);
       columns.assign(segments.indices + first, segments.indices + first + degree);
       std::fill_n(to, num_columns, 0.0f);
-      kernels().add_rows(to, x, RowType::kFloat32, num_columns, columns.data(), degree, num_columns);
-      kernels().store_row(to, RowType::kFloat32, to, degree ? 1.0f / static_cast<float>(degree) : 0.0f, num_columns);
+      kernels().rows.add(to, x, RowType::kFloat32, num_columns, columns.data(), degree, num_columns);
+      kernels().rows.store(to, RowType::kFloat32, to, degree ? 1.0f / static_cast<float>(degree) : 0.0f, num_columns);
     }
   });
 }
@@ -161,8 +162,8 @@ void spread_mean(const float* grad_out, const float* own, int64_t stride, int64_
   });
   const auto spread = [&](int64_t begin, int64_t end, const float* start) {
     if (begin >= end) return;
-    kernels().combine_rows(holders.columns(begin, end), {grad_x + begin * num_columns, num_columns}, {grad_out, stride},
-                           {start, stride}, num_columns);
+    kernels().sparse.combine_rows(holders.columns(begin, end), {grad_x + begin * num_columns, num_columns},
+                                  {grad_out, stride}, {start, stride}, num_columns);
   };
   const int64_t num_own = own ? segments.num_rows : 0;
   for_rows(num_x_rows, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
@@ -186,8 +187,8 @@ void self_and_mean_backward(const float* grad_out, int64_t num_columns, const Se
 
 void sparse_multiply(const SparseMatrix& x, const float* w, int64_t n, float* out, int num_threads) {
   for_rows(x.num_rows, 4 * kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
-    kernels().combine_rows({x.indptr + begin, x.indices, x.values, end - begin}, {out + begin * n, n}, {w, n},
-                           {nullptr, 0}, n);
+    kernels().sparse.combine_rows({x.indptr + begin, x.indices, x.values, end - begin}, {out + begin * n, n}, {w, n},
+                                  {nullptr, 0}, n);
   });
 }
 
@@ -196,21 +197,22 @@ void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int6
   const Transposed features(x.indptr, x.indices, x.num_rows, num_features,
                             [&](int64_t, int64_t e) { return x.values[e]; });
   for_rows(num_features, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
-    kernels().combine_rows(features.columns(begin, end), {grad_w + begin * n, n}, {grad_out, n}, {nullptr, 0}, n);
+    kernels().sparse.combine_rows(features.columns(begin, end), {grad_w + begin * n, n}, {grad_out, n}, {nullptr, 0},
+                                  n);
   });
 }
 
 void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out,
             int num_threads) {
-  const Kernels& kernel = kernels();
-  const int64_t num_panels = (n + kernel.tile_columns - 1) / kernel.tile_columns;
-  const Aligned<float> packed(num_panels * kernel.tile_columns * k);
-  kernel.pack_weights(packed.data.get(), w, n, k);
-  const int64_t chunk = 8 * kernel.tile_rows;
+  const ProductKernels& products = kernels().products;
+  const int64_t num_panels = (n + products.tile_columns - 1) / products.tile_columns;
+  const Aligned<float> packed(num_panels * products.tile_columns * k);
+  products.pack_weights(packed.data.get(), w, n, k);
+  const int64_t chunk = 8 * products.tile_rows;
   for_rows(m, chunk, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row += chunk)
-      kernel.multiply(out + row * n, a + row * k, k, packed.data.get(), std::min(chunk, end - row), n, k, row,
-                      epilogue);
+      products.multiply(out + row * n, a + row * k, k, packed.data.get(), std::min(chunk, end - row), n, k, row,
+                        epilogue);
   });
 }
 
@@ -219,21 +221,21 @@ namespace {
 // out: the sum over blocks of what `sums` holds of each, `stride` apart, n values; one order, any number of threads.
 void add_up(const float* sums, int64_t num_blocks, int64_t stride, int64_t n, float* out) {
   std::fill_n(out, n, 0.0f);
-  for (int64_t block = 0; block < num_blocks; ++block) kernels().add_scaled(out, sums + block * stride, 1.0f, n);
+  for (int64_t block = 0; block < num_blocks; ++block) kernels().rows.add_scaled(out, sums + block * stride, 1.0f, n);
 }
 
 constexpr int64_t kBlock = 192;  // rows summed in registers before the result is touched
 // Rows [begin, end) of g and a: dw [n, k] += gᵀ · a, db [n] += the sum of g.
 void add_product(const float* g, const float* a, int64_t begin, int64_t end, int64_t n, int64_t k, float* dw,
                  float* db) {
-  const Kernels& kernel = kernels();
-  const int64_t width = (n + kernel.tile_rows - 1) / kernel.tile_rows * kernel.tile_rows;
-  const Aligned<float> packed(kBlock * width), strip(kBlock * kernel.tile_columns), line(n + kernel.tile_rows);
+  const ProductKernels& products = kernels().products;
+  const int64_t width = (n + products.tile_rows - 1) / products.tile_rows * products.tile_rows;
+  const Aligned<float> packed(kBlock * width), strip(kBlock * products.tile_columns), line(n + products.tile_rows);
   for (int64_t row = begin; row < end; row += kBlock) {
     const int64_t last = std::min(row + kBlock, end);
-    kernel.pack_gradients(packed.data.get(), g, row, last, n, db, line.data.get());
-    for (int64_t column = 0; column < k; column += kernel.tile_columns)
-      kernel.add_outer(dw, packed.data.get(), a, k, row, last, n, k, column, strip.data.get());
+    products.pack_gradients(packed.data.get(), g, row, last, n, db, line.data.get());
+    for (int64_t column = 0; column < k; column += products.tile_columns)
+      products.add_outer(dw, packed.data.get(), a, k, row, last, n, k, column, strip.data.get());
   }
 }
 
@@ -256,30 +258,31 @@ void narrow_backward(const float* g, const float* a, int64_t m, int64_t n, int64
 
 void dense_backward(const float* g, const float* a, int64_t m, int64_t n, int64_t k, float* dw, float* db,
                     int num_threads) {
-  const Kernels& kernel = kernels();
-  if (k <= 4 * kernel.tile_columns) return narrow_backward(g, a, m, n, k, dw, db, num_threads);  // else one chunk
-  const int64_t num_panels = (n + kernel.tile_rows - 1) / kernel.tile_rows, width = num_panels * kernel.tile_rows;
+  const ProductKernels& products = kernels().products;
+  if (k <= 4 * products.tile_columns) return narrow_backward(g, a, m, n, k, dw, db, num_threads);  // else one chunk
+  const int64_t num_panels = (n + products.tile_rows - 1) / products.tile_rows, width = num_panels * products.tile_rows;
   const int64_t num_blocks = (m + kBlock - 1) / kBlock;
   const Aligned<float> packed(m * width), sums(num_blocks * n);
   for_rows(m, kBlock, num_threads, [&](int64_t begin, int64_t end) {
-    float* line = scratch_floats(n + kernel.tile_rows);
+    float* line = scratch_floats(n + products.tile_rows);
     for (int64_t row = begin; row < end; row += kBlock) {
       float* block_sums = sums.data.get() + row / kBlock * n;
       std::fill_n(block_sums, n, 0.0f);
-      kernel.pack_gradients(packed.data.get() + row * width, g, row, std::min(row + kBlock, end), n, block_sums, line);
+      products.pack_gradients(packed.data.get() + row * width, g, row, std::min(row + kBlock, end), n, block_sums,
+                              line);
     }
   });
   add_up(sums.data.get(), num_blocks, n, n, db);
   std::fill_n(dw, n * k, 0.0f);
-  const int64_t num_strips = (k + kernel.tile_columns - 1) / kernel.tile_columns;
+  const int64_t num_strips = (k + products.tile_columns - 1) / products.tile_columns;
   // Each chunk of strips reads all of `packed`: few chunks, but two a thread, for a core may be shared.
   const int64_t chunk = std::max<int64_t>(4, (num_strips + 2 * num_threads - 1) / (2 * num_threads));
   for_rows(num_strips, chunk, num_threads, [&](int64_t begin, int64_t end) {
-    float* scratch = scratch_floats(kBlock * kernel.tile_columns);
+    float* scratch = scratch_floats(kBlock * products.tile_columns);
     for (int64_t row = 0; row < m; row += kBlock)
       for (int64_t strip = begin; strip < end; ++strip)
-        kernel.add_outer(dw, packed.data.get() + row * width, a, k, row, std::min(row + kBlock, m), n, k,
-                         strip * kernel.tile_columns, scratch);
+        products.add_outer(dw, packed.data.get() + row * width, a, k, row, std::min(row + kBlock, m), n, k,
+                           strip * products.tile_columns, scratch);
   });
 }
 
@@ -300,8 +303,9 @@ class KeptGradient {
         const int64_t first = block * kSparseBlock * n;
         float* block_sums = sums_.data.get() + block * n;
         std::fill_n(block_sums, n, 0.0f);
-        kernels().collect_kept(starts_of(block), rows_.data.get() + first, values_.data.get() + first, g + first,
-                               out + first, scale, std::min(kSparseBlock, m - block * kSparseBlock), n, block_sums);
+        kernels().sparse.collect_kept(starts_of(block), rows_.data.get() + first, values_.data.get() + first, g + first,
+                                      out + first, scale, std::min(kSparseBlock, m - block * kSparseBlock), n,
+                                      block_sums);
       }
     });
   }
@@ -325,9 +329,9 @@ class KeptGradient {
 // total [count, width] = rows [first, first + count) of dw, in the columns of `strip`; `columns` [kSparseBlock, width].
 void add_strip(const KeptGradient& kept, const Strip& strip, int64_t first, int64_t count, float* columns,
                float* total) {
-  const Kernels& kernel = kernels();
+  const SparseKernels& sparse = kernels().sparse;
   constexpr int64_t kParts = 8;  // of a block's work, with a part of the next block fetched before each
-  const int64_t m = strip.matrix.num_rows, width = kernel.strip_columns, tile = kernel.tile_columns;
+  const int64_t m = strip.matrix.num_rows, width = sparse.strip_columns, tile = kernels().products.tile_columns;
   const int64_t whole_vectors = std::min(width, (strip.width + tile - 1) / tile * tile);
   std::fill_n(columns, kSparseBlock * width, 0.0f);
   std::fill_n(total, count * width, 0.0f);
@@ -339,7 +343,7 @@ void add_strip(const KeptGradient& kept, const Strip& strip, int64_t first, int6
       strip.fetch(next + part * kSparseBlock / kParts, next + (part + 1) * kSparseBlock / kParts);
       const int64_t from = count * part / kParts, to = count * (part + 1) / kParts;
       float* sum = total + from * width;
-      kernel.combine_rows(kept.columns(block, first + from, to - from), {sum, width}, {columns, width}, {sum, width},
+      sparse.combine_rows(kept.columns(block, first + from, to - from), {sum, width}, {columns, width}, {sum, width},
                           whole_vectors);
     }
   }
@@ -349,7 +353,7 @@ void add_strip(const KeptGradient& kept, const Strip& strip, int64_t first, int6
 // zero is not multiplied, so an infinite input does not become NaN there.)
 void sparse_backward(const float* g, const float* out, float scale, const Matrix& a, int64_t n, float* dw, float* db,
                      int num_threads) {
-  const int64_t k = a.num_columns, width = kernels().strip_columns, num_strips = (k + width - 1) / width;
+  const int64_t k = a.num_columns, width = kernels().sparse.strip_columns, num_strips = (k + width - 1) / width;
   const KeptGradient kept(g, out, scale, a.num_rows, n, num_threads);
   add_up(kept.sums(), kept.num_blocks(), n, n, db);
   constexpr int64_t kFewestRows = 32;  // of dw for one thread: each copies the strip of `a` for itself
@@ -379,14 +383,14 @@ void relu_dropout(const float* in, int64_t m, int64_t n, const uint64_t* row_key
                   float* out, int num_threads) {
   for_rows(m, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
-      kernels().relu_dropout(out + row * n, in + row * n, row_keys[row], threshold, scale, n);
+      kernels().rows.relu_dropout(out + row * n, in + row * n, row_keys[row], threshold, scale, n);
   });
 }
 
 void relu_dropout_backward(const float* grad_out, const float* out, int64_t count, float scale, float* grad_in,
                            int num_threads) {
   for_rows(count, 1 << 16, num_threads, [&](int64_t begin, int64_t end) {
-    kernels().relu_dropout_backward(grad_in + begin, grad_out + begin, out + begin, scale, end - begin);
+    kernels().rows.relu_dropout_backward(grad_in + begin, grad_out + begin, out + begin, scale, end - begin);
   });
 }
 

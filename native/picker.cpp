@@ -33,14 +33,14 @@ struct TakenBitmap {
 
 void pick_by_mask(int64_t start, int64_t degree, int64_t count, uint64_t key, int64_t* picked) {
   uint32_t drawn[64];
-  kernels().draw_below_each(key, degree - count + 1, count, drawn);
+  kernels().draws.below_each(key, degree - count + 1, count, drawn);
   TakenMask taken;
   floyd(start, degree, count, TheseDraws{drawn}, taken, picked);
 }
 
 void pick_by_scan(int64_t start, int64_t degree, int64_t count, uint64_t key, int64_t* picked) {
   uint32_t drawn[kMostScanned];
-  kernels().draw_below_each(key, degree - count + 1, count, drawn);
+  kernels().draws.below_each(key, degree - count + 1, count, drawn);
   TakenList taken{drawn};  // in place of the draws that are used
   floyd(start, degree, count, TheseDraws{drawn}, taken, picked);
 }

@@ -29,6 +29,7 @@ pytest_plugins = (
     "command_line",
     "chromium",
     "failing_disk",
+    "instruction_sets",
     "planned_runs",
     "other_release",
     "real_slurm",

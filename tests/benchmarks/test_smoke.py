@@ -1,8 +1,10 @@
 """Each benchmark runs at a tiny size, and its ratios can be lost."""
 
 import dataclasses
+import re
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +21,7 @@ from kills import ranks_of
 from problem import FANOUTS, HIDDEN, NUM_FEATURES, Problem
 from pyg_forms import PygBestStep
 
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TINY = """name: tiny
 dataset: {name: tiny}
 model: {hidden_channels: 8}
@@ -63,6 +66,15 @@ def test_ranking(bench):
     assert set(result["seconds"]) == set(result["extra_bytes"]) == {"ours", "OGB, 16", "OGB, 64"}
     assert result["fastest"] in result["ratio"]
     assert result["pyg"]["queries"] == 3
+
+
+def test_native_kernels(source_environ):
+    words = ["--isa", "generic", "--only", "draws", "sparse", "assignment_features", "--seconds", "0"]
+    command = [sys.executable, str(BENCHMARKS / "native_kernels.py"), *words]
+    table = subprocess.run(command, env=source_environ, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"generic: torch's copy and product .* GB/s", table)
+    assert re.search(r"draws: pick .* M picks/s .* none", table)
+    assert re.search(r"sparse: multiply .* GFLOP/s|sparse: multiply .* GB/s", table)
 
 
 @pytest.fixture

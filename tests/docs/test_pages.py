@@ -19,7 +19,7 @@ WITH_A_PAGE = (
 
 INLINE = re.compile(r"`([^`\n]+)`")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-SOURCE = re.compile(r"[\w./-]+\.(py|pyi|h|cpp|inc|cu|yaml|toml|j2|md)|CMakeLists\.txt")
+SOURCE = re.compile(r"[\w./-]+\.(py|pyi|h|cpp|cu|yaml|toml|j2|md)|CMakeLists\.txt")
 IDENTIFIER = re.compile(r"(?=\w*(?:_|[a-z][A-Z]))[A-Za-z]\w+(?:\.[A-Za-z]\w*)*")
 ELSEWHERE = {"FakeTensorMode"}  # of other libraries, named as what was not taken
 
@@ -35,7 +35,7 @@ def prose(path: Path) -> str:
 @cache
 def words_of_the_code() -> frozenset[str]:
     folders = ("src", "native", "tests", "benchmarks", "recipes", "tools")
-    suffixes = {".py", ".pyi", ".h", ".cpp", ".inc", ".yaml", ".toml", ".j2"}
+    suffixes = {".py", ".pyi", ".h", ".cpp", ".yaml", ".toml", ".j2"}
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in suffixes]
     files += [ROOT / "CMakeLists.txt", ROOT / "pyproject.toml", ROOT / "Makefile"]
     return frozenset(word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8")))

@@ -30,6 +30,7 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.dtype == other.dtype and bool(((one.view(words) == other.view(words)) | both_nan).all())
 
 
+@pytest.mark.each_isa
 @pytest.mark.parametrize("columns", [1, 7, 16, 33, 128, 602])
 @pytest.mark.parametrize("stored", FORMATS)
 @pytest.mark.parametrize("wanted", ["float32", "bfloat16"])
@@ -58,6 +59,7 @@ def test_rounding_to_bfloat16_is_to_nearest_ties_to_even():
     assert same_bits(out, halves.to(torch.bfloat16))
 
 
+@pytest.mark.each_isa
 def test_every_float16_and_bfloat16_is_widened_exactly():
     words = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(-1, 16)
     for dtype in (torch.float16, torch.bfloat16):
@@ -84,6 +86,7 @@ def segments(num_rows: int, num_sources: int, seed: int) -> tuple[torch.Tensor, 
     return indptr, indices
 
 
+@pytest.mark.each_isa
 @pytest.mark.parametrize("stored", FORMATS)
 @pytest.mark.parametrize("wanted", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("num_rows", "columns"), [(1, 1), (70, 5), (200, 33), (150, 100)])
@@ -106,6 +109,7 @@ def test_self_and_mean(stored, wanted, num_rows, columns):
         assert_within(mean[row], expected, stored=FORMATS[wanted])
 
 
+@pytest.mark.each_isa
 @pytest.mark.parametrize("columns", [3, 64, 101])
 def test_neighbours_are_added_up_in_the_order_of_edges(columns):
     """As a GPU does: means have its bits."""

@@ -60,6 +60,7 @@ def for_any_threads(run, out: Tensor) -> Tensor:
     return results[0]
 
 
+@pytest.mark.each_isa
 @few
 @given(num_rows=row_counts, num_sources=st.integers(0, 60), columns=sizes, seed=seeds)
 def test_segment_mean_and_its_backward(num_rows, num_sources, columns, seed):
@@ -74,6 +75,7 @@ def test_segment_mean_and_its_backward(num_rows, num_sources, columns, seed):
     assert_within(back, matrix.t() @ Bounded.of(grad))
 
 
+@pytest.mark.each_isa
 @few
 @given(num_rows=row_counts, num_features=sizes, columns=sizes, seed=seeds)
 def test_sparse_product_and_its_backward(num_rows, num_features, columns, seed):
@@ -95,6 +97,7 @@ def test_sparse_product_and_its_backward(num_rows, num_features, columns, seed):
     assert_within(back, rows.t() @ Bounded.of(grad))
 
 
+@pytest.mark.each_isa
 @few
 @given(m=row_counts, n=sizes, k=sizes, seed=seeds, relu=st.booleans(), has_bias=st.booleans())
 def test_linear_and_the_gradient_of_its_weight(m, n, k, seed, relu, has_bias):
@@ -121,6 +124,7 @@ def check_linear(m: int, n: int, k: int, seed: int, *, relu: bool, has_bias: boo
     assert_within(db, behind.sum(0))
 
 
+@pytest.mark.each_isa
 @few
 @given(
     m=st.integers(0, 200),
@@ -143,6 +147,7 @@ def test_gradient_of_a_weight_behind_relu_and_dropout(m, n, k, seed, kept_share)
     assert_within(db, behind.sum(0))
 
 
+@pytest.mark.each_isa
 @few
 @given(m=st.integers(1, 90), n=sizes, seed=seeds, p=st.sampled_from([0.1, 0.25, 0.3, 0.5, 0.75, 0.9]))
 def test_dropout_draws_the_bits_of_nn_draws(m, n, seed, p):
@@ -158,6 +163,7 @@ def test_dropout_draws_the_bits_of_nn_draws(m, n, seed, p):
     assert torch.equal(fused, out), "in one pass with the product or after it: the same"
 
 
+@pytest.mark.each_isa
 @few
 @given(m=row_counts, n=sizes, seed=seeds)
 def test_backward_of_the_activation(m, n, seed):
@@ -204,6 +210,7 @@ def test_shapes_that_do_not_fit_are_refused(call):
         call()
 
 
+@pytest.mark.each_isa
 @pytest.mark.parametrize("kind", ["relu", "dropout"])
 @pytest.mark.parametrize("columns", [1, 7, 64, 130])
 def test_nan_stays_nan_behind_relu(columns, kind):
@@ -234,6 +241,7 @@ def test_nan_stays_nan_behind_relu(columns, kind):
         assert torch.equal(grad_in.isnan(), expected.isnan() & chosen)
 
 
+@pytest.mark.each_isa
 def test_minus_zero_becomes_zero_behind_relu():
     out = torch.empty(1, 40)
     _native.relu_dropout(torch.full((1, 40), -0.0), torch.ones(1, dtype=torch.uint64), 0.0, out, 1)

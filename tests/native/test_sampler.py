@@ -2,8 +2,6 @@
 
 import gc
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -72,6 +70,7 @@ def test_every_neighbourhood_keeps_its_promises(graph, data):
     check(graph, hood, seeds, fanouts, resample=resample)
 
 
+@pytest.mark.each_isa
 def test_three_hops_of_both_kinds(graph):
     seeds = np.arange(10, dtype=np.int64)
     sampler = _native.NeighborSampler(*graph)
@@ -158,29 +157,9 @@ def test_threads_change_nothing(large_graph, resample):
     assert not same(alone, sampler.sample(seeds, [25, 10], 78, resample=resample, with_edge_ids=True))
 
 
-def test_the_instruction_set_changes_nothing(graph, tmp_path, source_environ):
+def test_the_instruction_set_changes_nothing(graph, tmp_path, printed_on_each_isa):
     np.savez(tmp_path / "graph.npz", **graph._asdict(), seeds=np.arange(0, 1200, 7))
-    digests = {}
-    for isa in ("generic", "avx2", "avx512"):
-        environ = {**source_environ, "GRAPHMILL_ISA": isa}
-        done = subprocess.run(
-            [sys.executable, PROGRAM, tmp_path / "graph.npz"], env=environ, check=False, capture_output=True, text=True
-        )
-        if done.returncode:
-            assert "that this processor runs" in done.stderr
-            continue
-        used, digests[isa] = done.stdout.split()
-        assert used == isa
-    assert "generic" in digests
-    assert len(set(digests.values())) == 1
-
-
-def test_an_unknown_instruction_set_is_refused(source_environ):
-    code = "import graphmill._native as native; native.isa()"
-    environ = {**source_environ, "GRAPHMILL_ISA": "sse9"}
-    done = subprocess.run([sys.executable, "-c", code], env=environ, check=False, capture_output=True, text=True)
-    assert done.returncode
-    assert "GRAPHMILL_ISA=sse9" in done.stderr
+    assert len(set(printed_on_each_isa(PROGRAM, tmp_path / "graph.npz").values())) == 1
 
 
 def test_both_widths_of_ids_agree(graph):

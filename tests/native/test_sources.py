@@ -52,6 +52,22 @@ def test_every_native_file_is_compiled_or_included() -> None:
             assert {name.removeprefix("native/"), Path(name).name} & included, name
 
 
+def compiled_kernels() -> list[Path]:
+    return sorted((ROOT / "build").glob("cp*/CMakeFiles/kernels_*.dir/native/kernels/*.o"))
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="nm is not installed")
+@pytest.mark.skipif(not compiled_kernels(), reason="the core was not built here")
+def test_kernels_share_no_function_with_another_instruction_set() -> None:
+    """The linker keeps one copy of an inline function: that of AVX-512 would end a process on another processor."""
+    for path in compiled_kernels():
+        isa = path.parts[-4].removeprefix("kernels_").removesuffix(".dir")
+        table = subprocess.run(["nm", "-C", "--defined-only", path], text=True, capture_output=True, check=True).stdout
+        shared = [line for line in table.splitlines() if re.match(r"\S+ [A-Zu-w] ", line)]
+        assert shared, path
+        assert all(re.match(rf"\S+ [DR] graphmill::{isa}::\w+$", line) for line in shared), (path, shared)
+
+
 def test_native_files_are_in_the_pinned_form() -> None:
     program = Path(sys.executable).parent / "clang-format"
     if not program.exists():

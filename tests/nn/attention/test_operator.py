@@ -31,6 +31,7 @@ def problem(kind: str, dtype: torch.dtype, *, num_edges: int = 30, p: float = 0.
     return [normal(6, HEADS * CHANNELS), HEADS, scores, features, dropout, groups]
 
 
+@pytest.mark.each_isa
 @pytest.mark.parametrize("kind", ["gat", "gatv2"])
 @pytest.mark.parametrize("p", [0.0, 0.4])
 @pytest.mark.parametrize("loops", [0, 4])
@@ -100,6 +101,7 @@ def _captured(layer: torch.nn.Module, *inputs: Tensor) -> tuple:
     return tuple(t.detach().requires_grad_(t.is_floating_point()) if isinstance(t, Tensor) else t for t in seen[0])
 
 
+@pytest.mark.each_isa
 @pytest.mark.parametrize("kind", ["gat", "gatv2"])
 def test_a_sharp_softmax_has_finite_gradients(kind):
     """Logits of thousands: what e^x cannot hold. float32 against float64."""
@@ -117,6 +119,7 @@ def test_a_sharp_softmax_has_finite_gradients(kind):
         assert torch.allclose(one.double(), other, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.each_isa
 def test_a_model_that_has_diverged_looks_like_one():
     x, heads, scores, features, dropout, groups = problem("gatv2", torch.float32)
     x.data[groups.edge_index[0, 0]] = torch.nan

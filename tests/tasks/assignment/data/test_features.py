@@ -25,6 +25,7 @@ def costs(batch: int, rows: int, columns: int, *, absent: float = 0.3) -> torch.
     return made
 
 
+@pytest.mark.each_isa
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (3, 9), (5, 5), (33, 50), (40, 137)])
 @pytest.mark.parametrize("k", [1, 2, 4, 7, 8])
 def test_nearest_is_as_defined(rows, columns, k):
@@ -36,11 +37,13 @@ def test_nearest_is_as_defined(rows, columns, k):
     assert torch.equal(one.column_values, other.column_values)
 
 
+@pytest.mark.each_isa
 def test_equal_costs_are_taken_by_column():
     found = nearest(torch.zeros(1, 2, 40), torch.zeros(1, 40), 3)
     assert found.row_columns.tolist() == [[[0, 1, 2], [0, 1, 2]]]
 
 
+@pytest.mark.each_isa
 @pytest.mark.parametrize("threads", [1, 2])
 def test_soften_is_as_defined(threads):
     given, generator = costs(3, 33, 50), torch.Generator().manual_seed(1)

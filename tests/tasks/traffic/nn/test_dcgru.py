@@ -1,9 +1,5 @@
 """The cell against the paper's equations, written out; native against torch; both backwards."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -70,6 +66,7 @@ def paper(cell: DcgruCell, adjacency: np.ndarray, steps: int, x: np.ndarray, h: 
     return u * h + (1 - u) * c
 
 
+@pytest.mark.each_isa
 @pytest.mark.parametrize(("nodes", "channels", "units", "steps"), [(6, 2, 5, 2), (9, 1, 16, 3), (4, 20, 33, 1)])
 def test_the_cell_is_the_papers(nodes: int, channels: int, units: int, steps: int) -> None:
     adjacency = random_graph(nodes)
@@ -152,6 +149,7 @@ class WrittenOut:
         return [new_h, grad_x + self.undiffused(parts[num_slots:]), grad_h, *of_gates, *of_candidate]
 
 
+@pytest.mark.each_isa
 @settings(deadline=None, max_examples=30)
 @given(
     nodes=st.integers(1, 40),
@@ -215,23 +213,6 @@ def test_threads_do_not_change_a_bit() -> None:
     torch.set_num_threads(before)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
-
-
-@pytest.mark.parametrize("isa", ["generic", "avx2", "avx512"])
-def test_every_instruction_set(isa: str, source_environ: dict[str, str]) -> None:
-    call = "import test_dcgru; test_dcgru.test_the_cell_is_the_papers(9, 3, 33, 2)"
-    code = f"import sys; sys.path[:0] = sys.argv[1:]; {call}"
-    folders = Path(__file__).parent, Path(__file__).parents[3] / "plugins"
-    done = subprocess.run(
-        [sys.executable, "-c", code, *folders],
-        env={**source_environ, "GRAPHMILL_ISA": isa},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if "is not one of" in done.stderr:
-        pytest.skip(f"this processor does not run {isa}")
-    assert done.returncode == 0, done.stderr
 
 
 def test_walks_are_random_walks() -> None:

@@ -1,47 +1,15 @@
-// Compiled several times with different flags (see CMakeLists.txt): GRAPHMILL_ISA names the build. Written with the
-// compiler's vector types, so one source serves every instruction set. Only headers without ordinary inline
-// functions are included: such a function, compiled here for AVX-512, could be the copy that the linker keeps for
-// all callers.
-#include "kernels.h"
+// Rows of features: their number formats, sums, heads, and dropout.
+#include "rows.h"
 
 #include <cstdint>
 #include <cstring>
 
-#include "shared/numbers.h"
-#include "shared/random.h"
-#if defined(__F16C__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
-#define GRAPHMILL_JOIN2(a, b) a##b
-#define GRAPHMILL_JOIN(a, b) GRAPHMILL_JOIN2(a, b)
+#include "../shared/numbers.h"
+#include "dropout.h"
+#include "vectors.h"
 
 namespace graphmill {
 namespace {
-
-#if defined(__AVX512F__)
-constexpr int kBytes = 64, kTileRows = 14, kTileVectors = 2;
-#elif defined(__AVX2__)
-constexpr int kBytes = 32, kTileRows = 6, kTileVectors = 2;
-#else
-constexpr int kBytes = 16, kTileRows = 6, kTileVectors = 2;
-#endif
-constexpr int64_t kRowsAhead = 12;  // strided rows that are fetched ahead of their use
-constexpr int kLanes = kBytes / 4;
-constexpr int kTileColumns = kLanes * kTileVectors;
-constexpr int kStripVectors = 8;  // of a strip of sums that stays in registers: as many as multiply-adds are under way
-
-typedef float V __attribute__((vector_size(kBytes)));
-typedef float VU __attribute__((vector_size(kBytes), aligned(4), may_alias));
-typedef uint32_t VI __attribute__((vector_size(kBytes)));
-typedef uint16_t VH __attribute__((vector_size(kBytes / 2)));
-typedef uint16_t VHU __attribute__((vector_size(kBytes / 2), aligned(2), may_alias));
-
-inline V load(const float* p) { return *reinterpret_cast<const VU*>(p); }
-inline void store(float* p, V v) { *reinterpret_cast<VU*>(p) = v; }
-inline V splat(float x) { return x - V{}; }  // not x + 0, which would make 0 of -0 and so is an addition
 
 // ---- number formats -------------------------------------------------------------------------------------------------
 
@@ -58,6 +26,9 @@ inline float from_float16(uint16_t h) {
   return from_float16_bits(h);
 #endif
 }
+
+typedef uint16_t VH __attribute__((vector_size(kBytes / 2)));
+typedef uint16_t VHU __attribute__((vector_size(kBytes / 2), aligned(2), may_alias));
 
 struct Float32 {
   using Stored = float;
@@ -90,14 +61,6 @@ struct Float16 {
   }
   static float scalar(uint16_t x) { return from_float16(x); }
 };
-
-// ---- draws ----------------------------------------------------------------------------------------------------------
-
-void draw_below_each(uint64_t key, uint64_t first_bound, int64_t count, uint32_t* drawn) {
-  for (int64_t block = 0; block < count; block += kDrawsPerBlock)
-    for (int64_t i = block; i < block + kDrawsPerBlock; ++i)
-      drawn[i] = static_cast<uint32_t>((mix64(key + (i + 1) * kGolden) >> 32) * (first_bound + i) >> 32);
-}
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
@@ -176,12 +139,6 @@ void convert_row(void* out, RowType out_type, const void* row, RowType type, int
   }
 }
 
-void add_scaled(float* sum, const float* row, float factor, int64_t n) {
-  int64_t f = 0;
-  for (; f + kLanes <= n; f += kLanes) store(sum + f, load(sum + f) + load(row + f) * factor);
-  for (; f < n; ++f) sum[f] += row[f] * factor;
-}
-
 void dot_heads(float* out, const float* a, const float* b, int64_t heads, int64_t channels) {
   for (int64_t head = 0; head < heads; ++head, a += channels, b += channels) {
     V sums{};
@@ -200,32 +157,6 @@ void add_heads(float* sum, const float* row, const float* factors, int64_t heads
 }
 
 // ---- dropout --------------------------------------------------------------------------------------------------------
-
-// 32 random bits of one (row key, column): murmur3's finaliser over a Weyl sequence; enough for a keep-or-drop choice.
-template <class I>
-inline I draw_bits(I column, uint32_t low, uint32_t high) {
-  I x = column * 0x9E3779B9u + low;
-  x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
-  x = (x ^ (x >> 13) ^ high) * 0xC2B2AE35u;
-  return x ^ (x >> 16);
-}
-
-inline VI column_numbers(int64_t first) {
-  VI columns;
-  for (int i = 0; i < kLanes; ++i) columns[i] = static_cast<uint32_t>(first) + i;
-  return columns;
-}
-
-inline V keep(V x, VI columns, uint64_t key, uint32_t threshold, float scale) {
-  const VI drawn = draw_bits(columns, static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32));
-  const V zero{};
-  return drawn >= threshold ? x * scale : zero;
-}
-
-inline V positive(V x) {  // NaN stays NaN, as in torch: a model that has diverged must not look like one of zeros
-  const V zero{};
-  return x <= zero ? zero : x;
-}
 
 void relu_dropout(float* out, const float* in, uint64_t key, uint32_t threshold, float scale, int64_t n) {
   for (int64_t f = 0; f < n; f += kLanes) {
@@ -251,61 +182,14 @@ void relu_dropout_backward(float* grad_in, const float* grad_out, const float* o
   for (; i < count; ++i) grad_in[i] = out[i] <= 0 ? 0.0f : grad_out[i] * scale;
 }
 
-#include "product_kernels.inc"
-#include "ranking_kernels.inc"
-#include "recurrent_kernels.inc"
-
-#include "attention_lanes.inc"
-#include "attention_tiles.inc"  // reads the last one
-
-#include "attention_kernels.inc"  // reads the last one
-
-#include "assignment_sweeps.inc"  // reads attention_lanes.inc
-
-#include "assignment_feature_kernels.inc"  // reads the last one
-
 }  // namespace
 
-#define GRAPHMILL_TEXT2(x) #x
-#define GRAPHMILL_TEXT(x) GRAPHMILL_TEXT2(x)
+namespace GRAPHMILL_ISA {
 
-extern const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA);
-const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA) = {
-    GRAPHMILL_TEXT(GRAPHMILL_ISA),
-    kTileRows,
-    kTileColumns,
-    kStripVectors * kLanes,
-    draw_below_each,
-    add_rows,
-    store_row,
-    convert_row,
-    add_scaled,
-    dot_heads,
-    add_heads,
-    relu_dropout,
-    relu_dropout_backward,
-    pack_weights,
-    multiply,
-    pack_gradients,
-    add_outer,
-    collect_kept,
-    combine_rows,
-    gru_reset,
-    gru_update,
-    gru_update_backward,
-    gru_reset_backward,
-    {attention_forward<float>, attention_weights_of<float>, attention_backward_targets<float>,
-     attention_backward_sources<float>},
-    {attention_forward<double>, attention_weights_of<double>, attention_backward_targets<double>,
-     attention_backward_sources<double>},
-    {lower_potentials<float, double>, least_reduced<float, double>, two_least<float, double>,
-     columns_closer<float, double>, columns_within<float, double>},
-    {lower_potentials<double, double>, least_reduced<double, double>, two_least<double, double>,
-     columns_closer<double, double>, columns_within<double, double>},
-    {lower_potentials<int64_t, int64_t>, least_reduced<int64_t, int64_t>, two_least<int64_t, int64_t>,
-     columns_closer<int64_t, int64_t>, columns_within<int64_t, int64_t>},
-    {reduce_row, reduce_row_float, minimum_of<double>, minimum_of<float>, nearest_of_row, keep_smallest, soften_row},
-    {kTileRows, kTileColumns, pack_side_by_side, count_tile, score_tile, score_rows},
+extern const RowKernels rows;
+const RowKernels rows = {
+    add_rows, store_row, convert_row, add_scaled, dot_heads, add_heads, relu_dropout, relu_dropout_backward,
 };
 
+}  // namespace GRAPHMILL_ISA
 }  // namespace graphmill

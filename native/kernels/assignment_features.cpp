@@ -1,4 +1,14 @@
-// Passes over one row of a matrix of costs; part of kernels.cpp, compiled with it per instruction set.
+// Passes over one row of a matrix of costs.
+#include "assignment_features.h"
+
+#include <cstdint>
+
+#include "exponential.h"
+#include "lanes.h"
+#include "vectors.h"
+
+namespace graphmill {
+namespace {
 
 template <class T>
 T minimum_of(const T* row, int64_t n) {
@@ -132,3 +142,14 @@ float soften_row(const float* x, const float* v, float u, float inverse_epsilon,
   }
   return sum_of<float, kLanes>(sum);
 }
+
+}  // namespace
+
+namespace GRAPHMILL_ISA {
+
+extern const AssignmentFeatureKernels assignment_features;
+const AssignmentFeatureKernels assignment_features = {
+    reduce_row, reduce_row_float, minimum_of<double>, minimum_of<float>, nearest_of_row, keep_smallest, soften_row};
+
+}  // namespace GRAPHMILL_ISA
+}  // namespace graphmill

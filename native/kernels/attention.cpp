@@ -1,5 +1,28 @@
-// Attention, forward and backward, a tile of edges at a time; part of kernels.cpp, compiled with it per instruction
-// set.
+// Attention, forward and backward, a tile of edges at a time.
+#include "attention.h"
+
+#include <cstdint>
+#include <cstring>
+
+#include "../shared/random.h"
+#include "attention_lanes.h"
+#include "attention_tiles.h"
+#include "dropout.h"
+#include "exponential.h"
+#include "vectors.h"
+
+namespace graphmill {
+namespace {
+
+inline void exponentials(float* values, int64_t count) {
+  for (int64_t i = 0; i < count; i += kLanes)
+    store_some(values + i, exponential(load_some(values + i, count - i)), count - i);
+}
+inline void exponentials(double* values, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) values[i] = __builtin_exp(values[i]);
+}
+inline float logarithm(float x) { return __builtin_logf(x); }
+inline double logarithm(double x) { return __builtin_log(x); }
 
 // ---- a tile's logits and dropout ------------------------------------------------------------------------------------
 
@@ -217,3 +240,18 @@ void attention_backward_sources(const Attention<T>& in, int64_t begin, int64_t e
     }
   }
 }
+
+}  // namespace
+
+namespace GRAPHMILL_ISA {
+
+extern const AttentionKernels<float> attention_float;
+const AttentionKernels<float> attention_float = {attention_forward<float>, attention_weights_of<float>,
+                                                 attention_backward_targets<float>, attention_backward_sources<float>};
+extern const AttentionKernels<double> attention_double;
+const AttentionKernels<double> attention_double = {attention_forward<double>, attention_weights_of<double>,
+                                                   attention_backward_targets<double>,
+                                                   attention_backward_sources<double>};
+
+}  // namespace GRAPHMILL_ISA
+}  // namespace graphmill

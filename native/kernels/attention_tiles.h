@@ -1,4 +1,14 @@
-// What attention does to a tile of edges of one target, or one source; a part of kernels.cpp. Lanes divide channels.
+// What attention does to a tile of edges of one target, or one source. Lanes divide channels.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+#include "attention.h"
+#include "attention_lanes.h"
+#include "lanes.h"
+
+namespace graphmill {
+namespace {
 
 // ---- tiles ----------------------------------------------------------------------------------------------------------
 
@@ -340,3 +350,6 @@ struct TileSteps {
     else take_heads<1>();
   }
 };
+
+}  // namespace
+}  // namespace graphmill

@@ -1,10 +1,14 @@
-// Sweeps over rows of cost matrices (assignment_kernels.h); a part of kernels.cpp.
+// Sweeps over rows of cost matrices.
+#include "assignment.h"
 
-template <class W>
-constexpr int kWide = kBytes / static_cast<int>(sizeof(W));  // lanes of a vector of W
+#include <cstdint>
+#include <cstring>
 
-template <class W>
-using Wide = Lanes<W, kWide<W>>;
+#include "lanes.h"
+#include "vectors.h"
+
+namespace graphmill {
+namespace {
 
 template <class W, class C>
 inline Wide<W> costs_at(const C* p) {
@@ -173,3 +177,23 @@ int64_t columns_closer(const C* row, const W* potentials, W shift, const W* dist
   }
   return count;
 }
+
+}  // namespace
+
+namespace GRAPHMILL_ISA {
+
+extern const AssignmentKernels<float, double> assignment_float;
+const AssignmentKernels<float, double> assignment_float = {
+    lower_potentials<float, double>, least_reduced<float, double>, two_least<float, double>,
+    columns_closer<float, double>, columns_within<float, double>};
+extern const AssignmentKernels<double, double> assignment_double;
+const AssignmentKernels<double, double> assignment_double = {
+    lower_potentials<double, double>, least_reduced<double, double>, two_least<double, double>,
+    columns_closer<double, double>, columns_within<double, double>};
+extern const AssignmentKernels<int64_t, int64_t> assignment_int64;
+const AssignmentKernels<int64_t, int64_t> assignment_int64 = {
+    lower_potentials<int64_t, int64_t>, least_reduced<int64_t, int64_t>, two_least<int64_t, int64_t>,
+    columns_closer<int64_t, int64_t>, columns_within<int64_t, int64_t>};
+
+}  // namespace GRAPHMILL_ISA
+}  // namespace graphmill

@@ -1,43 +1,16 @@
-// The row-wise work of a diffusion convolutional gated recurrent unit; part of kernels.cpp, compiled with it per
-// instruction set.
+// The row-wise work of a diffusion convolutional gated recurrent unit.
+#include "recurrent.h"
 
-// ---- gates ----------------------------------------------------------------------------------------------------------
+#include <cstdint>
 
-// e^x to about 2 units in the last place: Cephes' expf (Moshier 1992), with the power of two put into the exponent's
-// bits.
-inline V exponential(V x) {
-  const V low = splat(-87.0f), high = splat(88.0f);
-  x = x < low ? low : x;
-  x = x > high ? high : x;
-  const V shift = splat(12582912.0f);  // 1.5 * 2^23: adding it leaves the nearest integer in the lowest bits
-  const V shifted = x * 1.44269504088896341f + shift;
-  const V whole = shifted - shift;
-  const V rest = (x - whole * 0.693359375f) - whole * -2.12194440e-4f;
-  V sum = splat(1.9875691500e-4f);
-  sum = sum * rest + 1.3981999507e-3f;
-  sum = sum * rest + 8.3334519073e-3f;
-  sum = sum * rest + 4.1665795894e-2f;
-  sum = sum * rest + 1.6666665459e-1f;
-  sum = sum * rest + 5.0000001201e-1f;
-  sum = sum * (rest * rest) + rest + 1.0f;
-  const VI bits = reinterpret_cast<VI>(sum) + (reinterpret_cast<VI>(shifted) << 23);
-  return reinterpret_cast<V>(bits);
-}
+#include "exponential.h"
+#include "vectors.h"
+
+namespace graphmill {
+namespace {
 
 inline V sigmoid(V x) { return 1.0f / (1.0f + exponential(-x)); }
 inline V hyperbolic_tangent(V x) { return 1.0f - 2.0f / (1.0f + exponential(x + x)); }
-
-inline V load_some(const float* p, int64_t width) {
-  if (width >= kLanes) return load(p);
-  V out{};
-  memcpy(&out, p, width * 4);
-  return out;
-}
-
-inline void store_some(float* p, V v, int64_t width) {
-  if (width >= kLanes) store(p, v);
-  else memcpy(p, &v, width * 4);
-}
 
 void gru_reset(float* gates, const float* h, StridedRows reset_h, int64_t m, int64_t units, bool activate) {
   for (int64_t row = 0; row < m; ++row, gates += 2 * units, h += units) {
@@ -94,3 +67,18 @@ void gru_reset_backward(const float* grad_reset_h, const float* gates, const flo
     }
   }
 }
+
+}  // namespace
+
+namespace GRAPHMILL_ISA {
+
+extern const RecurrentKernels recurrent;
+const RecurrentKernels recurrent = {
+    gru_reset,
+    gru_update,
+    gru_update_backward,
+    gru_reset_backward,
+};
+
+}  // namespace GRAPHMILL_ISA
+}  // namespace graphmill

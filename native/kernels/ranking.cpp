@@ -1,5 +1,13 @@
-// Scores of queries and rows of a table in register tiles, as in product_kernels.inc; part of kernels.cpp, compiled
-// with it per instruction set.
+// Scores of queries and rows of a table in register tiles, as in products.cpp.
+#include "ranking.h"
+
+#include <cstdint>
+#include <cstring>
+
+#include "vectors.h"
+
+namespace graphmill {
+namespace {
 
 // Said outright: where `a * b + c` is left to the compiler it may contract one kernel's sums and not another's.
 inline V multiply_add(V a, V b, V c) {
@@ -113,3 +121,15 @@ void score_rows(const float* query, const float* rows, int64_t width, float* sco
   score<1>(sums, query, rows, width);
   for (int v = 0; v < kTileVectors; ++v) store(scores + v * kLanes, sums[0][v]);
 }
+
+}  // namespace
+
+namespace GRAPHMILL_ISA {
+
+extern const RankingKernels ranking;
+const RankingKernels ranking = {
+    kTileRows, kTileColumns, pack_side_by_side, count_tile, score_tile, score_rows,
+};
+
+}  // namespace GRAPHMILL_ISA
+}  // namespace graphmill
