@@ -17,13 +17,11 @@ IN_A_USERS_FILE = ("Spec", "Options", "Settings", "Defaults", "Entry")  # ends o
 WITH_MORE_OPTIONAL = {  # to become fewer; what a host or Slurm need not tell is None
     "Job": 21,
     "Usage": 15,
-    "JobUsage": 12,
     "Point": 12,
     "Combination": 8,
     "Epilog": 8,
     "Modelled": 8,
     "Arguments": 7,
-    "Measured": 7,
     "MeasuredCell": 7,
     "NodeClassificationPlan": 7,
     "Plan": 7,
