@@ -73,7 +73,7 @@ def rows(threads: int) -> Iterator[Measured]:
         moved = taken * width * (table.element_size() + 4)
         yield Measured(
             "rows", f"gather {dtype}".replace("torch.", ""),
-            lambda table=table, out=out: _native.gather_rows(table, ids, out, threads), num_bytes=moved,
+            partial(_native.gather_rows, table, ids, out, threads), num_bytes=moved,
         )  # fmt: skip
     indptr = np.arange(taken // 10 + 1, dtype=np.int64) * 10
     columns, x, means = rng.integers(0, taken, taken).astype(np.int32), normal(taken, width), torch.empty(5_000, width)
@@ -176,7 +176,7 @@ def assignment(_: int) -> Iterator[Measured]:
     for dtype in (np.float64, np.float32):
         costs = np.random.default_rng(0).random((n, n)).astype(dtype)
         yield Measured(
-            "assignment", f"solve {np.dtype(dtype)}", lambda costs=costs: solve(costs, check=False), items=n * n,
+            "assignment", f"solve {np.dtype(dtype)}", partial(solve, costs, check=False), items=n * n,
             unit="costs",
         )  # fmt: skip
 
