@@ -152,6 +152,19 @@ def outcome(**changes):
     return lambda run: run.json(run.folder.outcome_path, **changes)
 
 
+def world(**changes):
+    """Of the last attempt."""
+
+    def damage(run):
+        path = run.path / "attempts.jsonl"
+        *before, last = path.read_text().splitlines()
+        one = json.loads(last)
+        one["world"] = {**(one["world"] or {"hosts": 1, "ranks": 2, "threads": 1}), **changes}
+        path.write_text("\n".join([*before, json.dumps(one)]) + "\n")
+
+    return damage
+
+
 def provenance(**changes):
     return lambda run: run.json(run.folder.provenance_path, **changes)
 
@@ -208,6 +221,9 @@ DAMAGES = {
     # files
     "provenance.json is missing": (gone("provenance.json"), "files/required", "provenance.json"),
     "attempts.jsonl is missing": (gone("attempts.jsonl"), "files/required", "attempts.jsonl"),
+    "attempts.jsonl: hosts that ranks do not divide among": (
+        world(hosts=3), "job/attempts", "attempts.jsonl is damaged",
+    ),
     "metrics.csv is missing": (gone("metrics.csv"), "files/required", "metrics.csv"),
     "outcome.json is missing": (gone("outcome.json"), "job/outcome", "running, or killed"),
     "checkpoints are missing": (lambda r: shutil.rmtree(r.folder.checkpoints_dir), "checkpoints/whole", "none is"),

@@ -7,9 +7,9 @@ global batches otherwise. So calendar, seeds and updates stay as planned, and su
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
@@ -24,10 +24,18 @@ RANK_MIB_AT_LEAST = 150  # not shared with others: an interpreter that has impor
 class World(Spec):
     """The processes of an attempt."""
 
-    hosts: int = Field(description="machines; each starts the same number of processes")
-    ranks: int = Field(description="processes over all hosts; with roles those that train")
-    threads: int = Field(description="of each process")
-    samplers: int = Field(0, description="processes that sample for the ranks; 0: each rank samples for itself")
+    hosts: int = Field(ge=1, description="machines; each starts the same number of processes")
+    ranks: int = Field(ge=1, description="processes over all hosts; with roles those that train")
+    threads: int = Field(ge=1, description="of each process")
+    samplers: int = Field(0, ge=0, description="processes that sample for the ranks; 0: each rank samples for itself")
+
+    @model_validator(mode="after")
+    def _is_alike_on_all_hosts(self) -> Self:
+        """A damaged record may hold any numbers; who asks for such ranks is told before (`refuse_unfit_ranks`)."""
+        fitting = fits(self.samplers, self.ranks, self.hosts) if self.samplers else not self.ranks % self.hosts
+        if not fitting:
+            raise ValueError(f"{self.hosts} hosts cannot start {self.ranks} ranks and {self.samplers} samplers alike")
+        return self
 
     @property
     def roles(self) -> RolesSpec | None:
