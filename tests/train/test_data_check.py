@@ -1,6 +1,9 @@
 """Bytes that changed under an old time are found while a run trains; a host's files are read once in a run."""
 
 import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,15 @@ def test_whole_data_are_noted_and_not_read_again(graph, tmp_path):
     checked(graph, tmp_path / "run" / "host.json").finish()
     with pytest.raises(UserError, match="cannot be read"):
         checked(graph, tmp_path / "run" / "another.json").finish()
+
+
+def test_what_a_killed_writer_left_of_the_note_is_removed(graph, tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left = tmp_path / f".host.json.{socket.gethostname()}@{ended.pid}.tmp"
+    left.write_text("half")
+    checked(graph, tmp_path / "host.json").finish()
+    assert not left.exists()
 
 
 def test_a_changed_byte_ends_the_run_with_the_file_and_what_to_type(graph, tmp_path):

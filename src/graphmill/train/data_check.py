@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from graphmill.base.errors import UserError
-from graphmill.base.files import json_text, write_text
+from graphmill.base.files import json_text, remove_leftovers, write_text
 from graphmill.graph.arrays import check_checksum
 from graphmill.graph.header import ArrayRecord, is_prepared, read_header
 from graphmill.partition.metadata import again, files_of, is_parts, read_parts_metadata
@@ -45,6 +45,9 @@ class DataCheck:
 
     def begin(self) -> None:
         """Read in the background, unless an earlier attempt has."""
+        if self.note is not None:
+            with suppress(OSError):  # the disk of the run folder fails: whoever writes to it next says so
+                remove_leftovers(self.note)
         if self.note is not None and not _says(self.note, self.said):
             self._thread = threading.Thread(target=self._read, name="data check", daemon=True)
             self._thread.start()
