@@ -31,12 +31,12 @@ NEVER = {
 MOST_OF_OURS = 320  # modules; 299 when this was written
 
 
-def imported(folder: RunFolder, environ: dict[str, str], *words: str) -> set[str]:
+def imported(folder: RunFolder, environ: dict[str, str]) -> set[str]:
     """Train the run in a process of its own, baselines after it. Returns the modules that it had imported."""
-    folder.begin_attempt(resumed=bool(words), command=["test"])
+    folder.begin_attempt(resumed=False, command=["test"])
     alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
     done = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM, str(folder.path), *words],
+        [sys.executable, "-P", "-c", PROGRAM, str(folder.path)],
         env={**environ, **alone, "TRITON_INTERPRET": os.environ.get("TRITON_INTERPRET", "")},
         capture_output=True,
         text=True,

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,14 +66,11 @@ def format_cell(value: Cell) -> str:
         return ""
     if isinstance(value, str):
         return value
-    if isinstance(value, float):  # numpy's is one; asking whether it is an index takes ten times as long
-        return repr(float(value)) if math.isfinite(value) else str(float(value))
+    if isinstance(value, float):  # numpy's is one; asking first whether it is an index takes ten times as long
+        return repr(float(value))
     if type(value).__name__ in ("bool", "bool_"):  # numpy's own bool, without importing numpy
         return "true" if value else "false"
-    if hasattr(value, "__index__"):
-        return str(value.__index__())
-    number = float(value)
-    return repr(number) if math.isfinite(number) else str(number)
+    return str(value.__index__()) if hasattr(value, "__index__") else repr(float(value))
 
 
 @dataclass(frozen=True, slots=True)

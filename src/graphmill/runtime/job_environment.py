@@ -26,7 +26,7 @@ class JobEnvironment:
 
     @property
     def queue_id(self) -> str:
-        """How Slurm's commands name this job, and no other task of its array."""
+        """The job id as Slurm's commands take it: `17`, or `17_3` for a task of an array, and for no other task."""
         array = self.environ.get("SLURM_ARRAY_JOB_ID")
         return f"{array}_{self.environ.get('SLURM_ARRAY_TASK_ID', '')}" if array else self.job_id
 

@@ -7,8 +7,9 @@ import pytest
 from slurm_stand_ins import AWAY, LINE, StandIns
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.jobs.next_job import cancel, job_name, note_itself, prepare, retry
+from graphmill.cluster.jobs.next_job import cancel, note_itself, prepare, retry
 from graphmill.record.documents import Outcome, SubmittedJob
+from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.slurm.commands import SlurmSilentError
 
 JOB = {"SLURM_JOB_ID": "17"}
@@ -153,5 +154,5 @@ def test_a_job_records_itself_once(new_run):
 
 def test_a_task_of_an_array_is_not_the_array():
     """SLURM_JOB_ID of one of the tasks is the number of the whole array."""
-    assert job_name(JOB) == "17"
-    assert job_name({**JOB, "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "2"}) == "17_2"
+    assert JobEnvironment(JOB).queue_id == "17"
+    assert JobEnvironment({**JOB, "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "2"}).queue_id == "17_2"

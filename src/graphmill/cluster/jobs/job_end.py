@@ -11,7 +11,6 @@ from typing import Final
 
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.foreign import printable
-from graphmill.cluster.jobs.next_job import job_name
 from graphmill.cluster.launch.attempt import AttemptEnd, Decision
 from graphmill.cluster.launch.judge import TAIL_LINES, Judgement
 from graphmill.record.endings import EndingName
@@ -20,6 +19,7 @@ from graphmill.record.lines import last_lines
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import Reserve, job_deadline
+from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.slurm.commands import SlurmError, SlurmKilledError, kill_wait_s, scontrol
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def why_terminated(environ: Mapping[str, str]) -> Cause:
     Of a job that runs, and is to run on, it gives none either.
     """
     try:
-        said = dict(_FIELD.findall(_shown(job_name(environ))))
+        said = dict(_FIELD.findall(_shown(JobEnvironment(environ).queue_id)))
     except SlurmError as error:
         _log.info(f"Slurm does not say why it ends the ranks, if it does: {error.message}")
         return Cause("stopped", is_known=False)

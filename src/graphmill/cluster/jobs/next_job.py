@@ -20,6 +20,7 @@ from graphmill.cluster.launch.attempt import Follow
 from graphmill.record.attempts import is_ours
 from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder, best_effort_write
+from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.slurm.commands import (
     QueuedJob,
     SlurmError,
@@ -47,18 +48,9 @@ _RESTARTS: Final = re.compile(r"\sRestarts=(\d+)")
 _MOST_LEFT_OUT: Final = 4
 
 
-def job_name(environ: Mapping[str, str]) -> str:
-    """The job id as Slurm's programs take it: `17`, or `17_3` for a task of an array.
-
-    SLURM_JOB_ID does not do: of one task it is the array's own number, which means all of its tasks.
-    """
-    array = environ.get("SLURM_ARRAY_JOB_ID")
-    return f"{array}_{environ['SLURM_ARRAY_TASK_ID']}" if array else environ.get("SLURM_JOB_ID", "")
-
-
 def predecessor(jobs: Sequence[SubmittedJob], environ: Mapping[str, str]) -> str | None:
     """The job that this one was submitted in advance to continue; None if a person submitted this one."""
-    own = job_name(environ)
+    own = JobEnvironment(environ).queue_id
     known = next((job for job in reversed(jobs) if job.job_id == own), None)
     dependency = environ.get("SLURM_JOB_DEPENDENCY", "") if known is None else known.dependency
     is_successor = known is None or known.how == "resubmit"
@@ -75,7 +67,7 @@ def successor_of(job: str, jobs: Sequence[SubmittedJob]) -> SubmittedJob | None:
 
 def note_itself(folder: RunFolder, environ: Mapping[str, str]) -> None:
     """Record this job, if nothing has: it was submitted by hand, or by a driver that died before it could record it."""
-    own, jobs = job_name(environ), folder.jobs()
+    own, jobs = JobEnvironment(environ).queue_id, folder.jobs()
     if not own or any(job.job_id == own for job in jobs):
         return
     before = predecessor(jobs, environ)
@@ -86,7 +78,7 @@ def note_itself(folder: RunFolder, environ: Mapping[str, str]) -> None:
 
 def prepare(folder: RunFolder, environ: Mapping[str, str]) -> SubmittedJob:
     """The successor of this job: as recorded, as found in the queue, or submitted now. Raises `SlurmError`."""
-    own = job_name(environ)
+    own = JobEnvironment(environ).queue_id
     known = successor_of(own, folder.jobs())
     if known is not None:
         return known
@@ -110,7 +102,7 @@ def prepare(folder: RunFolder, environ: Mapping[str, str]) -> SubmittedJob:
 
 def cancel(folder: RunFolder, environ: Mapping[str, str]) -> None:
     """Nothing follows this job. A successor that cannot be cancelled now leaves by itself when it starts."""
-    own = job_name(environ)
+    own = JobEnvironment(environ).queue_id
     known = successor_of(own, folder.jobs())
     try:
         numbers = {job.job_id for job in _waiting(folder, own)} | ({known.job_id} if known else set())
@@ -126,7 +118,7 @@ def cancel(folder: RunFolder, environ: Mapping[str, str]) -> None:
 
 def cancelled_successor(folder: RunFolder, environ: Mapping[str, str]) -> str:
     """The successor, if someone cancelled it: nothing is to follow this job. "": it waits, or that is not known."""
-    known = successor_of(job_name(environ), folder.jobs())
+    known = successor_of(JobEnvironment(environ).queue_id, folder.jobs())
     reading = None if known is None else Queue().read([known]).get(known.job_id)
     return reading.job_id if reading is not None and reading.state == "CANCELLED" else ""
 
@@ -142,7 +134,10 @@ def retry(
     if way == "next_job":
         _log.info("the next job of the chain continues")
         return
-    own, left_out = job_name(environ), _to_leave_out(folder, job_name(environ), lost_hosts, environ)
+    own, left_out = (
+        JobEnvironment(environ).queue_id,
+        _to_leave_out(folder, JobEnvironment(environ).queue_id, lost_hosts, environ),
+    )
     try:
         if way == "requeue":
             note_requeue(folder, own)

@@ -19,6 +19,7 @@ from graphmill.cluster.jobs.srun_step import Signals
 from graphmill.cluster.launch.attempt import Decision
 from graphmill.record.endings import ENDINGS
 from graphmill.record.run_folder import RunFolder, best_effort_write
+from graphmill.runtime.job_environment import JobEnvironment
 
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.in_job import Driver
@@ -109,6 +110,6 @@ def _has_failed_for_good(folder: RunFolder, environ: Mapping[str, str], retries:
 def _requeue(driver: "Driver", folders: Sequence[RunFolder], environ: Mapping[str, str]) -> None:
     for folder in folders[1:]:  # `retry` notes it for the first
         with best_effort_write():
-            next_job.note_requeue(folder, next_job.job_name(environ))
+            next_job.note_requeue(folder, JobEnvironment(environ).queue_id)
     until = job_end.patience_until(environ, in_haste=driver.signals.terminated)
     next_job.retry(folders[0], driver.arguments.follow, environ, until=until)

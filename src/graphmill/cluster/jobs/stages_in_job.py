@@ -34,6 +34,7 @@ from graphmill.cluster.launch.run_graph import DONE, NEW, PlanOf, RunState, chec
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import warn_of_damage
 from graphmill.runtime.deadline import job_deadline
+from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.runtime.trust import code_of_file, hand_on, remember, vouch_for
 
 _log = logging.getLogger(__name__)
@@ -191,7 +192,7 @@ class _StagesInJob:
 
     def _note_next(self, folder: RunFolder) -> None:
         """The run waits for the next job of the chain."""
-        own = next_job.job_name(self.driver.environ)
+        own = JobEnvironment(self.driver.environ).queue_id
         chain = [job.job_id for job in self.folder.jobs.jobs()]
         if not self.part.hands_over or own not in chain:
             return
