@@ -8,6 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "graphmill"
 MOST_LINES = 450
+LOOP = "src/graphmill/train/loop.py"
+MOST_LINES_OF_THE_LOOP = 250  # what a rank does is read in one go
 
 # PyG's names, twice: `graphmill.nn.attention` has layers of its own, `graphmill.pyg` PyG's classes on its operator.
 IN_TWO_MODULES = {"GATConv", "GATv2Conv"}
@@ -52,6 +54,7 @@ def test_files_are_of_one_screenful_of_subjects():
     files = [*SOURCE.rglob("*.py"), *(ROOT / "native").rglob("*"), *(ROOT / "tools").rglob("*.py")]
     lengths = {str(file.relative_to(ROOT)): len(file.read_bytes().splitlines()) for file in files if file.is_file()}
     assert not {name: length for name, length in lengths.items() if length > MOST_LINES}
+    assert lengths[LOOP] <= MOST_LINES_OF_THE_LOOP
 
 
 def test_one_place_knows_the_variables_of_a_slurm_job():

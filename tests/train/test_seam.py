@@ -33,6 +33,7 @@ from graphmill.train.epoch_stats import EpochStats
 from graphmill.train.learner import Learner
 from graphmill.train.loop import Training
 from graphmill.train.progress import Progress
+from graphmill.train.resume import restore
 from graphmill.train.run_log import RunLog
 from graphmill.train.time_left import NO_DEADLINE, TimeLeft
 
@@ -160,8 +161,11 @@ def test_the_best_is_the_lowest_error(training_of):
     training = training_of(plan_of(), val_errors=[3.0, 1.0, 2.0, 1.5])
     training.run()
     assert [row["best_val_mae"] for row in rows_of(training)] == ["3.0", "1.0", "1.0", "1.0"]
-    assert (training.best.epoch, training.best.step) == (2, 2 * training.plan.calendar.steps_in(0))
-    assert training.best.facts() == {"step": 14, "epoch": 2, "mae": 1.0, "rmse": 2.0}
+    assert (training.evaluations.best.epoch, training.evaluations.best.step) == (
+        2,
+        2 * training.plan.calendar.steps_in(0),
+    )
+    assert training.evaluations.best.facts() == {"step": 14, "epoch": 2, "mae": 1.0, "rmse": 2.0}
     kept = {path.name for path in training.checkpoints.folder.glob("step_*")}
     assert kept == {"step_0000000014", "step_0000000028"}
 
@@ -169,14 +173,14 @@ def test_the_best_is_the_lowest_error(training_of):
 def test_of_equal_measures_the_lower_loss_is_the_best(training_of):
     training = training_of(plan_of(epochs=6), val_errors=[1.0] * 6, val_losses=[5.0, 4.0, 4.0, 3.0, 6.0, math.nan])
     training.run()
-    assert (training.best.epoch, training.best.loss) == (4, 3.0)
-    assert training.best.facts() == {"step": 28, "epoch": 4, "mae": 1.0, "rmse": 2.0}
+    assert (training.evaluations.best.epoch, training.evaluations.best.loss) == (4, 3.0)
+    assert training.evaluations.best.facts() == {"step": 28, "epoch": 4, "mae": 1.0, "rmse": 2.0}
 
 
 def test_a_lower_loss_does_not_make_up_for_a_worse_measure(training_of):
     training = training_of(plan_of(), val_errors=[1.0, 1.5, 2.0, 1.25], val_losses=[5.0, 4.0, 3.0, 2.0])
     training.run()
-    assert training.best.epoch == 1
+    assert training.evaluations.best.epoch == 1
 
 
 def test_the_test_split_is_judged_with_the_best_weights_and_not_the_last(training_of):
@@ -202,7 +206,7 @@ def test_it_resumes_to_the_bit(training_of):
     first.run_log.progress = StopAt(first, steps=10)
     assert first.run() == "out_of_time"
     second = training_of(plan, again=True)
-    assert second.restore()
+    assert restore(second)
     assert second.steps_done == 10
     assert second.run() == "done"
     assert torch.equal(second.learner.replica.values, whole.learner.replica.values)
@@ -255,8 +259,8 @@ def test_what_is_kept_for_good_is_kept_by_the_next_attempt_too(training_of):
     with pytest.raises(Killed):
         first.run()
     second = training_of(plan, again=True, val_errors=[2.0, 1.0])
-    second.time_left = UpAtQuestion(0, has_end=True)
-    assert second.restore()
+    second.time_left = second.evaluations.time_left = UpAtQuestion(0, has_end=True)
+    assert restore(second)
     assert second.run() == "done"
     saved = [e.steps_done for e in events_in(second.run_log.folder.events_path(0), Checkpoint)]
     assert saved.count(7) == 2
@@ -346,16 +350,16 @@ class UpAtQuestion(TimeLeft):
 def test_a_stop_at_any_moment_costs_nothing(training_of, has_end):
     """At the start, after a sync, in the middle of an evaluation, in the last one: saved, and resumed to the bit."""
     whole = training_of(plan_of("whole", epochs=2))
-    whole.time_left = UpAtQuestion(0)
+    whole.time_left = whole.evaluations.time_left = UpAtQuestion(0)
     whole.run()
     assert whole.time_left.asked > 2 * whole.plan.calendar.steps_in(0) + 2  # once at the start, and in evaluations
     for question in range(1, whole.time_left.asked + 1):
         plan = plan_of(f"stopped-at-{question}", epochs=2)
         first = training_of(plan)
-        first.time_left = UpAtQuestion(question, has_end=has_end)
+        first.time_left = first.evaluations.time_left = UpAtQuestion(question, has_end=has_end)
         assert first.run() == "out_of_time"
         second = training_of(plan, again=True)
-        assert second.restore() or question == 1
+        assert restore(second) or question == 1
         assert second.steps_done == first.steps_done
         assert second.run() == "done"
         assert torch.equal(second.learner.replica.values, whole.learner.replica.values)
@@ -381,7 +385,7 @@ STOP = {"_begin": lambda _: [1, 0], "_go_on": lambda numbers: [numbers[0], 1], "
 def test_any_ranks_wish_to_stop_stops_all(training_of, place):
     """At the start, after a sync, in the middle of an evaluation; not only rank 0's (invariant 10)."""
     training = training_of(plan_of("stopped", epochs=2))
-    training.group = WithAnother(place, STOP[place])
+    training.group = training.evaluations.group = WithAnother(place, STOP[place])
     assert training.run() == "out_of_time"
     assert not training.time_left.is_up(), "this rank had time left"
     assert training.steps_done == {"_begin": 0, "_go_on": 1, "_pause": training.plan.calendar.steps_done(1)}[place]
@@ -417,7 +421,7 @@ def test_replicas_that_differ_end_the_run(training_of):
 
 def test_against_a_deadline_the_first_checkpoint_comes_before_the_first_step(training_of):
     training = training_of(plan_of())
-    training.time_left = UpAtQuestion(2, has_end=True)
+    training.time_left = training.evaluations.time_left = UpAtQuestion(2, has_end=True)
     training.run()
     saved = [e.steps_done for e in events_in(training.run_log.folder.events_path(0), Checkpoint)]
     assert saved == [0, 1]
@@ -435,7 +439,7 @@ def test_it_stops_early_once_patience_is_over(training_of):
     assert training.stopped_early
     assert [row["val_mae"] for row in rows_of(training)] == ["3.0", "2.0", "1.9", "2.5"]
     assert (training.epoch, training.steps_done) == (4, training.calendar.steps_done(4))
-    assert training.best.epoch == 3, "the best is the best, also where it is too little of an improvement"
+    assert training.evaluations.best.epoch == 3, "the best is the best, also where it is too little of an improvement"
 
 
 @pytest.mark.parametrize("steps", [3, 16, 21, 25])
@@ -447,9 +451,9 @@ def test_a_resumed_run_stops_early_at_the_same_epoch(training_of, steps):
     first.run_log.progress = StopAt(first, steps=steps)
     assert first.run() == "out_of_time"
     second = training_of(plan, again=True, val_errors=ERRORS[first.epoch :])
-    assert second.restore()
+    assert restore(second)
     assert second.run() == "done"
-    assert (second.stopped_early, second.epoch, second.best) == (True, 4, whole.best)
+    assert (second.stopped_early, second.epoch, second.evaluations.best) == (True, 4, whole.evaluations.best)
     assert torch.equal(second.learner.replica.values, whole.learner.replica.values)
 
 
@@ -461,7 +465,7 @@ def test_a_run_killed_after_it_stopped_early_trains_no_more(training_of, every_e
     first.run()
     assert first.saved_at == first.steps_done, "its end is saved, whatever else is"
     second = training_of(plan, again=True)
-    assert second.restore()
+    assert restore(second)
     assert second.run() == "done"
     assert (second.stopped_early, second.steps_done) == (True, first.steps_done)
     assert torch.equal(second.learner.replica.values, first.learner.replica.values)
@@ -490,7 +494,7 @@ def test_who_draws_is_settled_before_the_first_step_of_an_attempt(training_of):
     first.run_log.progress = StopAt(first, steps=10)
     assert first.run() == "out_of_time"
     second = settling(training_of(plan, again=True))
-    assert second.restore()
+    assert restore(second)
     assert second.run() == "done"
     assert told == [(None, 0), ("cpu", 10)]
     assert [each.by for each in events_in(second.run_log.folder.events_path(0), Drawn)] == ["cpu", "cpu"]

@@ -5,11 +5,13 @@ the work that is queued; they are read when the next round ends, or when somebod
 an epoch. On the CPU all of that is at hand, and read at once.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from graphmill.record.events import EventWriter, Sync
 from graphmill.sync.replica import Replica, hash_of
 from graphmill.train.epoch_stats import EpochStats
 
@@ -31,6 +33,11 @@ class KnownEnd:
     round: RoundEnd
     digest: int  # of the replica
     loss_sum: float  # of the epoch so far
+
+
+def signed(known: KnownEnd | None) -> int:
+    """A replica's hash as ranks exchange it; 0 where none is known yet, on any rank."""
+    return 0 if known is None else known.digest - 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +78,27 @@ class Rounds:
         """Of the last round, if that is not known yet: wait for it."""
         before, self._under_way = self._under_way, None
         return None if before is None else self._known(before)
+
+    def compare(self, known: KnownEnd, digests: Sequence[int], events: EventWriter, sync_s: float) -> None:
+        """Record the sync at the end of a round; RuntimeError if replicas differ. `digests`: of all ranks, signed."""
+        agree = all(digest == digests[0] for digest in digests)
+        ended = known.round
+        events.write(
+            Sync(
+                epoch=ended.epoch,
+                steps_done=ended.steps_done,
+                parameter_hash=f"{known.digest:016x}",
+                replicas_agree=agree,
+                payload_bytes=ended.payload_bytes,
+                modelled_bytes=ended.num_syncs * self.replica.num_parameters * 4,
+                sync_s=round(sync_s, 6),
+                loss_sum=known.loss_sum,
+            )
+        )
+        self.stats.num_agreed += agree
+        if not agree:
+            hashes = ", ".join(f"{digest + 2**63:016x}" for digest in digests)
+            raise RuntimeError(f"replicas differ after the sync at step {ended.steps_done}: {hashes}")
 
     def end_epoch(self) -> None:
         """Losses add up anew."""

@@ -62,6 +62,7 @@ from graphmill.train.data_check import DataCheck, checked_data
 from graphmill.train.device import device_of
 from graphmill.train.loop import Training
 from graphmill.train.peer_timeout import NotMetError
+from graphmill.train.resume import restore
 from graphmill.train.sampler import serve
 from graphmill.train.store import PortBusyError
 from graphmill.train.words import Words
@@ -240,7 +241,7 @@ def _train(
 ) -> int:
     run_log, progress = training.run_log, training.run_log.progress
     try:
-        resumed = resume and training.restore()
+        resumed = resume and restore(training)
         if not resumed:
             run_log.reopen(0, 0)
         run_log.events.write(_started(training, resumed=resumed))
@@ -333,7 +334,7 @@ def _outcome(
     test: Measures | None = None,
     baselines: BaselineScores | None = None,
 ) -> Outcome:
-    best = training.best if training else None
+    best = training.evaluations.best if training else None
     return Outcome(
         status=status,
         exit_code=ENDINGS[status].exit_status,
@@ -383,12 +384,13 @@ def _opening(training: Training, *, resumed: bool) -> str:
 
 def _why_early(training: Training) -> str:
     """Why the run ended before the planned end; "" if it did not."""
-    if not training.stopped_early or training.best is None:
+    best, stale = training.evaluations.best, training.evaluations.patience.num_stale
+    if not training.stopped_early or best is None:
         return ""
-    measure, stale = training.plan.kind.measures[0], training.patience.num_stale
+    measure = training.plan.kind.measures[0]
     return (
         f"stopped early after epoch {training.epoch} of {training.calendar.num_epochs}: {measure.words} on the"
-        f" validation split did not improve in {counted(stale, 'evaluation')}; best epoch {training.best.epoch}"
+        f" validation split did not improve in {counted(stale, 'evaluation')}; best epoch {best.epoch}"
     )
 
 
@@ -396,13 +398,13 @@ def _closing(training: Training, test: Measures | None, baselines: BaselineScore
     profile = training.plan.profile
     if profile is not None and profile.ends_run:
         return training.time_left.why()  # its folder is not kept
-    if test is None or training.best is None:
+    if test is None or training.evaluations.best is None:
         return f"stopped after step {training.steps_done} of {training.calendar.last_step}; a checkpoint is there"
     kind = training.plan.kind
     lines = [*filter(None, [_why_early(training)])]
-    lines.append(f"test {_scores(kind, test.values)}  (best checkpoint: epoch {training.best.epoch})")
+    lines.append(f"test {_scores(kind, test.values)}  (best checkpoint: epoch {training.evaluations.best.epoch})")
     rows = read_evaluations(training.run_log.folder, is_growing=True)
-    lines += filter(None, [not_better_than_it_began(rows, kind, training.best.facts())])
+    lines += filter(None, [not_better_than_it_began(rows, kind, training.evaluations.best.facts())])
     beside = baselines.get("test", {})
     lines += [
         f"{each.words}: {_scores(kind, beside[each.name])}" for each in kind.baselines.methods if each.name in beside
