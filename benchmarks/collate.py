@@ -23,7 +23,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import sort_edge_index
 
 from graphmill.graph.graph_set import CutGraphs, GraphSet
-from graphmill.sample.collect import reused_room
+from graphmill.sample.collect import reused_buffers
 from harness import Rounds, Spread, interleave, print_table, write_result
 from origin import Origin
 
@@ -61,9 +61,9 @@ def measured(flat: GraphSet, listed: list[Data], size: int, num_rounds: int, thr
         batch: Any = Batch.from_data_list([listed[graph] for graph in graphs])
         sort_edge_index(batch.edge_index, batch.edge_attr, num_nodes=batch.num_nodes, sort_by_row=False)
 
-    room = reused_room(PREFETCH)
+    allocate = reused_buffers(PREFETCH)
     contenders: dict[str, Callable[[np.ndarray], object]] = {
-        "graphmill": lambda graphs: flat.cut(graphs, num_threads=threads, room=room),
+        "graphmill": lambda graphs: flat.cut(graphs, num_threads=threads, allocate=allocate),
         "fresh": lambda graphs: flat.cut(graphs, num_threads=threads),
         "PyG": lambda graphs: Batch.from_data_list([listed[graph] for graph in graphs]),
         "PyG by target": pyg_by_target,

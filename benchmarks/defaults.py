@@ -115,8 +115,8 @@ def made(name: str) -> dict[str, Any]:
         within = rng.random(24_000) < 0.9
         by_class = np.argsort(y, kind="stable")
         first, count = np.searchsorted(y[by_class], np.arange(num_classes)), np.bincount(y, minlength=num_classes)
-        mates = by_class[first[y[source]] + rng.integers(0, count[y[source]])]
-        target = np.where(within, mates, target)
+        host_ranks = by_class[first[y[source]] + rng.integers(0, count[y[source]])]
+        target = np.where(within, host_ranks, target)
     if name != "regions":
         x[:, :num_classes] += 1.5 * np.eye(num_classes, dtype=np.float32)[y]
     if name == "scales":

@@ -93,12 +93,12 @@ def test_it_is_to_the_bit_the_longer_run(runs):
     assert longer.evaluations_path.read_bytes() == straight.evaluations_path.read_bytes()
 
 
-def test_it_is_true_to_its_plan_and_says_whence(runs):
+def test_it_is_true_to_its_plan_and_says_with_what_it_began(runs):
     _, short, middle, longer = runs
     plan = longer.read_plan()
     assert (plan.extends.run_id, plan.extends.epochs) == ("middle", 4)
     assert middle.read_plan().extends.source == str(short.path)
-    assert "short" in middle.read_plan().whence
+    assert "short" in middle.read_plan().begins_with
     checks = {(check.group, check.name): check for check in verify_run(longer)}
     assert [check for check in checks.values() if check.result == "fail"] == []
     assert "middle after epoch 4" in checks["checkpoints", "ancestor"].detail
@@ -112,7 +112,7 @@ def test_it_is_compared_with_runs_of_as_many_epochs(runs):
     straight, short, _, longer = runs
     (table,) = compare([straight, short, longer])
     assert table.varied == ("epochs",)
-    assert {row.runs: row.whence for row in table.rows} == {
+    assert {row.runs: row.begins_with for row in table.rows} == {
         ("straight", "longer"): "middle, extended after epoch 4",
         ("short",): "",
     }

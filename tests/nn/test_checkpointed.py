@@ -116,7 +116,7 @@ def test_less_is_kept_for_the_backward_pass(name, form, batch):
     assert few < every / 2
 
 
-class Held(TorchDispatchMode):
+class CachedRows(TorchDispatchMode):
     """The most bytes that tensors made meanwhile hold at a time."""
 
     now = most = 0
@@ -149,7 +149,7 @@ def test_the_peak_of_a_step_is_lower(name, batch):
     most = {}
     for checkpointed in (False, True):
         model = model_of(name, form="reference", checkpointed=checkpointed)
-        with Held() as held:
+        with CachedRows() as held:
             loss_of(model, batch).backward()
         most[checkpointed] = held.most
     assert most[True] < most[False] * (0.75 if name == "vgae" else 0.6)

@@ -19,7 +19,7 @@ def relation_problem(name: str, *, num_nodes: int = 210, seed: int = 0, is_spars
     labels = np.where(np.arange(num_nodes) < papers, rng.integers(0, 3, num_nodes), 2)
     targets = np.repeat(np.arange(num_nodes), 2)
     relation = labels[targets]
-    ends = np.array([[0, papers], [papers, num_nodes], [0, num_nodes]])[relation]  # whence edges of each type come
+    ends = np.array([[0, papers], [papers, num_nodes], [0, num_nodes]])[relation]  # where edges of each type come from
     sources = rng.integers(ends[:, 0], ends[:, 1])
     edges, types = np.stack([sources, targets]), relation
     again = rng.integers(0, len(types), 20)

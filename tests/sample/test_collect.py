@@ -12,7 +12,7 @@ from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.graph.graph_set import CutGraphs, GraphSet
 from graphmill.graph.sampled import Sampled, SeedIds, Seeds
 from graphmill.graph.topology import Topology
-from graphmill.sample.collect import Collector, WholeTables, reused_room, tensor_ring
+from graphmill.sample.collect import Collector, WholeTables, reused_buffers, tensor_ring
 from graphmill.sample.neighbor import WholeSampler
 
 NUM_NODES = 500
@@ -159,10 +159,10 @@ def test_memory_of_cut_graphs_is_reused_only_when_it_is_not_in_use():
     edge_index = rng.integers(0, np.repeat(num_nodes, num_edges), (2, num_edges.sum()))
     graphs = GraphSet.of(num_nodes, num_edges, edge_index, rng.random((num_nodes.sum(), 3), dtype=np.float32))
     prefetch = 2
-    room, chosen = reused_room(prefetch), [rng.integers(0, 60, rng.integers(0, 30)) for _ in range(20)]
+    allocate, chosen = reused_buffers(prefetch), [rng.integers(0, 60, rng.integers(0, 30)) for _ in range(20)]
     alive = []
     for ids in chosen:
-        alive = [*alive, (ids, graphs.cut(ids, num_threads=2, room=room))][-(prefetch + 3) :]
+        alive = [*alive, (ids, graphs.cut(ids, num_threads=2, allocate=allocate))][-(prefetch + 3) :]
         for of, batch in alive:
             fresh = graphs.cut(of, num_threads=1)
             for name in CutGraphs.__slots__:

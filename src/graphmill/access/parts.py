@@ -193,8 +193,8 @@ class GraphInParts:
     def _ranked(self, seeds: Ids, policy: StaticPolicy, most: int | None) -> NDArray[Any]:
         plan = self.spec.plan
         if self.partition.seeds == "owner":
-            owners, mates = self.shares.owner_of(NodeIds(seeds)), self.shares.mates
-            seeds = seeds[(owners >= mates.start) & (owners < mates.stop)]
+            owners, host_ranks = self.shares.owner_of(NodeIds(seeds)), self.shares.host_ranks
+            seeds = seeds[(owners >= host_ranks.start) & (owners < host_ranks.stop)]
         return ranked(
             self.shares,
             seeds,

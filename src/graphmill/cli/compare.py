@@ -94,9 +94,9 @@ def show_comparison(table: "Comparison") -> None:
         ]
         for row in table.rows
     ]
-    if any(row.whence for row in table.rows):
+    if any(row.begins_with for row in table.rows):
         columns.append("begins with")
-        rows = [[*cells, row.whence or None] for cells, row in zip(rows, table.rows, strict=True)]
+        rows = [[*cells, row.begins_with or None] for cells, row in zip(rows, table.rows, strict=True)]
     synthetic = ", synthetic data" if table.synthetic else ""
     what = f"mean ± s.d. over runs with different {kind.repeated_over}"
     print_line(f"{table.dataset} ({table.task}{synthetic}): {what}")

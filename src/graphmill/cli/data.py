@@ -389,7 +389,7 @@ def _whence(plan: "Plan") -> list[tuple[str, str]]:
     """The runs and files that its weights come from, if it did not begin with random ones."""
     found = []
     if plan.extends is not None:
-        found.append(("begins with", f"{plan.whence}: step {plan.extends.steps_done} of {plan.extends.source}"))
+        found.append(("begins with", f"{plan.begins_with}: step {plan.extends.steps_done} of {plan.extends.source}"))
     if plan.init_from is not None:
         found.append(("initial weights", f"of {plan.init_from.source}, checksum {plan.init_from.checksum}"))
     return found + [

@@ -52,7 +52,7 @@ def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
     ]
     print_table(["run", "state", "job", "epoch", "score", "on validation"], rows)
     for view in views:
-        for words in filter(None, (view.detail, view.whence and f"begins with {view.whence}")):
+        for words in filter(None, (view.detail, view.begins_with and f"begins with {view.begins_with}")):
             print_line(f"{view.run}: {words}")
 
 

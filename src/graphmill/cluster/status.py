@@ -64,7 +64,7 @@ class RunView:
     attempts: int = 0
     epochs: int | None = None  # None: its plan cannot be read, or it has none
     command: str = ""  # what a job runs in place of training
-    whence: str = ""  # the run that it extends, or whose weights it began with
+    begins_with: str = ""  # the run that it extends, or whose weights it began with
     progress: RunProgress | None = None
     silent_s: float | None = None  # since the last heartbeat
     log: Path | None = None
@@ -132,13 +132,13 @@ class Watcher:
         jobs = self._jobs[folder.path]
         reading = _current(jobs, readings)
         verdict = judge(folder, reading, jobs, was_asked=not self.queue.troubles)
-        epochs, whence, command = None, "", ""
+        epochs, begins_with, command = None, "", ""
         try:
             if folder.is_command():
                 command = shlex.join(folder.read_command().words)
             else:
                 plan = folder.read_plan()
-                epochs, whence = plan.calendar.num_epochs, plan.whence
+                epochs, begins_with = plan.calendar.num_epochs, plan.begins_with
         except UserError as error:  # one run that is damaged does not hide the others
             if verdict.state not in ALIVE:
                 verdict = RunStatus("damaged", "run folder", error.message, error.fix)
@@ -162,7 +162,7 @@ class Watcher:
             attempts=len(attempts),
             epochs=epochs,
             command=command,
-            whence=whence,
+            begins_with=begins_with,
             progress=self._last_row(folder),
             silent_s=_silence(folder),
             log=log_of(folder, job_id),

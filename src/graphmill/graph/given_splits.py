@@ -74,7 +74,7 @@ def split_from_names(names: Sequence[str | None], *, place: Callable[[int], str]
 
 
 def split_of_archive(arrays: Mapping[str, NDArray[Any]], num_nodes: int, path: Path) -> tuple[NDArray[np.int8], str]:
-    """Codes [num_nodes] of the keys `split` or `*_mask` of a .npz file, and the words that say whence they are."""
+    """Codes [num_nodes] of the keys `split` or `*_mask` of a .npz file, and the words that say where they are from."""
     masks, note = first_columns({name: arrays[key] for key, name in MASK_KEYS.items() if key in arrays})
     note = f"as given in the file{note}"
     if "split" in arrays:

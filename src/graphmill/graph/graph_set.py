@@ -21,7 +21,7 @@ Ids = NDArray[np.int64]
 Locals = NDArray[np.int32]
 """Numbers of nodes, or of edges, within one graph."""
 
-Room = Callable[[Any, np.dtype[Any]], NDArray[Any]]
+Allocate = Callable[[Any, np.dtype[Any]], NDArray[Any]]
 """(shape, dtype) → an array of any content."""
 MOST: Final = 2**31 - 1  # nodes, and edges, of a graph or a batch
 
@@ -94,10 +94,10 @@ class GraphSet:
         """How many there are."""
         return len(self.node_offsets) - 1
 
-    def cut(self, graphs: Ids, *, num_threads: int, room: Room = np.empty) -> "CutGraphs":
+    def cut(self, graphs: Ids, *, num_threads: int, allocate: Allocate = np.empty) -> "CutGraphs":
         """These graphs [num_graphs of the batch], one after another, as one graph.
 
-        `room(shape, dtype)` gives the memory, which need not be fresh: fresh memory costs more than what is copied.
+        `allocate(shape, dtype)` gives the memory, which need not be fresh: fresh memory costs more than what is copied.
         """
         nodes, node_offsets = _ranges(self.node_offsets, graphs)
         edges, edge_offsets = _ranges(self.edge_offsets, graphs)
@@ -107,12 +107,12 @@ class GraphSet:
         first_nodes, first_edges = node_offsets[:-1], edge_offsets[:-1]
         made = CutGraphs(
             node_offsets=node_offsets,
-            indptr=room(num_nodes + 1, np.dtype(np.int64)),
-            sources=room(num_edges, np.dtype(np.int32)),
-            indptr_by_source=room(num_nodes + 1, np.dtype(np.int64)),
-            edges_by_source=room(num_edges, np.dtype(np.int32)),
-            x=room((num_nodes, self.x.shape[1]), np.dtype(np.float32)),
-            edge_attr=room((num_edges, self.edge_attr.shape[1]), np.dtype(np.float32)),
+            indptr=allocate(num_nodes + 1, np.dtype(np.int64)),
+            sources=allocate(num_edges, np.dtype(np.int32)),
+            indptr_by_source=allocate(num_nodes + 1, np.dtype(np.int64)),
+            edges_by_source=allocate(num_edges, np.dtype(np.int32)),
+            x=allocate((num_nodes, self.x.shape[1]), np.dtype(np.float32)),
+            edge_attr=allocate((num_edges, self.edge_attr.shape[1]), np.dtype(np.float32)),
         )
         shifted = _native.copy_ranges_shifted
         for table, out in ((self.first_in, made.indptr), (self.first_out, made.indptr_by_source)):

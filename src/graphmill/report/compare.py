@@ -36,7 +36,7 @@ class Configuration:
     runs: tuple[str, ...]
     seeds: tuple[int, ...]  # rng seed of each run
     repetitions: tuple[tuple[Any, ...], ...]  # what each run differs in from the others: its rng seed, its fold
-    whence: str  # the runs that they extend, or whose weights they began with
+    begins_with: str  # the runs that they extend, or whose weights they began with
     lost: tuple[str, ...]  # for each run that loses to a baseline on the test split: how, in words
     val: Spread | None  # of the best epoch of each run
     test: Spread | None  # of the checkpoint of that epoch
@@ -230,7 +230,7 @@ def _row(runs: Sequence[_Run], varied: Sequence[str], measure: str, *, with_took
         repetitions=tuple(
             (run.plan.seed, *(flat(run.plan).get(key) for key in run.plan.kind.repetitions)) for run in runs
         ),
-        whence="; ".join(dict.fromkeys(run.plan.whence for run in runs if run.plan.whence)),
+        begins_with="; ".join(dict.fromkeys(run.plan.begins_with for run in runs if run.plan.begins_with)),
         lost=tuple(str(lost) for run in runs if (lost := lost_on_test(run.plan.kind, run.outcome))),
         val=Spread.of(run.score("val", measure) for run in runs),
         test=Spread.of(run.score("test", measure) for run in runs),

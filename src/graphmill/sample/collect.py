@@ -14,7 +14,7 @@ from graphmill import _native
 from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.edge_features import EdgeFeatures, EdgeRows
 from graphmill.graph.features import Features, SparseFeatures
-from graphmill.graph.graph_set import Room
+from graphmill.graph.graph_set import Allocate
 from graphmill.graph.sampled import AnySeeds, Sampled, StorageIds, stored_whole
 from graphmill.graph.stacked import StackedFeatures
 
@@ -57,7 +57,7 @@ def tensor_ring(size: int, dtype: torch.dtype, *, pinned: bool = False) -> Buffe
     return BufferRing(size, lambda number: torch.empty(number, dtype=dtype, pin_memory=pinned and number > 0))
 
 
-def reused_room(prefetch: int, *, pinned: bool = False) -> Room:
+def reused_buffers(prefetch: int, *, pinned: bool = False) -> Allocate:
     """Memory for `GraphSet.cut`: that of a batch is reused `prefetch` + 3 batches later, so use them in order."""
     size = _ARRAYS_OF_A_DTYPE * (prefetch + _BATCHES_IN_MAKING_AND_USE)
 
@@ -68,10 +68,10 @@ def reused_room(prefetch: int, *, pinned: bool = False) -> Room:
 
     rings = {np.dtype(str(dtype).removeprefix("torch.")): ring(dtype) for dtype in _DTYPES_OF_A_CUT}
 
-    def room(shape: Any, dtype: np.dtype[Any]) -> NDArray[Any]:  # noqa: ANN401  # as numpy's: a number, or a tuple
+    def allocate(shape: Any, dtype: np.dtype[Any]) -> NDArray[Any]:  # noqa: ANN401  # as numpy's: a number, or a tuple
         return rings[dtype].take(*shape) if isinstance(shape, tuple) else rings[dtype].take(shape)
 
-    return room
+    return allocate
 
 
 class Labels(Protocol):

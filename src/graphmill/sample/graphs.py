@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 
 from graphmill.graph.batch import Block, GraphBatch
-from graphmill.graph.graph_set import GraphSet, Room
+from graphmill.graph.graph_set import Allocate, GraphSet
 from graphmill.graph.sampled import AnySeeds
-from graphmill.sample.collect import reused_room
+from graphmill.sample.collect import reused_buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,14 @@ class GraphCollector:
     num_threads: int
     prefetch: int
     pinned: bool = False
-    _room: Room = field(init=False, repr=False)
+    _allocate: Allocate = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_room", reused_room(self.prefetch, pinned=self.pinned))
+        object.__setattr__(self, "_allocate", reused_buffers(self.prefetch, pinned=self.pinned))
 
     def collect(self, seeds: AnySeeds) -> GraphBatch:
         """The graphs `seeds.ids`, in that order, on the CPU."""
-        cut = self.graphs.cut(seeds.ids, num_threads=self.num_threads, room=self._room)
+        cut = self.graphs.cut(seeds.ids, num_threads=self.num_threads, allocate=self._allocate)
         of = torch.from_numpy
         return GraphBatch(
             seeds=seeds,

@@ -133,7 +133,7 @@ class Plan(Spec):
         return tuple((key, target) for key, target in found.items() if target is not None)
 
     @property
-    def whence(self) -> str:
+    def begins_with(self) -> str:
         """What it begins with, in words; "": random weights."""
         if self.extends is not None:
             return f"{self.extends.run_id}, extended after epoch {self.extends.epochs}"

@@ -25,10 +25,10 @@ from graphmill.diagnose.job_hosts import JOB_SCRIPT, AllReduce, ClockOffset, Hos
 from graphmill.runtime.machine import free_disk_bytes, host_name, machine_info
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.scratch import file_system
-from graphmill.train.company import join_group
 from graphmill.train.device import is_built_for
 from graphmill.train.peer_timeout import PeerTimeout
 from graphmill.train.peers import choose_interface, exchange_peer_info
+from graphmill.train.rendezvous import join_group
 from graphmill.train.store import PortBusyError, open_words
 
 _MEET_WITHIN_S: Final = 90.0  # programs start late from a shared file system that is busy

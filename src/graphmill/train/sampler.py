@@ -1,6 +1,6 @@
 """What a process that samples does: it holds the graph, makes the batches of the trainers it serves, and evaluates.
 
-One thread makes batches and hears what trainers say; it need not hear before it has no room for more, and so makes a
+One thread makes batches and hears what trainers say; it need not hear before it has no credit for more, and so makes a
 batch while they compute on the ones before it.
 """
 
@@ -18,7 +18,7 @@ from graphmill.record.endings import ending_of
 from graphmill.record.events import EventWriter, Finish, Served, Start, Stop
 from graphmill.runtime.machine import peak_bytes
 from graphmill.sample.service.frames import Frame, frame_of
-from graphmill.sample.service.link import Link, LostPeerError, Message, Word
+from graphmill.sample.service.link import Link, LostPeerError, Message, MessageType
 from graphmill.sample.service.served import CLOCKS
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
@@ -29,7 +29,7 @@ from graphmill.train.assemble import RankContext, plan_over_data
 
 
 @dataclass(slots=True)
-class Room:
+class Credit:
     """Of one trainer in an epoch: how many batches may still be handed over, and how many it used, once it says so."""
 
     link: Link
@@ -40,9 +40,9 @@ class Room:
     def hear(self) -> None:
         """What the trainer says next."""
         message = self.link.hear()
-        if message.word is Word.STOP:
+        if message.word is MessageType.STOP:
             self.num_used = message.numbers[0]
-        elif message.word is Word.RELEASE:
+        elif message.word is MessageType.RELEASE:
             self.free += 1
         else:
             raise RuntimeError(f"{self.link.peer} said {message.word.name} in an epoch")
@@ -70,13 +70,13 @@ class SamplerServer:
                 words = ", ".join(f"{a.word.name} by {b.peer}" for a, b in zip(asked, self.links, strict=True))
                 raise RuntimeError(f"the trainers want different things: {words}")
             match asked[0].word:
-                case Word.EPOCH:
+                case MessageType.EPOCH:
                     self._epoch(asked[0].numbers[0], asked[0].numbers[1])
-                case Word.EVALUATE:
+                case MessageType.EVALUATE:
                     self._evaluate(asked)
-                case Word.SCALE:
-                    self._tell_all(Word.FRAME, Frame((), self.server.scale()))
-                case Word.BYE:
+                case MessageType.SCALE:
+                    self._tell_all(MessageType.FRAME, Frame((), self.server.scale()))
+                case MessageType.BYE:
                     return asked[0].numbers[0]
                 case other:
                     raise RuntimeError(f"nothing is under way that {other.name} could be about")
@@ -89,37 +89,37 @@ class SamplerServer:
         """
         self.server.begin()
         self.num_bytes = 0
-        rooms = [Room(link, len(link.memories)) for link in self.links]
+        credits = [Credit(link, len(link.memories)) for link in self.links]
         for window, made in self.server.windows(epoch, first_step):
-            stopped = [room.num_used for room in rooms if room.num_used is not None]
+            stopped = [credit.num_used for credit in credits if credit.num_used is not None]
             if stopped:
                 furthest = stopped[0] + 2 * len(self.links[0].memories) + 1
                 if not self.server.is_shared or window.start - first_step > furthest:
                     break
-            for room, batch in zip(cycle(rooms), made, strict=False):
-                self._hand_over(room, frame_of(batch))
+            for credit, batch in zip(cycle(credits), made, strict=False):
+                self._hand_over(credit, frame_of(batch))
                 self.alive()
-        for room in rooms:
-            while room.num_used is None:
-                room.hear()
-        if len({room.num_used for room in rooms}) > 1:
-            raise RuntimeError(f"trainers used {[room.num_used for room in rooms]} batches: one lost step")
-        self._tell_end(epoch, rooms[0].num_used or 0)
+        for credit in credits:
+            while credit.num_used is None:
+                credit.hear()
+        if len({credit.num_used for credit in credits}) > 1:
+            raise RuntimeError(f"trainers used {[credit.num_used for credit in credits]} batches: one lost step")
+        self._tell_end(epoch, credits[0].num_used or 0)
 
-    def _hand_over(self, room: Room, frame: Frame) -> None:
+    def _hand_over(self, credit: Credit, frame: Frame) -> None:
         with self.group.spans("wait"):
-            while not room.free and room.num_used is None:
-                room.hear()
-        if room.num_used is not None:
+            while not credit.free and credit.num_used is None:
+                credit.hear()
+        if credit.num_used is not None:
             return
         with self.group.spans("copy"):
-            room.link.hand_over(frame, room.number, int(self.wishes_to_stop()))
-        room.free, room.number = room.free - 1, (room.number + 1) % len(room.link.memories)
+            credit.link.hand_over(frame, credit.number, int(self.wishes_to_stop()))
+        credit.free, credit.number = credit.free - 1, (credit.number + 1) % len(credit.link.memories)
         self.num_bytes += frame.num_bytes
 
     def _tell_end(self, epoch: int, num_used: int) -> None:
         said = self.server.said()
-        self._tell_all(Word.END, Frame((), (said,)))
+        self._tell_all(MessageType.END, Frame((), (said,)))
         seconds = dict(zip(CLOCKS, said.tolist(), strict=False))
         clocks = {f"{name}_s": round(each, 6) for name, each in seconds.items()}
         self.events.write(Served(epoch=epoch + 1, steps=num_used, bytes=self.num_bytes, clocks=clocks))
@@ -136,17 +136,17 @@ class SamplerServer:
         received = self.server.evaluation_bytes()
         for link, frame in zip(self.links, frames, strict=True):
             mine = logits[torch.searchsorted(nodes, frame.tensors[0])]
-            link.tell(Word.FRAME, frame=Frame((received,), (mine,)))
+            link.tell(MessageType.FRAME, frame=Frame((received,), (mine,)))
 
     def _pause(self) -> None:
         """In an evaluation: the trainers agree whether it goes on. All samplers hear the same."""
         self.alive()
         for link in self.links:
-            link.tell(Word.TICK, 0, 0, int(self.wishes_to_stop()))
-        if any([link.hear().word is Word.ABORT for link in self.links]):  # of all: a list  # noqa: C419
+            link.tell(MessageType.TICK, 0, 0, int(self.wishes_to_stop()))
+        if any([link.hear().word is MessageType.ABORT for link in self.links]):  # of all: a list  # noqa: C419
             raise EvaluationStopped
 
-    def _tell_all(self, word: Word, frame: Frame) -> None:
+    def _tell_all(self, word: MessageType, frame: Frame) -> None:
         for link in self.links:
             link.tell(word, frame=frame)
 
@@ -179,7 +179,7 @@ def serve(context: RankContext, links: list[Link], alive: Callable[[], None], *,
     else:
         events.write(Stop(steps_done=0, status=ending))
     for link in links:
-        link.tell(Word.BYE)
+        link.tell(MessageType.BYE)
     for link in links:  # srun ends the others as soon as one exits with 75
         with suppress(LostPeerError):
             link.hear()
@@ -189,6 +189,6 @@ def serve(context: RankContext, links: list[Link], alive: Callable[[], None], *,
 
 def _request(link: Link) -> Message:
     """What a trainer asks for next. A batch that was under way when it stopped may be released after that."""
-    while (message := link.hear()).word is Word.RELEASE:
+    while (message := link.hear()).word is MessageType.RELEASE:
         pass
     return message

@@ -50,18 +50,18 @@ from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.snapshot import import_from_snapshot, own_code
 from graphmill.runtime.stop import SIGNALS, StopRequest
 from graphmill.runtime.trust import refuse_foreign_code
-from graphmill.sample.service.link import Link, LostPeerError, Word
+from graphmill.sample.service.link import Link, LostPeerError, MessageType
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.world import World, in_words, stretches_of
 from graphmill.sync.pause import EvaluationStopped
 from graphmill.tasks.task import Measures
 from graphmill.train.assemble import RankContext, build
 from graphmill.train.baselines_after import score_after
-from graphmill.train.company import together
 from graphmill.train.data_check import DataCheck, checked_data
 from graphmill.train.device import device_of
 from graphmill.train.loop import Training
 from graphmill.train.peer_timeout import NotMetError
+from graphmill.train.rendezvous import rendezvous
 from graphmill.train.resume import restore
 from graphmill.train.sampler import serve
 from graphmill.train.store import PortBusyError
@@ -184,18 +184,18 @@ def _run(context: RankContext, *, resume: bool) -> int:
         if is_sampler:  # before anything looks for GPUs: they are the trainers', and a process that looks takes memory
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         device = torch.device("cpu") if is_sampler else device_of(context.plan, context.seat.local_rank)
-        with together(context, lost) as company, checked_data(context) as check:
+        with rendezvous(context, lost) as peers, checked_data(context) as check:
             context.stop.install()  # not before: one that waits for a rank that was ended would not hear of it
             _heed_the_file(context)
 
             def alive() -> None:
-                company.alive()
+                peers.alive()
                 check.refuse_damaged()
 
             if is_sampler:
-                return serve(context, company.links, alive, resumed=resume)
-            training = build(context, device, alive, *company.links)
-            return _train(training, company.links, resume=resume, began=began, check=check)
+                return serve(context, peers.links, alive, resumed=resume)
+            training = build(context, device, alive, *peers.links)
+            return _train(training, peers.links, resume=resume, began=began, check=check)
     except KeyboardInterrupt:
         return fail("interrupted", "a second interrupt ended the run at once")
     except (PortBusyError, NotMetError) as error:
@@ -273,7 +273,7 @@ def _train(
     else:
         run_log.events.write(Stop(steps_done=training.steps_done, status=status))
     for link in links:
-        link.tell(Word.BYE, ENDINGS[status].exit_status)
+        link.tell(MessageType.BYE, ENDINGS[status].exit_status)
         link.hear()  # its last event is written
     with suppress(RuntimeError):  # srun kills the others as soon as one exits with 75: all must have written by then
         training.group.barrier()

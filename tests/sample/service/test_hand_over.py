@@ -19,7 +19,7 @@ from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.runtime.spans import Spans
 from graphmill.sample.service import meeting
 from graphmill.sample.service.frames import Frame, batch_of, frame_of
-from graphmill.sample.service.link import Link, LostPeerError, Word
+from graphmill.sample.service.link import Link, LostPeerError, MessageType
 from graphmill.sample.service.meeting import find_sampler, num_memories, wait_for_trainers
 from graphmill.sample.service.memory import SharedMemory
 from graphmill.sample.service.served import SamplerClient
@@ -75,16 +75,18 @@ def batch(number: int, size: int = 10) -> MiniBatch:
 
 def serve(link: Link, made: Callable[[int], MiniBatch], count: int) -> int:
     """What a sampler does in an epoch; returns how many batches it was told were used."""
-    while (message := link.hear()).word is Word.RELEASE:  # of a batch that was under way when the trainer stopped
+    while (
+        message := link.hear()
+    ).word is MessageType.RELEASE:  # of a batch that was under way when the trainer stopped
         pass
-    assert message.word is Word.EPOCH
+    assert message.word is MessageType.EPOCH
     free, number = len(link.memories), 0
     while number < count:
         while free == 0:
             message = link.hear()
-            if message.word is Word.STOP:
+            if message.word is MessageType.STOP:
                 break
-            assert message.word is Word.RELEASE
+            assert message.word is MessageType.RELEASE
             free += 1
         else:
             link.hand_over(frame_of(made(number)), number % len(link.memories), 0)
@@ -93,10 +95,10 @@ def serve(link: Link, made: Callable[[int], MiniBatch], count: int) -> int:
         break
     else:
         message = link.hear()
-        while message.word is Word.RELEASE:
+        while message.word is MessageType.RELEASE:
             message = link.hear()
-    assert message.word is Word.STOP
-    link.tell(Word.END, frame=Frame((), (torch.tensor([1.0, 2.0, 4.0, 8.0], dtype=torch.float64),)))
+    assert message.word is MessageType.STOP
+    link.tell(MessageType.END, frame=Frame((), (torch.tensor([1.0, 2.0, 4.0, 8.0], dtype=torch.float64),)))
     return message.numbers[0]
 
 
@@ -119,10 +121,10 @@ def test_batches_come_in_order_until_there_are_enough(ends, used):
                 assert told.result() == used
                 assert served.said == [1.0, 2.0, 4.0, 8.0]
             else:  # nothing was asked for
-                trainer.tell(Word.EPOCH)
-                trainer.tell(Word.STOP)
+                trainer.tell(MessageType.EPOCH)
+                trainer.tell(MessageType.STOP)
                 assert told.result() == 0
-                while (message := trainer.hear()).word is Word.BATCH:
+                while (message := trainer.hear()).word is MessageType.BATCH:
                     trainer.received(message)
                 trainer.received(message)
     if used:
@@ -178,10 +180,10 @@ def test_an_evaluation_goes_on_or_is_given_up(ends, ticks):
         assert (mine.tolist(), nodes.tolist(), [w.tolist() for w in weights]) == ([1], [0, 1], [[0.5]])
         heard = []
         for _ in range(ticks):
-            sampler.tell(Word.TICK)
+            sampler.tell(MessageType.TICK)
             heard.append(sampler.hear().word.name)
         if ticks < 3:
-            sampler.tell(Word.FRAME, frame=Frame((7,), (torch.ones(1, 2),)))
+            sampler.tell(MessageType.FRAME, frame=Frame((7,), (torch.ones(1, 2),)))
         return heard
 
     served = SamplerClient(trainer, PREFETCH, True, Spans(), pytest.fail)
@@ -203,7 +205,7 @@ def test_a_wish_to_stop_arrives_with_a_batch(ends):
     served = SamplerClient(trainer, PREFETCH, True, Spans(), wishes.append)
     batches = served.batches(0, 0, 1)
     sampler.hand_over(frame_of(batch(0)), 0, 1)
-    sampler.tell(Word.END, frame=Frame((), (torch.zeros(3),)))
+    sampler.tell(MessageType.END, frame=Frame((), (torch.zeros(3),)))
     next(batches)
     batches.close()
     assert wishes == ["sampler 0 was asked to stop"]
@@ -214,7 +216,9 @@ def test_a_peer_that_is_gone_is_named(ends, is_told):
     sampler, trainer = ends
     sampler.channel.shutdown(socket.SHUT_RDWR)
     with pytest.raises(LostPeerError, match="sampler 0 is gone"):
-        (lambda: [trainer.tell(Word.GO) for _ in range(1000)] if is_told else trainer.hear())()  # some may be taken
+        (
+            lambda: [trainer.tell(MessageType.GO) for _ in range(1000)] if is_told else trainer.hear()
+        )()  # some may be taken
 
 
 def was_dismissed(stranger: socket.socket) -> bool:
@@ -238,8 +242,8 @@ def test_who_does_not_know_the_secret_is_left_outside_and_holds_up_nobody():
         trainer = find_sampler(offered, SECRET, 0, "sampler 0", PREFETCH)
         (sampler,) = waiting.result(HANG_S)
     assert all(map(was_dismissed, strangers))
-    trainer.tell(Word.SCALE)
-    assert sampler.hear().word is Word.SCALE
+    trainer.tell(MessageType.SCALE)
+    assert sampler.hear().word is MessageType.SCALE
     for end in (sampler, trainer, *strangers):
         end.close()
 
@@ -268,8 +272,8 @@ def test_of_many_strangers_the_oldest_go_and_who_comes_twice_is_sent_away():
         found = waiting.result(HANG_S)
         for sampler in found:
             left.callback(sampler.close)
-        first.tell(Word.SCALE)
-        assert found[0].hear().word is Word.SCALE
+        first.tell(MessageType.SCALE)
+        assert found[0].hear().word is MessageType.SCALE
 
 
 def test_trainers_that_do_not_come_are_not_waited_for_without_end():

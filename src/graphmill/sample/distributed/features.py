@@ -68,14 +68,14 @@ class RowHolder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CachedRows:
     """A `RowHolder` in the memory of the host."""
 
     features: Features
     table: _native.NodeTable  # node → row
 
     @classmethod
-    def of(cls, nodes: Ids, features: Features) -> "Held":
+    def of(cls, nodes: Ids, features: Features) -> "CachedRows":
         """Row i of `features` is that of nodes[i]; the nodes are distinct."""
         return cls(features, _native.NodeTable(nodes))
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.stacked import StackedFeatures
-from graphmill.sample.distributed.features import FeatureFetcher, Held
+from graphmill.sample.distributed.features import CachedRows, FeatureFetcher
 from graphmill.sample.distributed.rows import sparse_rows_of
 from graphmill.sample.service.memory import SharedMemory
 
@@ -31,14 +31,14 @@ def hold(fetcher: FeatureFetcher, nodes: Ids) -> None:
 
     `nodes`: distinct. What the first of the ranks that share parts gives is what all of them hold.
     """
-    mates, wire = fetcher.shares.mates, fetcher.wire
-    first = mates.start == wire.rank
-    given = wire.swap([nodes if first and rank in mates else nodes[:0] for rank in range(wire.world_size)])
-    nodes = given[mates.start]
-    bounds = np.linspace(0, len(nodes), len(mates) + 1).astype(np.int64)
-    mine = slice(*bounds[wire.rank - mates.start :][:2])
+    host_ranks, wire = fetcher.shares.host_ranks, fetcher.wire
+    first = host_ranks.start == wire.rank
+    given = wire.swap([nodes if first and rank in host_ranks else nodes[:0] for rank in range(wire.world_size)])
+    nodes = given[host_ranks.start]
+    bounds = np.linspace(0, len(nodes), len(host_ranks) + 1).astype(np.int64)
+    mine = slice(*bounds[wire.rank - host_ranks.start :][:2])
     fill = _dense if isinstance(fetcher.features[0], DenseFeatures) else _sparse
-    fetcher.held = Held.of(nodes, fill(fetcher, nodes, mine))
+    fetcher.held = CachedRows.of(nodes, fill(fetcher, nodes, mine))
 
 
 def _dense(fetcher: FeatureFetcher, nodes: Ids, mine: slice) -> Features:
@@ -57,10 +57,10 @@ def _sparse(fetcher: FeatureFetcher, nodes: Ids, mine: slice) -> Features:
     """The same of sparse ones: how long they are is known when they are here."""
     pieces = [sparse_rows_of([got], places) for _, got, places in _in_steps(fetcher, nodes[mine], _SPARSE_AT_A_TIME)]
     own = sparse_rows_of(pieces or fetcher.features, np.arange(mine.stop - mine.start))
-    wire, mates = fetcher.wire, fetcher.shares.mates
+    wire, host_ranks = fetcher.wire, fetcher.shares.host_ranks
     heard = wire.swap([np.array([len(own.values)])] * wire.world_size, [1] * wire.world_size)
-    ends = np.cumsum([0, *(int(heard[rank][0]) for rank in mates)])
-    entries = slice(*ends[wire.rank - mates.start :][:2])
+    ends = np.cumsum([0, *(int(heard[rank][0]) for rank in host_ranks)])
+    entries = slice(*ends[wire.rank - host_ranks.start :][:2])
     forms: list[Form] = [((len(nodes),), np.dtype(np.int64))]
     forms += [((int(ends[-1]),), array.dtype) for array in (own.indices, own.values)]
     lengths, indices, values = _arrays(fetcher, forms)
@@ -79,20 +79,20 @@ def _in_steps(fetcher: FeatureFetcher, nodes: Ids, step: int) -> Iterator[tuple[
 
 def _arrays(fetcher: FeatureFetcher, forms: Sequence[Form]) -> list[NDArray[Any]]:
     """Arrays that all ranks of a place write and read; what is in them is not defined."""
-    wire, mates = fetcher.wire, fetcher.shares.mates
-    if len(mates) == 1:
+    wire, host_ranks = fetcher.wire, fetcher.shares.host_ranks
+    if len(host_ranks) == 1:
         return [np.empty(shape, dtype) for shape, dtype in forms]
     sizes = [int(np.prod(shape)) * dtype.itemsize for shape, dtype in forms]
     begins = _ALIGNED * np.cumsum([1, *(-(-size // _ALIGNED) for size in sizes)])
     memory, secret = SharedMemory.make(), np.frombuffer(secrets.token_bytes(16), dtype=np.int64)
-    if wire.rank == mates.start:
+    if wire.rank == host_ranks.start:
         os.posix_fallocate(memory.fd, 0, int(begins[-1]))  # memory that is not there is an error now
         memory.bytes(int(begins[-1])).numpy()[:16] = secret.view(np.uint8)
     said = np.array([os.getpid(), memory.fd, *secret])
-    heard = wire.swap([said] * wire.world_size, [len(said)] * wire.world_size)[mates.start]
-    if wire.rank != mates.start:
+    heard = wire.swap([said] * wire.world_size, [len(said)] * wire.world_size)[host_ranks.start]
+    if wire.rank != host_ranks.start:
         memory.close()
-        memory = opened_memory(heard, mates.start)
+        memory = opened_memory(heard, host_ranks.start)
     content = memory.bytes(int(begins[-1])).numpy()
     wire.largest(0)  # all have it open
     memory.close()

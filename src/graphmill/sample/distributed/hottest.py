@@ -34,7 +34,7 @@ def ranked(
     where every host has it, else as it was ranked when the graph was partitioned; `UserError` if it was not. `seeds`:
     the training nodes that these ranks may get, ascending.
     """
-    if shares.rank != shares.mates.start:
+    if shares.rank != shares.host_ranks.start:
         return np.empty(0, dtype=np.int64)
     if topology == "partitioned":
         return _ranked_before(shares, draws.fanouts, policy, most)
@@ -89,7 +89,7 @@ def read_most(shares: Shares, wire: Wire, batches: Iterable[Sampled]) -> NDArray
         servers = shares.locate(sampled.node_ids).servers
         read = sampled.node_ids[servers != shares.rank]
         nodes, counts = _added([nodes, read], [counts, np.ones(len(read), dtype=np.int64)])
-    first = shares.mates.start
+    first = shares.host_ranks.start
     told = [wire.swap([of if rank == first else of[:0] for rank in range(wire.world_size)]) for of in (nodes, counts)]
     nodes, counts = _added(*told)
     return nodes[np.argsort(-counts, kind="stable")]

@@ -68,7 +68,7 @@ class Shares:
         return int(self.book.offsets[self.parts[0].number]), int(self.book.offsets[self.parts[-1].number + 1])
 
     @property
-    def mates(self) -> range:
+    def host_ranks(self) -> range:
         """The ranks that read the same parts through the same files, this one among them."""
         return self.placement.mates_of(self.rank)
 

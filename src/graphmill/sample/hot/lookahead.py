@@ -46,19 +46,19 @@ class Lookahead:
 
     def windows(self, needs: Sequence[Rows], epochs: Sequence[Sequence[range]]) -> Iterator[Window]:
         """The plan for batches that need these rows, in windows. A window looks ahead to the end of its epoch only."""
-        stock = Stock(self)
+        cache = LookaheadCache(self)
         for windows in epochs:
             of_windows = [[needs[batch] for batch in window] for window in windows]
             for number, window in enumerate(windows):
-                stock.keep(of_windows[number : number + self.horizon])
-                held = np.sort(stock.nodes)
+                cache.keep(of_windows[number : number + self.horizon])
+                held = np.sort(cache.nodes)
                 fetch = np.setdiff1d(_union(of_windows[number]), held, assume_unique=True)
-                stock.add(fetch)
+                cache.add(fetch)
                 yield Window(window, held, fetch)
 
 
 @dataclass(slots=True)
-class Stock:
+class LookaheadCache:
     """The nodes whose rows a rank has of other parts, while windows go by."""
 
     asked: Lookahead

@@ -21,7 +21,7 @@ from graphmill.sample.service.memory import SharedMemory
 _MESSAGE: Final = struct.Struct("<4q")  # a word, and three numbers
 
 
-class Word(IntEnum):
+class MessageType(IntEnum):
     """What a message says. Trainers ask, samplers answer."""
 
     EPOCH = 1  # batches of an epoch, from a step on
@@ -42,7 +42,7 @@ class Word(IntEnum):
 class Message:
     """A word and its numbers."""
 
-    word: Word
+    word: MessageType
     numbers: tuple[int, int, int]
 
 
@@ -66,7 +66,7 @@ class Link:
         self._sender = ThreadPoolExecutor(1, "graphmill-hand-over") if sends else None
         self._sent: list[Future[None] | None] = [None] * len(self.memories)  # the latest batch from each
 
-    def tell(self, word: Word, *numbers: int, frame: Frame | None = None) -> None:
+    def tell(self, word: MessageType, *numbers: int, frame: Frame | None = None) -> None:
         """Send a message, and a frame behind it, whose size is the first number then."""
         behind: Any = b""
         if frame is not None:
@@ -86,7 +86,7 @@ class Link:
             earlier.result()
         content = memory.room(size)
         frame.write(content)
-        head = _MESSAGE.pack(Word.BATCH, size, number, wish)
+        head = _MESSAGE.pack(MessageType.BATCH, size, number, wish)
         if self._sender is None:
             self._send(head, b"")
         else:
@@ -95,14 +95,14 @@ class Link:
     def hear(self) -> Message:
         """The next message, whenever it comes."""
         word, *numbers = _MESSAGE.unpack(self._receive(bytearray(_MESSAGE.size)))
-        return Message(Word(word), (numbers[0], numbers[1], numbers[2]))
+        return Message(MessageType(word), (numbers[0], numbers[1], numbers[2]))
 
     def received(self, message: Message) -> Frame:
         """The batch or the frame that a message announces."""
         size, number, _ = message.numbers
-        if message.word is Word.BATCH and self.is_near:
+        if message.word is MessageType.BATCH and self.is_near:
             return Frame.read(self.memories[number].bytes(size))
-        is_batch = message.word is Word.BATCH
+        is_batch = message.word is MessageType.BATCH
         content = self.memories[number].room(size) if is_batch else torch.empty(size, dtype=torch.uint8)
         self._receive(content.numpy().data)
         return Frame.read(content)

@@ -11,7 +11,7 @@ from graphmill.graph.batch import MiniBatch
 from graphmill.runtime.spans import Name, Spans
 from graphmill.sample.prefetch import has_failed, prefetch
 from graphmill.sample.service.frames import Frame, batch_of
-from graphmill.sample.service.link import Link, Message, Word
+from graphmill.sample.service.link import Link, Message, MessageType
 
 CLOCKS: Final[tuple[Name, ...]] = ("sample", "gather", "fetch")
 """A sampler says first of the batches of an epoch how many seconds these spans took; the rest is the task's."""
@@ -36,7 +36,7 @@ class SamplerClient:
 
         On one host they are read where the sampler has written them; over the network a thread receives them.
         """
-        self.link.tell(Word.EPOCH, epoch, first_step)
+        self.link.tell(MessageType.EPOCH, epoch, first_step)
         self._has_ended, num_used = False, 0
         made = prefetch(lambda: self._received(num_batches), 0 if self.link.is_near else self.prefetch)
         try:
@@ -46,13 +46,13 @@ class SamplerClient:
                 del batch
         finally:
             if not has_failed(sys.exception()):
-                self.link.tell(Word.STOP, num_used)
+                self.link.tell(MessageType.STOP, num_used)
                 made.close()
                 self._hear_the_end()
 
     def scale(self) -> tuple[Tensor, Tensor]:
         """Mean and deviation of the features."""
-        self.link.tell(Word.SCALE)
+        self.link.tell(MessageType.SCALE)
         mean, deviation = self.link.received(self._answer()).tensors
         return mean, deviation
 
@@ -64,14 +64,14 @@ class SamplerClient:
         If `pause` raises `aborts`, as it does on all trainers or none, the samplers give the evaluation up.
         """
         shared = (nodes, *weights) if self.speaks else ()
-        self.link.tell(Word.EVALUATE, frame=Frame((), (mine, *shared)))
-        while (message := self._answer()).word is Word.TICK:
+        self.link.tell(MessageType.EVALUATE, frame=Frame((), (mine, *shared)))
+        while (message := self._answer()).word is MessageType.TICK:
             try:
                 pause()
             except aborts:
-                self.link.tell(Word.ABORT)
+                self.link.tell(MessageType.ABORT)
                 raise
-            self.link.tell(Word.GO)
+            self.link.tell(MessageType.GO)
         frame = self.link.received(message)
         self.evaluation_bytes += sum(frame.numbers)
         return frame.tensors[0]
@@ -80,20 +80,20 @@ class SamplerClient:
         for number in range(num_batches):
             with self.spans("fetch"):
                 message = self._answer()
-                if message.word is Word.END:
+                if message.word is MessageType.END:
                     self._end(message)
                     return
                 frame = self.link.received(message)
             if not self.link.is_near:  # the sampler has sent it, and may write the next one
-                self.link.tell(Word.RELEASE)
+                self.link.tell(MessageType.RELEASE)
             yield batch_of(frame)
             if self.link.is_near and number >= _IN_USE:
-                self.link.tell(Word.RELEASE)
+                self.link.tell(MessageType.RELEASE)
 
     def _hear_the_end(self) -> None:
         while not self._has_ended:
             message = self._answer()
-            if message.word is Word.END:
+            if message.word is MessageType.END:
                 self._end(message)
             else:
                 self.link.received(message)  # it was under way
@@ -107,6 +107,6 @@ class SamplerClient:
 
     def _answer(self) -> Message:
         message = self.link.hear()
-        if message.word in (Word.BATCH, Word.TICK) and message.numbers[2]:
+        if message.word in (MessageType.BATCH, MessageType.TICK) and message.numbers[2]:
             self.on_wish(f"{self.link.peer} was asked to stop")
         return message

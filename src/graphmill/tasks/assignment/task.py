@@ -21,7 +21,7 @@ from graphmill.sample.schedule import BucketSchedule, SeedSchedule
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause, never_pause
-from graphmill.tasks.assignment.data.batches import AssignmentBatch, CostRoom, InstanceCollector, PreparedInstance
+from graphmill.tasks.assignment.data.batches import AssignmentBatch, CostBuffers, InstanceCollector, PreparedInstance
 from graphmill.tasks.assignment.data.store import AssignmentStore
 from graphmill.tasks.assignment.nn.loss import distance, missing_share, objective
 from graphmill.tasks.assignment.nn.metrics import JudgedPotentials, judged, row_potentials
@@ -55,9 +55,9 @@ class Assignment:
         self.model = build_model(plan, own, rank=self.group.rank).to(self.group.device)
         self.schedule = _schedule(plan, own, self.store).among(self.group.world_size)
         with_oracle, pinned = own.loss.supervised > 0, self.group.device.type == "cuda"
-        room = CostRoom(largest_batch(own, plan.batch_size), pinned)
-        self.collector = InstanceCollector(self.store, with_oracle, room)
-        self.evaluated = InstanceCollector(self.store, with_oracle, CostRoom(0, pinned))
+        buffers = CostBuffers(largest_batch(own, plan.batch_size), pinned)
+        self.collector = InstanceCollector(self.store, with_oracle, buffers)
+        self.evaluated = InstanceCollector(self.store, with_oracle, CostBuffers(0, pinned))
 
     def batches(self, epoch: int, first_step: int) -> Generator[AssignmentBatch]:
         """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""

@@ -12,7 +12,7 @@ from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.spec.plan import MachineInfo
 from graphmill.sync.group import Group
 from graphmill.tasks.assignment.data import batches
-from graphmill.tasks.assignment.data.batches import CostRoom, InstanceCollector, reduced
+from graphmill.tasks.assignment.data.batches import CostBuffers, InstanceCollector, reduced
 from graphmill.tasks.assignment.page import AssignmentExperiment, AssignmentPlan, largest_batch
 from graphmill.tasks.build import build_task
 from graphmill.tasks.planning import plan_experiment
@@ -50,9 +50,9 @@ def test_minima_of_rows_are_taken_off_some_rows_at_a_time(dtype, at_once, is_tra
 
 @given(SHAPES, st.data())
 def test_memory_is_used_again_and_never_while_a_batch_is_read(shapes, data):
-    room, alive, places, most = CostRoom(4 * 9 * 9), list[tuple[torch.Tensor, int]](), set[int](), 0
+    buffers, alive, places, most = CostBuffers(4 * 9 * 9), list[tuple[torch.Tensor, int]](), set[int](), 0
     for number, shape in enumerate(shapes):
-        taken = room.take(shape)
+        taken = buffers.take(shape)
         places |= {taken.data_ptr()} if taken.numel() else set()
         alive.append((taken.fill_(number), number))
         most = max(most, len(alive))
@@ -66,9 +66,9 @@ def test_memory_is_used_again_and_never_while_a_batch_is_read(shapes, data):
 
 
 def test_a_batch_larger_than_the_largest_that_was_expected():
-    room = CostRoom(6)
+    buffers = CostBuffers(6)
     for shape in ((1, 2, 3), (2, 5, 7), (1, 2, 3)):
-        assert room.take(shape).fill_(1.0).sum() == np.prod(shape)
+        assert buffers.take(shape).fill_(1.0).sum() == np.prod(shape)
 
 
 def test_an_epoch_of_several_sizes_takes_memory_for_three_batches(small):
@@ -95,7 +95,7 @@ def test_an_epoch_of_several_sizes_takes_memory_for_three_batches(small):
 
 def test_costs_are_those_of_the_instances_in_their_order(small):
     ids = small.instances("train", (17,))[::-1]
-    batch = InstanceCollector(small, with_oracle=True, room=CostRoom(0)).collect(EvaluationSeeds(SeedIds(ids)))
+    batch = InstanceCollector(small, with_oracle=True, buffers=CostBuffers(0)).collect(EvaluationSeeds(SeedIds(ids)))
     for place, instance in enumerate(ids):
         costs = small.cost(int(instance))
         costs = costs.T if costs.shape[0] > costs.shape[1] else costs

@@ -65,7 +65,7 @@ class PreparedInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class CostRoom:
+class CostBuffers:
     """Memory for the costs of batches, used again as soon as a batch is released.
 
     The allocator would serve batches of several sizes, made by one thread and released by another, from memory that
@@ -82,13 +82,13 @@ class CostRoom:
             return torch.empty(shape, pin_memory=True)
         count = math.prod(shape)
         try:
-            room = self._free.pop()  # the one released last: the caches may still know it
+            buffer = self._free.pop()  # the one released last: the caches may still know it
         except IndexError:
-            room = np.empty(0, np.float32)
-        if len(room) < count:
-            room = np.empty(max(count, self.largest), np.float32)
-        taken = room[:count]
-        weakref.finalize(taken, self._free.append, room).atexit = False
+            buffer = np.empty(0, np.float32)
+        if len(buffer) < count:
+            buffer = np.empty(max(count, self.largest), np.float32)
+        taken = buffer[:count]
+        weakref.finalize(taken, self._free.append, buffer).atexit = False
         return torch.from_numpy(taken).view(shape)
 
 
@@ -98,14 +98,14 @@ class InstanceCollector:
 
     store: AssignmentStore
     with_oracle: bool
-    room: CostRoom
+    buffers: CostBuffers
 
     def collect(self, seeds: AnySeeds) -> AssignmentBatch:
         """The instances of `seeds`, in their order."""
         problems = [PreparedInstance.of(self.store, int(i)) for i in seeds.ids]
         matrices = [problem.costs for problem in problems]
         instances, minima = reduced(
-            matrices, room=self.room, done=lambda place: self.store.forget(int(seeds.ids[place]))
+            matrices, buffers=self.buffers, done=lambda place: self.store.forget(int(seeds.ids[place]))
         )
         optima = np.array([problem.optimum for problem in problems], dtype=np.float64)
         columns = instances.costs.shape[2]
@@ -120,7 +120,7 @@ class InstanceCollector:
 def reduced(
     matrices: Sequence[NDArray[np.floating]],
     *,
-    room: CostRoom | None = None,
+    buffers: CostBuffers | None = None,
     done: Callable[[int], None] | None = None,
 ) -> tuple[Instances, NDArray[np.float64]]:
     """Matrices [n ≤ m] as a batch, the minima of their rows taken off in float64; and the sums of those minima [B].
@@ -130,7 +130,7 @@ def reduced(
     """
     shapes = np.array([matrix.shape for matrix in matrices], dtype=np.int64).reshape(-1, 2)
     rows, columns = (int(side) for side in shapes.max(axis=0, initial=0))
-    costs = (room or CostRoom(0)).take((len(matrices), rows, columns))
+    costs = (buffers or CostBuffers(0)).take((len(matrices), rows, columns))
     totals = np.zeros(len(matrices))
     for place, matrix in enumerate(matrices):
         totals[place] = _reduce(matrix, costs[place].numpy())

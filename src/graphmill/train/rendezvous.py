@@ -33,7 +33,7 @@ _OF_A_CONNECTION: Final = re.compile(r"by peer|[Bb]roken pipe|gloo|[Ss]ocket|[Tt
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class PeerLinks:
     """What a process has of the others."""
 
     alive: Callable[[], None]  # to be called at each step
@@ -41,13 +41,13 @@ class Company:
 
 
 @contextmanager
-def together(context: RankContext, on_lost: Callable[[str], None]) -> Iterator[Company]:
-    """Rendezvous with the other processes; a watchdog runs within the block, and calls `on_lost` with the reason."""
+def rendezvous(context: RankContext, on_lost: Callable[[str], None]) -> Iterator[PeerLinks]:
+    """Meet the other processes; a watchdog runs within the block, and calls `on_lost` with the reason."""
     plan, process, seat, world = context.plan, context.process, context.seat, context.world
     if process.local_rank == 0:
         start_monitor(context.folder.path, subjects=_subjects(world))
     if process.world_size == 1:
-        yield Company(lambda: None, [])
+        yield PeerLinks(lambda: None, [])
         return
     setting = f"-O train.meet_timeout_s={2 * plan.meet_timeout_s:g}"
     patience = PeerTimeout(plan.meet_timeout_s, setting)
@@ -60,12 +60,15 @@ def together(context: RankContext, on_lost: Callable[[str], None]) -> Iterator[C
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
     if process.num_hosts == 1:  # gloo would listen at the address that the host's name has
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    silence_s, patience_s = plan.hang_timeout_s, STALL_S if seat.role == "trainer" else math.inf  # samplers are asked
+    silence_s, patience_s = (
+        plan.hang_timeout_s,
+        STALL_S if seat.role == "trainer" else math.inf,
+    )  # samplers are asked
     own_connection = words.by_own_connection()
     with Watchdog(own_connection, process.rank, names, silence_s, on_lost, patience_s) as watchdog:
         _join_group(context, words, patience.renewed())
         try:
-            yield Company(watchdog.progress, _links(context, words, names, hostnames, patience.renewed()))
+            yield PeerLinks(watchdog.progress, _links(context, words, names, hostnames, patience.renewed()))
         except (LostPeerError, RuntimeError) as error:
             if world.samplers and (first := _first_gone(words, error)):
                 raise LostPeerError(f"{first}; here: {error}") from error
