@@ -37,7 +37,7 @@ TAIL_LINES: Final = 30
 LOST_A_PEER: Final = re.compile(
     r"by peer|[Bb]roken pipe|remote (process|worker|rank)|ncclRemoteError|[Ss]ocket (closed|Timeout)|timed out|gloo"
 )
-"""An error of a rank in training that only says that another is gone; see `train/rendezvous.py` for those of meeting."""
+"""An error of a rank in training that only says that another is gone. Those of meeting: `train/rendezvous.py`."""
 _NEVER: Final = float("inf")
 _SHELL_SIGNAL: Final = 128  # a shell's exit status of a program that a signal ended is this and the signal's number
 _KILLED: Final = tuple(
