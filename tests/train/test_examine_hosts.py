@@ -39,6 +39,7 @@ def test_hosts_meet_sum_and_compare_clocks(source_environ, tmp_path):
         assert abs(found["clock"]["ahead_s"]) <= found["clock"]["error_s"] + 1e-6  # one clock
 
 
+@pytest.mark.slow
 def test_one_host_has_nobody_to_meet_and_sees_no_file_that_is_not_there(source_environ, tmp_path):
     (found,) = examined(source_environ, tmp_path, 1)
     assert (found["error"], found["sees_files"], found["clock"]) == ("", False, None)

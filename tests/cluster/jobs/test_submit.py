@@ -315,7 +315,9 @@ def test_a_dry_run_that_slurm_refuses_shows_what_it_refused(cluster, toy, tmp_pa
 
 @pytest.mark.parametrize(("seeds", "array"), [([1], "0-1"), pytest.param([1, 2], "0-3%2", marks=pytest.mark.slow)])
 def test_a_study_is_an_array(cluster, toy, tmp_path, seeds, array):
-    study = f"name: s\nexperiment: toy.yaml\nset: {{train.epochs: 1}}\nvary: {{train.prefetch: [0, 1]}}\nseeds: {seeds}\n"
+    study = (
+        f"name: s\nexperiment: toy.yaml\nset: {{train.epochs: 1}}\nvary: {{train.prefetch: [0, 1]}}\nseeds: {seeds}\n"
+    )
     (tmp_path / "s.yaml").write_text(study)
     dry = cluster.graphmill("study", "submit", "s.yaml", "--at-once", "2", "--dry-run", cwd=tmp_path)
     assert f"#SBATCH --array={array}" in dry.out, dry.err
