@@ -103,6 +103,7 @@ def trained(tmp_path_factory) -> tuple[Path, str]:
     return folder / "logs", done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(LABELS)), ids=LABELS)
 def test_every_digit_that_is_printed_of_two_runs_can_be_recomputed(trained, graphmill, tmp_path, number):
     logs, printed = trained

@@ -46,6 +46,7 @@ def test_gpus_are_handed_out(slurm):
     assert refused.returncode != 0
 
 
+@pytest.mark.slow
 def test_a_crashed_host_fails_its_job_which_goes_on_elsewhere(slurm):
     job = slurm.submit(SLEEP_ONCE, "-N2", "-o", "out", "--open-mode=append")
     slurm.wait_for_state(job, "RUNNING")

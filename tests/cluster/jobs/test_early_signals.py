@@ -87,6 +87,7 @@ def test_a_stop_is_heard_before_the_first_step(slurm, root, when):
     assert is_unharmed(life, root)
 
 
+@pytest.mark.slow
 def test_a_stop_while_slurm_runs_the_task_prolog_is_no_failure(slurm, root, tmp_path):
     """The ranks are not there yet: SIGTERM ends the prolog, and Slurm says that it failed."""
     begun, prolog = tmp_path / "begun", tmp_path / "prolog"

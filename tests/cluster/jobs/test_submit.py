@@ -336,6 +336,7 @@ def test_a_study_is_an_array(cluster, toy, tmp_path, seeds, array):
     assert "nothing is left" in cluster.graphmill("study", "submit", "s.yaml", cwd=tmp_path).out
 
 
+@pytest.mark.slow
 def test_cells_on_other_hosts_stand_in_another_array(cluster, toy, tmp_path):
     (tmp_path / "s.yaml").write_text("name: s\nexperiment: toy.yaml\nvary: {slurm.hosts: [1, 2]}\nseeds: [1, 2]\n")
     done = cluster.graphmill("study", "submit", "s.yaml", "--sbatch-arg=--hold", "--json", cwd=tmp_path)

@@ -103,7 +103,8 @@ def test_a_stop_ends_the_study_and_the_same_command_goes_on(tmp_path, planner, s
     assert statuses(tmp_path) == ["done"] * 3
 
 
-@pytest.mark.parametrize("is_late", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_late", [False, True])
 def test_a_second_interrupt_ends_the_study_too(tmp_path, planner, stand_in, source_environ, is_late):
     """`is_late`: the launcher runs again only when the wait that the interrupt breaks is over, as on a busy host."""
     here = str(Path(__file__).parents[2] / "plugins")
