@@ -29,6 +29,7 @@ def examined(environ, folder, number: int) -> list[dict]:
     return [json.loads((folder / f"host_{rank}.json").read_text()) for rank in range(number)]
 
 
+@pytest.mark.slow
 def test_hosts_meet_sum_and_compare_clocks(source_environ, tmp_path):
     (tmp_path / JOB_SCRIPT).touch()
     for rank, found in enumerate(examined(source_environ, tmp_path, 2)):

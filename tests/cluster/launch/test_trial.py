@@ -63,6 +63,7 @@ def test_a_trial_is_for_this_machine(make_plan):
         try_out(make_plan().model_copy(update={"hosts": 3}), 10)
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_says_so(make_plan):
     with pytest.raises(UserError, match="the trial ended with 2"):
         try_out(make_plan(ranks=1), 10)  # its dataset is nowhere

@@ -55,11 +55,13 @@ def test_the_exit_status_is_the_commands(devcluster, command, code):
     assert devcluster("run", *SMALL, "--", "sh", "-c", command).returncode == code
 
 
+@pytest.mark.slow
 def test_a_program_that_is_not_there(devcluster):
     result = devcluster("run", *SMALL, "--", "no-such-program")
     assert (result.returncode, "no-such-program cannot be started" in result.stderr) == (127, True)
 
 
+@pytest.mark.slow
 def test_standard_input_output_and_folder_are_the_commands(devcluster, tmp_path):
     words = [*GRAPHMILL, "run", *SMALL, "--", "sh", "-c", "cat; pwd"]
     options = {"capture_output": True, "text": True, "env": devcluster.environ, "cwd": tmp_path}

@@ -86,6 +86,7 @@ def test_what_a_pipeline_wrote_next_to_its_runs_comes_with_them(pull, make_run, 
     assert {path.name for path in (tmp_path / "here" / "pipeline").iterdir()} == {*written, "first"}
 
 
+@pytest.mark.slow
 def test_copies_of_the_users_code_come_with_the_runs(pull, make_run, remote, tmp_path):
     make_run("one")
     code = {"0/model.py": b"1"}
