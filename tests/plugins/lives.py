@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -24,6 +25,7 @@ train:
 slurm: {site: devcluster, hosts: 2, time: 5}
 """
 EARLY = 24  # steps done when something happens
+SHORT = "train.epochs=50"  # long enough for what happens at once
 LONG_S = 240.0  # for a machine that others use as well
 
 
@@ -127,14 +129,20 @@ def digests(folder: Path) -> dict[str, str]:
     return {path.name: WeightsFile.read(path).compute_checksum() for path in sorted(last.glob("*.safetensors"))}
 
 
-def prepare_lives(root: Path, *settings: str) -> Path:
-    """The dataset, the experiment, and a run that was left alone. Returns the folder of all."""
+def prepare_lives(root: Path) -> Path:
+    """The dataset and the experiment. Returns the folder of both, which runs are for, too."""
     prepare("synthetic/sbm", root=root / "data", options={"num_nodes": 1500, "num_edges": 6000, "features": 16})
     (root / "life.yaml").write_text(EXPERIMENT)
-    options = [word for setting in ("train.ranks=2", *settings) for word in ("-O", setting)]
-    alone = graphmill("train", root / "life.yaml", "--run-id", "alone", *where(root), *options)
-    assert alone.returncode == 0, alone.stderr
     return root
+
+
+@cache
+def digests_alone(root: Path, epochs: int) -> dict[str, str]:
+    """Those of a run of so many epochs that is left alone, here; it is trained when it is first asked for."""
+    options = ("-O", "train.ranks=2", "-O", f"train.epochs={epochs}")
+    alone = graphmill("train", root / "life.yaml", "--run-id", f"alone-{epochs}", *where(root), *options)
+    assert alone.returncode == 0, alone.stderr
+    return digests(root / "logs" / f"alone-{epochs}")
 
 
 def where(root: Path) -> tuple[object, ...]:
@@ -153,4 +161,4 @@ def submit(slurm: RealSlurm, root: Path, name: str, *settings: str, **environ: s
 
 def is_unharmed(life: Life, root: Path) -> bool:
     """Whether it ended with the weights of the run that was left alone."""
-    return digests(life.folder.path) == digests(root / "logs" / "alone")
+    return digests(life.folder.path) == digests_alone(root, life.folder.read_plan().calendar.num_epochs)

@@ -24,7 +24,7 @@ from graphmill_devcluster.requirements import why_not
 
 GROUP = "real_slurm"
 TESTS = Path(__file__).parents[1]
-OTHERS = TESTS / "cluster/jobs"  # tests there submit jobs, too, if not all of them
+ALONE = "alone_on_slurm"  # the fixture of those that submit jobs to it
 ASKS = re.compile(r"^\s*(?:async )?def \w+\([^)]*\bslurm\b", re.MULTILINE)
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE")
 

@@ -1,7 +1,7 @@
 """How tests are shared out among the workers of pytest-xdist, and in which order.
 
-Tests of one file go to one worker: what a module makes once is made once. Those that ask for a real Slurm are one
-group, whatever their file, and so are those of a folder whose files share what takes long to make.
+Tests of one file go to one worker: what a module makes once is made once. Those that ask for the session's real Slurm
+are one group, whatever their file, and so are those of a folder whose files share what takes long to make.
 
 The longest groups begin first: a file of three long tests that is begun last would keep one core busy and leave the
 others without work. Long are the tests that start processes, so their folders come first; within both kinds, where
@@ -12,7 +12,7 @@ import os
 from collections import Counter
 
 import pytest
-from real_slurm import GROUP, OTHERS, TESTS
+from real_slurm import ALONE, GROUP, TESTS
 
 STARTING_PROCESSES = (GROUP, "integration/", "sample/distributed", "cluster/", "cli/", "docs/")
 SHARING = (TESTS / "verify", TESTS / "sample/distributed")
@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def group_of(item: pytest.Item) -> str:
-    if "slurm" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(OTHERS):
+    if ALONE in getattr(item, "fixturenames", ()):
         return GROUP
     whole = item.path.parent if item.path.parent in SHARING else item.path
     return os.path.relpath(whole, TESTS)

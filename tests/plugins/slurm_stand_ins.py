@@ -47,5 +47,5 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIns:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    monkeypatch.setattr(next_job, "_TRY_EVERY_S", 0.01)
+    monkeypatch.setattr(next_job._persist, "__defaults__", (0.01,))  # seconds between two tries
     return StandIns(folder)

@@ -31,26 +31,31 @@ def folder_of(path: str) -> str | None:
     return next((task for task in TASKS if path.startswith(f"tasks/{task}/")), None)
 
 
-def modules(source: Path) -> dict[str, ast.Module]:
+Nodes = list[ast.AST]
+
+
+def modules(source: Path) -> dict[str, Nodes]:
+    """All nodes of each module's tree: they are walked once."""
     found = sorted(source.rglob("*.py"))
-    return {path.relative_to(source).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in found}
+    texts = {path.relative_to(source).as_posix(): path.read_text(encoding="utf-8") for path in found}
+    return {path: list(ast.walk(ast.parse(text))) for path, text in texts.items()}
 
 
-def classes(tree: ast.Module) -> set[str]:
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+def classes(nodes: Nodes) -> set[str]:
+    return {node.name for node in nodes if isinstance(node, ast.ClassDef)}
 
 
-def docstrings(tree: ast.Module) -> set[int]:
+def docstrings(nodes: Nodes) -> set[int]:
     owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    bodies = [node.body for node in ast.walk(tree) if isinstance(node, owners)]
+    bodies = [node.body for node in nodes if isinstance(node, owners)]
     texts = [each for body in bodies for each in body if isinstance(each, ast.Expr)]
     return {id(each.value) for each in texts if isinstance(each.value, ast.Constant)}
 
 
-def words_of(tree: ast.Module) -> Iterator[str]:
+def words_of(nodes: Nodes) -> Iterator[str]:
     """Names of classes, imported modules, and text that is no docstring."""
-    skipped = docstrings(tree)
-    for node in ast.walk(tree):
+    skipped = docstrings(nodes)
+    for node in nodes:
         if isinstance(node, ast.Name) and node.id not in TASKS:  # traffic is also what crosses a network
             yield node.id
         elif isinstance(node, ast.alias):
@@ -64,9 +69,10 @@ def words_of(tree: ast.Module) -> Iterator[str]:
 @cache
 def names_of_a_task(source: Path = SOURCE) -> dict[str, set[str]]:
     """What each module outside the folders says of a task, by the module's path."""
-    trees, here = modules(source), modules(SOURCE)
-    shared_classes = set().union(*(classes(tree) for path, tree in here.items() if folder_of(path) is None))
-    own_classes = set().union(*(classes(tree) for path, tree in here.items() if folder_of(path)))
+    here = modules(SOURCE)
+    there = here if source == SOURCE else modules(source)
+    shared_classes = set().union(*(classes(nodes) for path, nodes in here.items() if folder_of(path) is None))
+    own_classes = set().union(*(classes(nodes) for path, nodes in here.items() if folder_of(path)))
     shared_columns = set(columns_for([Measure("m", "M", higher_is_better=True)], "seeds", ""))
     layouts = [layout for kind in all_kinds() for layout in kind.layouts]
     of_layouts = {name for each in layouts for name in each.columns} - {"time", "syncs"}  # which are ordinary words
@@ -75,9 +81,9 @@ def names_of_a_task(source: Path = SOURCE) -> dict[str, set[str]]:
     forbidden = {*TASKS, *(own_classes - shared_classes), *own_columns}
     places = [f"tasks.{task}" for task in TASKS]
     found: dict[str, set[str]] = {}
-    for path, tree in trees.items():
+    for path, nodes in there.items():
         if folder_of(path) is None:
-            words = [*words_of(tree), *classes(tree)]
+            words = [*words_of(nodes), *classes(nodes)]
             said = {word for word in words if word in forbidden or any(place in word for place in places)}
             found |= {path: said} if said else {}
     return found

@@ -414,6 +414,7 @@ def packages(draw: st.DrawFn) -> DebianPackages:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(packages())
+@pytest.mark.slow
 def test_what_is_written_is_read_and_twice_gives_the_same_bytes(tmp_path: Path, data: DebianPackages) -> None:
     one, two = tmp_path / "one.npz", tmp_path / "two.npz"
     write_compact(data, one)

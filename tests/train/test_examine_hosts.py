@@ -29,6 +29,7 @@ def examined(environ, folder, number: int) -> list[dict]:
     return [json.loads((folder / f"host_{rank}.json").read_text()) for rank in range(number)]
 
 
+@pytest.mark.slow
 def test_hosts_meet_sum_and_compare_clocks(source_environ, tmp_path):
     (tmp_path / JOB_SCRIPT).touch()
     for rank, found in enumerate(examined(source_environ, tmp_path, 2)):
@@ -39,6 +40,7 @@ def test_hosts_meet_sum_and_compare_clocks(source_environ, tmp_path):
         assert abs(found["clock"]["ahead_s"]) <= found["clock"]["error_s"] + 1e-6  # one clock
 
 
+@pytest.mark.slow
 def test_one_host_has_nobody_to_meet_and_sees_no_file_that_is_not_there(source_environ, tmp_path):
     (found,) = examined(source_environ, tmp_path, 1)
     assert (found["error"], found["sees_files"], found["clock"]) == ("", False, None)

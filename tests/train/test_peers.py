@@ -164,21 +164,24 @@ def test_a_first_host_whose_name_means_nothing_here_is_told():
 
 
 FEW_FILES = """
-import resource, sys
+import os, resource, sys
 from dataclasses import replace
 from graphmill.runtime.rank import ALONE
 from graphmill.train.peers import refuse_few_files
-soft, hard = map(int, sys.argv[1:])
-resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-refuse_few_files(replace(ALONE, world_size=300))
-print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+for hard in map(int, sys.argv[1:]):
+    if os.fork() == 0:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        refuse_few_files(replace(ALONE, world_size=300))
+        print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        sys.exit()
+    os.wait()
 """
 
 
-@pytest.mark.parametrize(("hard", "said"), [(2000, "2000\n"), (1000, "")])
-def test_the_limit_of_open_files_is_raised_or_told_before_ranks_meet(hard, said):
+def test_the_limit_of_open_files_is_raised_or_told_before_ranks_meet():
     """300 ranks have more connections to rank 0 than the usual soft limit of files."""
-    command = [sys.executable, "-c", FEW_FILES, "256", str(hard)]
+    command = [sys.executable, "-c", FEW_FILES, "2000", "1000"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout == said
-    assert ("1264 open files" in done.stderr and "allows 1000" in done.stderr) is (said == "")
+    assert done.stdout == "2000\n"
+    assert done.stderr.count("1264 open files") == 1
+    assert "allows 1000" in done.stderr

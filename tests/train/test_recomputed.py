@@ -33,7 +33,7 @@ LABELS = {  # of training, validation and test nodes
 }
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [SEEDS[0], *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:])])
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
 def test_measures_can_be_recomputed_from_the_predictions(tmp_path: Path, labels, seed):
     run = judged(tmp_path, labels, seed)
@@ -103,6 +103,7 @@ def trained(tmp_path_factory) -> tuple[Path, str]:
     return folder / "logs", done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(LABELS)), ids=LABELS)
 def test_every_digit_that_is_printed_of_two_runs_can_be_recomputed(trained, graphmill, tmp_path, number):
     logs, printed = trained

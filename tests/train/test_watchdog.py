@@ -1,12 +1,15 @@
 """A rank that falls silent is missed by every other rank, by its name, and soon. Real processes, a real store."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from waiting import HANG_S
+from waiting import HANG_S, wait_until
 
 from graphmill.base import exits
 
@@ -21,66 +24,91 @@ from graphmill.train.words import Words
 from graphmill.train.watchdog import Watchdog
 watchdog._ALONE_S = 1.0
 
-rank, port = int(sys.argv[1]), int(sys.argv[2])
-store = TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
-print(store.port, flush=True)
-store.set(f"{rank} is here", "")
-store.wait([f"{number} is here" for number in range(3)])
-print("all are here", flush=True)
-words = Words(store, Secret(b"of this run"), "all")
-with Watchdog(words, rank, ["rank 0 on a", "rank 1 on b", "rank 2 on c"], 5.0, lambda why: print(why, flush=True)):
-    time.sleep(600)  # as in a collective that never returns
+def be(rank, port, tell_port):
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(f"{rank}.{name}", os.O_WRONLY), number)
+    store = TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
+    tell_port(store.port)
+    store.set(f"{rank} is here", "")
+    store.wait([f"{number} is here" for number in range(3)])
+    print("all are here", flush=True)
+    words = Words(store, Secret(b"of this run"), "all")
+    with Watchdog(words, rank, ["rank 0 on a", "rank 1 on b", "rank 2 on c"], 5.0, lambda why: print(why, flush=True)):
+        time.sleep(600)  # as in a collective that never returns
+
+hear, say = os.pipe()
+numbers, port = {}, 0
+for rank in range(3):  # torch is imported once, and each rank is a fork
+    pid = os.fork()
+    if pid == 0:
+        be(rank, port, lambda port: rank or os.write(say, str(port).encode()))
+    numbers[pid] = rank
+    port = port or int(os.read(hear, 8))
+print(*numbers, flush=True)
+while numbers:
+    pid, status = os.wait()
+    with open("ends", "a") as ends:
+        ends.write(f"{numbers.pop(pid)} {os.waitstatus_to_exitcode(status)}\\n")
 """
 
 
+class Ranks:
+    """Three processes, and what they say."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("ends", *(f"{rank}.{stream}" for rank in range(3) for stream in ("out", "err"))):
+            (folder / name).touch()
+        command = [sys.executable, "-c", PROGRAM]
+        self.parent = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=folder, text=True)
+        self.pids = [int(word) for word in self.parent.stdout.readline().split()]
+
+    def said(self, rank: int, stream: str = "out") -> str:
+        return (self.folder / f"{rank}.{stream}").read_text()
+
+    def send_signal(self, rank: int, number: signal.Signals) -> None:
+        os.kill(self.pids[rank], number)
+
+    def wait(self, rank: int) -> int:
+        """Its exit status."""
+        wait_until(lambda: str(rank) in self.ends(), f"the end of rank {rank}")
+        return int(self.ends()[str(rank)])
+
+    def ends(self) -> dict[str, str]:
+        """Exit statuses of those that have ended."""
+        return dict(line.split() for line in (self.folder / "ends").read_text().splitlines())
+
+    def close(self) -> None:
+        """End those that are left."""
+        for rank in {"0", "1", "2"} - self.ends().keys():
+            self.send_signal(int(rank), signal.SIGKILL)
+        self.parent.communicate(timeout=HANG_S)
+
+
 @pytest.fixture
-def ranks():
+def ranks(tmp_path: Path) -> Iterator[Ranks]:
     """Three ranks that wait for each other."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(rank: int, port: str) -> None:
-        command = [sys.executable, "-c", PROGRAM, str(rank), port]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-
-    start(0, "0")
-    port = started[0].stdout.readline().strip()
-    for rank in (1, 2):
-        start(rank, port)
-        assert started[rank].stdout.readline()
-    assert [rank.stdout.readline().strip() for rank in started] == ["all are here"] * 3
+    started = Ranks(tmp_path)
+    wait_until(lambda: all("all are here" in started.said(rank) for rank in range(3)), "all ranks")
     time.sleep(2)  # until each was heard: they beat every 0.5 s
     yield started
-    for rank in started:
-        rank.kill()
-        rank.communicate()
+    started.close()
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("victim", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_every_rank_names_the_one_that_is_frozen(ranks, victim):
-    ranks[victim].send_signal(signal.SIGSTOP)
-    for number, rank in enumerate(ranks):
-        if number != victim:
-            said, _ = rank.communicate(timeout=HANG_S)
-            assert rank.returncode == exits.LOST_A_RANK
-            assert f"rank {victim} on {'abc'[victim]} sent no heartbeat" in said, f"rank {number}"
+    ranks.send_signal(victim, signal.SIGSTOP)
+    for number in {0, 1, 2} - {victim}:
+        assert ranks.wait(number) == exits.LOST_A_RANK
+        assert f"rank {victim} on {'abc'[victim]} sent no heartbeat" in ranks.said(number), f"rank {number}"
 
 
 @pytest.mark.distributed
-def test_ranks_do_not_outlive_the_store(ranks):
-    """Rank 0 is killed, and no collective breaks: the others wait for ranks that are there."""
-    ranks[0].kill()
-    for rank in ranks[1:]:
-        said, _ = rank.communicate(timeout=HANG_S)
-        assert rank.returncode == exits.LOST_A_RANK
-        assert "rank 0 on a" in said
-
-
-@pytest.mark.distributed
-def test_what_a_rank_says_last_are_not_frames_of_torch(ranks):
-    """The store goes with rank 0, and the others write to it still."""
-    ranks[0].send_signal(signal.SIGKILL)
-    for rank in ranks[1:]:
-        said, errors = rank.communicate(timeout=HANG_S)
-        assert "rank 0 on a ended" in said
-        assert errors == ""
+def test_ranks_do_not_outlive_the_store_and_say_no_frames_of_torch(ranks):
+    """Rank 0 is killed, and no collective breaks: the others wait for ranks that are there, and write to the store."""
+    ranks.send_signal(0, signal.SIGKILL)
+    for rank in (1, 2):
+        assert ranks.wait(rank) == exits.LOST_A_RANK
+        assert "rank 0 on a ended" in ranks.said(rank)
+        assert ranks.said(rank, "err") == ""

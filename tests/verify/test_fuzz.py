@@ -79,7 +79,7 @@ def _restore(before: dict[Path, bytes]) -> None:
             path.write_bytes(content)
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(4000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("count", [100, pytest.param(4000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 def test_what_the_seal_covers_is_found_always(run, count):
     """Not covered: a few digits of the time in the very event that has the seal."""
     found, done, missed = accidents(run, count, sealed_again=False)
@@ -89,7 +89,7 @@ def test_what_the_seal_covers_is_found_always(run, count):
     assert found.total() > 0.99 * done.total()
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(4000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("count", [50, pytest.param(4000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 def test_most_is_found_without_the_seal(run, count):
     """The witnesses alone. They cannot know of times, memory and other figures that only one file tells of."""
     found, done, _ = accidents(run, count, sealed_again=True)

@@ -75,6 +75,7 @@ def test_words_arrive_as_they_are_and_the_folder_is_like_that_of_a_run(cluster, 
     assert "done already" in cluster.graphmill("submit", "--resume", str(folder.path), cwd=tmp_path).out
 
 
+@pytest.mark.slow
 def test_the_monitor_measures_the_command_and_what_it_starts(cluster, tmp_path, submit):
     nested = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
     folder, _ = submit(sys.executable, "-c", nested)
@@ -84,6 +85,7 @@ def test_the_monitor_measures_the_command_and_what_it_starts(cluster, tmp_path, 
     assert "GiB" in folder.epilog_text_path.read_text()
 
 
+@pytest.mark.slow
 def test_its_exit_status_is_the_jobs_and_it_is_run_again_by_a_person(cluster, tmp_path, submit):
     text = "if [ -e again ]; then exit 0; fi; touch again; echo why it failed; exit 3"
     folder, job = submit("sh", "-c", text)
@@ -104,6 +106,7 @@ def test_its_exit_status_is_the_jobs_and_it_is_run_again_by_a_person(cluster, tm
     assert len(folder.attempts()) == 2
 
 
+@pytest.mark.slow
 def test_commands_of_our_own_and_those_that_are_not_there(cluster, tmp_path, submit):
     ours, _ = submit("graphmill", "inspect", "no-such-dataset")
     nobodys, job = submit("no-such-program")
@@ -114,25 +117,33 @@ def test_commands_of_our_own_and_those_that_are_not_there(cluster, tmp_path, sub
     assert accounted(cluster, tmp_path, job) == ("FAILED", "127:0")
 
 
-def test_ends_by_limit_and_cancel_are_told_as_such(cluster, tmp_path, submit):
-    wait = ("sh", "-c", "echo runs; exec sleep 600")
-    limited, job = submit(*wait)
-    until_it_runs(cluster, tmp_path, limited, "runs")
-    cluster.run("scontrol", "update", f"jobid={job}", "endtime=now+2seconds", cwd=tmp_path)
-    stopped, _ = submit(*wait)
+WAIT = ("sh", "-c", "echo runs; exec sleep 600")
+
+
+def test_a_stop_is_told_as_such(cluster, tmp_path, submit):
+    stopped, _ = submit(*WAIT)
     until_it_runs(cluster, tmp_path, stopped, "runs")
     said = cluster.graphmill("stop", str(stopped.path), cwd=tmp_path)
     assert (said.code, "run it again" in said.out) == (0, True), said.err
-    cancelled, other = submit(*wait)
+    assert ended(cluster, tmp_path, stopped)["state"] == "stopped"
+
+
+@pytest.mark.slow
+def test_ends_by_limit_and_cancel_are_told_as_such(cluster, tmp_path, submit):
+    limited, job = submit(*WAIT)
+    until_it_runs(cluster, tmp_path, limited, "runs")
+    cluster.run("scontrol", "update", f"jobid={job}", "endtime=now+2seconds", cwd=tmp_path)
+    cancelled, other = submit(*WAIT)
     until_it_runs(cluster, tmp_path, cancelled, "runs")
     cluster.run("scancel", other, cwd=tmp_path)
-    states = [ended(cluster, tmp_path, folder)["state"] for folder in (limited, stopped, cancelled)]
-    assert states == ["out_of_time", "stopped", "stopped"]
+    states = [ended(cluster, tmp_path, folder)["state"] for folder in (limited, cancelled)]
+    assert states == ["out_of_time", "stopped"]
     assert accounted(cluster, tmp_path, job)[0] in ("TIMEOUT", "FAILED")
     assert accounted(cluster, tmp_path, other)[0] == "CANCELLED"
     assert cluster.graphmill("watch", job, "--once", cwd=tmp_path).code == 75
 
 
+@pytest.mark.slow
 def test_a_stop_before_it_has_begun_starts_nothing(cluster, tmp_path, submit):
     begun = tmp_path / "begun"
     folder, _ = submit("touch", str(begun), options=("--setup-line", f"until [ -e {tmp_path}/go ]; do sleep 0.1; done"))
@@ -153,9 +164,9 @@ def test_data_are_staged_before_it_begins(cluster, tmp_path, submit):
     assert "staging on" in folder.epilog_text_path.read_text()
 
 
-def test_what_a_command_cannot_have_is_refused(cluster, tmp_path):
+def test_what_a_command_cannot_have_is_refused(graphmill, tmp_path):
     def refused(*words: str) -> str:
-        answer = cluster.graphmill("submit", "--run", "--site", "devcluster", *words, cwd=tmp_path)
+        answer = graphmill("submit", "--run", "--site", "devcluster", *words)
         assert answer.code == 2, answer.out
         return answer.err
 

@@ -46,6 +46,7 @@ def test_gpus_are_handed_out(slurm):
     assert refused.returncode != 0
 
 
+@pytest.mark.slow
 def test_a_crashed_host_fails_its_job_which_goes_on_elsewhere(slurm):
     job = slurm.submit(SLEEP_ONCE, "-N2", "-o", "out", "--open-mode=append")
     slurm.wait_for_state(job, "RUNNING")
@@ -76,6 +77,7 @@ def test_a_host_keeps_its_disk_through_a_crash_and_loses_its_processes(slurm):
     slurm.run_on("host3", "rm", "/run/local/kept")
 
 
+@pytest.mark.slow
 def test_a_job_survives_a_cable_that_is_cut_for_a_moment(slurm):
     job = slurm.submit("srun sleep 6", "-N2", "-w", "host1,host2", "-o", "out")
     slurm.wait_for_state(job, "RUNNING")
@@ -86,6 +88,7 @@ def test_a_job_survives_a_cable_that_is_cut_for_a_moment(slurm):
     assert slurm.wait_for_state(job) == "COMPLETED"
 
 
+@pytest.mark.slow
 def test_a_preempted_job_is_requeued_and_starts_again(slurm):
     job = slurm.submit(SLEEP_ONCE, "-p", "preempt", "-N4", "--exclusive", "-o", "out", "--open-mode=append")
     slurm.wait_for_state(job, "RUNNING")
@@ -93,6 +96,7 @@ def test_a_preempted_job_is_requeued_and_starts_again(slurm):
     slurm.wait_for_runs(job, "PREEMPTED", "COMPLETED")
 
 
+@pytest.mark.slow
 def test_daemons_can_be_restarted_under_a_job(slurm):
     job = slurm.submit("srun sh -c 'touch begun; sleep 8'", "-o", "out")
     slurm.wait_until((slurm.shared / "begun").exists, "the step to begin")  # srun needs the controller for that

@@ -18,7 +18,7 @@ EPOCHS = "train.epochs=30"
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
-    return prepare_lives(tmp_path_factory.mktemp("early"), EPOCHS)
+    return prepare_lives(tmp_path_factory.mktemp("early"))
 
 
 @pytest.fixture
@@ -48,7 +48,8 @@ def has_ended(life: Life) -> bool:
     return True
 
 
-@pytest.mark.parametrize("way", ["requeue", pytest.param("resubmit", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["requeue", "resubmit"])
 def test_hosts_that_are_taken_while_the_ranks_import(slurm, root, preempt, way):
     """GraceTime: SIGTERM goes to the ranks only, and the driver has to ask why they died."""
     preempt("cancel", 60)
@@ -63,9 +64,8 @@ def test_hosts_that_are_taken_while_the_ranks_import(slurm, root, preempt, way):
     assert life.has_left_nothing()
 
 
-@pytest.mark.parametrize(
-    "when", ["the ranks import", "no rank is there", pytest.param("it waits", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["the ranks import", "no rank is there", "it waits"])
 def test_a_stop_is_heard_before_the_first_step(slurm, root, when):
     """`no rank is there`: there is no step to be told. The driver sees the file, or a rank does."""
     life = begin(slurm, root, f"stopped-{when.replace(' ', '-')}", 'slurm.setup_lines=["sleep 4"]')
@@ -87,6 +87,7 @@ def test_a_stop_is_heard_before_the_first_step(slurm, root, when):
     assert is_unharmed(life, root)
 
 
+@pytest.mark.slow
 def test_a_stop_while_slurm_runs_the_task_prolog_is_no_failure(slurm, root, tmp_path):
     """The ranks are not there yet: SIGTERM ends the prolog, and Slurm says that it failed."""
     begun, prolog = tmp_path / "begun", tmp_path / "prolog"

@@ -34,7 +34,7 @@ def _hostile() -> list[str]:
 
 
 HOSTILE = _hostile()
-FEW = HOSTILE[::20]
+FEW = HOSTILE[::40]
 NAMES = ("account", "array", "constraint", "dependency", "gres", "mem", "qos", "reservation", "slurm_partition", "time")
 NOT_SUBMITTED = {*NAMES, "sbatch_args"}
 """Slurm's own names, grammars and options: sbatch refuses a made-up one, so what we accept is only looked at."""

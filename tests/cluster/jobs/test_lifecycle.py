@@ -13,7 +13,7 @@ from pathlib import Path
 import lives
 import psutil
 import pytest
-from lives import LONG_S, Life, digests, graphmill, prepare_lives, submit
+from lives import LONG_S, SHORT, Life, graphmill, prepare_lives, submit
 
 from graphmill.record.events import Start
 from graphmill.record.run_folder import RunFolder
@@ -24,7 +24,7 @@ SILENCE = "train.hang_timeout_s=6"  # only where a rank falls silent: elsewhere 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
-    """The dataset, the experiment, and a run that was left alone."""
+    """The dataset, the experiment, and the runs."""
     return prepare_lives(tmp_path_factory.mktemp("life"))
 
 
@@ -48,7 +48,7 @@ def is_unharmed(root: Path) -> Callable[[Life], bool]:
 
 @pytest.mark.parametrize("way", ["requeue", pytest.param("resubmit", marks=pytest.mark.slow)])
 def test_a_run_goes_on_after_its_time_limit(slurm, begin, is_unharmed, way):
-    life = begin(f"slurm.on_time_limit={way}", MY_TOKEN="s3cr3t-of-nobody-else")
+    life = begin(SHORT, f"slurm.on_time_limit={way}", MY_TOKEN="s3cr3t-of-nobody-else")
     # A limit that moves under its feet: the ranks ask again when they are warned, and stop when their reserve begins.
     started_in_s = life.events(Start)[0].time - life.folder.attempts()[0].time  # the reserve grows with it
     slurm.call("scontrol", "update", f"jobid={life.job}", f"endtime=now+{round(3 + started_in_s)}seconds")
@@ -109,6 +109,7 @@ def test_a_round_that_outlasts_the_limit_does_not_end_the_run(slurm, begin, is_u
     slurm.wait_for_runs(first, *(["REQUEUED", "COMPLETED"] if way == "requeue" else ["TIMEOUT"]))
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_job_and_is_named_first(slurm, begin, is_unharmed):
     life = begin()
     host = life.events(Start, 1)[0].hostname
@@ -154,6 +155,7 @@ def test_a_silent_rank_is_missed_and_the_run_goes_on_without_being_asked(slurm, 
     assert "by requeue" in life.log()
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_is_not_started_again_but_its_run_can_go_on(slurm, begin, is_unharmed):
     life = begin()
     slurm.call("scancel", life.job)
@@ -165,16 +167,13 @@ def test_a_cancelled_job_is_not_started_again_but_its_run_can_go_on(slurm, begin
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_after_limits_that_nobody_shortened(root, begin):
+def test_a_run_goes_on_after_limits_that_nobody_shortened(begin, is_unharmed):
     # Three quarters of a minute of training at least, and the limit leaves less to an attempt; but enough for progress
     # where the start of a process takes ten seconds: an attempt without any ends the run, and rightly so.
-    longer = "train.epochs=1000"
-    where = ("--dataset-root", root / "data", "--logs-root", root / "logs", "--run-id", "alone-longer")
-    assert graphmill("train", root / "life.yaml", *where, "-O", "train.ranks=2", "-O", longer).returncode == 0
-    life = begin("slurm.time=1", 'slurm.setup_lines=["sleep 10"]', longer)
+    life = begin("slurm.time=1", 'slurm.setup_lines=["sleep 10"]', "train.epochs=1000")
     life.wait_done(5 * LONG_S)
     assert len(life.folder.attempts()) > 1
-    assert digests(life.folder.path) == digests(root / "logs" / "alone-longer")
+    assert is_unharmed(life)
 
 
 @pytest.fixture
@@ -184,19 +183,9 @@ def preempt(slurm) -> Iterator[Callable[..., None]]:
     slurm.preempt("requeue")
 
 
-@pytest.mark.parametrize(
-    ("mode", "grace_s", "way"),
-    [
-        ("requeue", 0, "requeue"),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (
-                ("requeue", 0, "resubmit"),
-                *(("cancel", grace_s, way) for grace_s in (0, 10) for way in ("requeue", "resubmit")),
-            )
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["requeue", "resubmit"])
+@pytest.mark.parametrize(("mode", "grace_s"), [("requeue", 0), ("cancel", 0), ("cancel", 10)])
 def test_a_preempted_run_goes_on_when_there_is_room_again(slurm, begin, is_unharmed, preempt, mode, grace_s, way):
     preempt(mode, grace_s)
     life = begin("slurm.slurm_partition=preempt", f"slurm.on_time_limit={way}")
@@ -209,7 +198,7 @@ def test_a_preempted_run_goes_on_when_there_is_room_again(slurm, begin, is_unhar
 
 @pytest.mark.parametrize("strikes", ["driver", pytest.param("power", marks=pytest.mark.slow)])
 def test_a_successor_goes_on_where_no_script_had_its_say(slurm, begin, is_unharmed, strikes):
-    life = begin("slurm.on_time_limit=resubmit")
+    life = begin(SHORT, "slurm.on_time_limit=resubmit")
     first, waits = life.job, life.successor()
     if strikes == "driver":
         life.driver().kill()
@@ -237,13 +226,8 @@ def test_a_successor_whose_number_was_never_recorded_is_not_submitted_twice(slur
     assert life.has_left_nothing()
 
 
-@pytest.mark.parametrize(
-    "by",
-    [
-        "stop",
-        *(pytest.param(by, marks=pytest.mark.slow) for by in ("scancel", "stop --now", "scancel of the successor")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["stop", "scancel", "stop --now", "scancel of the successor"])
 def test_a_person_ends_the_chain(slurm, begin, is_unharmed, by):
     life = begin("slurm.on_time_limit=resubmit")
     first, waits = life.job, life.successor()
@@ -327,6 +311,7 @@ def keeping_hosts(slurm) -> Iterator[None]:
         slurm.call("scontrol", "reconfigure")
 
 
+@pytest.mark.slow
 def test_hosts_with_different_code_are_refused_by_name(slurm, root, begin, tmp_path):
     import graphmill.sync.schemes as victim
 

@@ -238,13 +238,17 @@ def test_a_run_whose_copy_is_damaged_is_not_continued_with_other_code(asked, hom
 
 
 def test_what_is_tried_is_the_copy(asked, home):
-    refuse_unfit_request(with_copy(asked()))
     (home / "mine" / "parts.py").write_text(
         "from pathlib import Path\nWIDTH = len((Path(__file__).parent / 'words.txt').read_text())\n"
     )
     with pytest.raises(UserError, match=r"parts\.py, line 2: FileNotFoundError.*words\.txt(.|\n)*--no-code-snapshot"):
         refuse_unfit_request(with_copy(asked()))
     refuse_unfit_request(with_copy(asked(), copies=False))
+
+
+@pytest.mark.slow
+def test_a_copy_is_fit_but_for_a_module_whose_name_is_computed(asked, home):
+    refuse_unfit_request(with_copy(asked()))
     (home / "mine" / "parts.py").write_text("import importlib\nimportlib.import_module('unu' + 'sed')\n")
     with pytest.raises(UserError, match=r"No module named 'unused'.*\n.*--no-code-snapshot"):
         refuse_unfit_request(with_copy(asked()))
@@ -264,7 +268,8 @@ def test_code_in_a_copy_is_imported_and_in_a_run_folder_it_is_not(asked, home, m
 
 
 def test_the_cells_of_a_study_share_one_copy_and_begun_ones_keep_theirs(home, data):
-    cells = {"name": "three", "experiment": EXPERIMENT, "vary": {"train.seed": [0, 1, 2]}}
+    untried = {**EXPERIMENT, "slurm": {**EXPERIMENT["slurm"], "setup_lines": ["true"]}}
+    cells = {"name": "three", "experiment": untried, "vary": {"train.seed": [0, 1, 2]}}
     study = Study.model_validate(cells)
 
     def planned():

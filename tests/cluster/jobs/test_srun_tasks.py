@@ -2,6 +2,8 @@
 
 import sys
 
+import pytest
+
 from graphmill.record.events import Start, events_in
 from graphmill.record.run_folder import RunFolder
 
@@ -9,7 +11,6 @@ TRAIN = (sys.executable, "-P", "-m", "graphmill.train")
 
 
 def test_tasks_of_srun_train_one_run(cluster, toy, tmp_path):
-    """On two hosts, then on one, whose tasks meet on its loopback."""
     words = (*TRAIN, toy, "--run-id", "a", "--logs-root", tmp_path)
     done = cluster.run("srun", "--nodes=2", "--ntasks-per-node=2", *words, cwd=tmp_path)
     assert done.code == 0, done.err
@@ -20,6 +21,9 @@ def test_tasks_of_srun_train_one_run(cluster, toy, tmp_path):
     assert len({start.hostname for start in starts}) == 2
     assert "Traceback" not in done.err
 
+
+@pytest.mark.slow
+def test_tasks_of_srun_on_one_host_meet_on_its_loopback(cluster, toy, tmp_path):
     words = (*TRAIN, toy, "--run-id", "b", "--logs-root", tmp_path)
     done = cluster.run("srun", "--nodes=1", "--ntasks=2", *words, cwd=tmp_path)
     assert done.code == 0, done.err
@@ -42,6 +46,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_a_port_that_another_process_has_is_named_in_the_log_of_the_job_and_by_watch(cluster, toy, tmp_path):
     (tmp_path / "listen.py").write_text(LISTEN)
     lines = [f"{sys.executable} listen.py &", "until [ -e listens ]; do sleep 0.1; done"]

@@ -62,7 +62,14 @@ def test_a_run_from_submit_to_done(cluster, toy, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [["--partition", "nope"], ["--gres", "gpu:a100:1"], ["--constraint", "nothing"], ["--mem", "900G"]]
+    "options",
+    [
+        ["--partition", "nope"],
+        *(
+            pytest.param(options, marks=pytest.mark.slow)
+            for options in (["--gres", "gpu:a100:1"], ["--constraint", "nothing"], ["--mem", "900G"])
+        ),
+    ],
 )
 def test_what_sbatch_refuses_leaves_nothing_behind(cluster, toy, tmp_path, options):
     done = cluster.graphmill("submit", toy, "--site", "generic-cpu", "--run-id", "bad", *options, cwd=tmp_path)
@@ -104,6 +111,7 @@ def test_what_sbatch_takes_though_hopeless_is_said(cluster, toy, tmp_path):
     assert cluster.wait_for(tmp_path, "h", "stopped")["job_id"]
 
 
+@pytest.mark.slow
 def test_a_job_that_is_held_as_it_was_asked_to_be_is_no_error(cluster, toy, tmp_path):
     done = cluster.graphmill("submit", toy, "--run-id", "h", "--sbatch-arg=--hold", cwd=tmp_path)
     assert done.code == 0, done.err
@@ -119,6 +127,15 @@ def test_jobs_that_wait_for_others(cluster, toy, tmp_path):
     second = cluster.graphmill("submit", toy, "--run-id", "b", "--after", "a", "--json", cwd=tmp_path)
     answer = json.loads(second.out)
     assert (second.code, answer["dependency"], answer["reason"]) == (0, f"afterok:{number}", "Dependency")
+    assert cluster.graphmill("stop", "a", cwd=tmp_path).code == 0
+    assert cluster.graphmill("stop", "b", cwd=tmp_path).code == 0
+
+
+@pytest.mark.slow
+def test_jobs_that_wait_in_vain(cluster, toy, tmp_path):
+    first = cluster.graphmill("submit", toy, "--run-id", "a", "--sbatch-arg=--hold", "--json", cwd=tmp_path)
+    number = json.loads(first.out)["job_id"]
+    assert cluster.graphmill("submit", toy, "--run-id", "b", "--after", "a", cwd=tmp_path).code == 0
     assert cluster.graphmill("stop", "a", cwd=tmp_path).code == 0
     assert cluster.wait_for(tmp_path, "a", "stopped")
     third = cluster.graphmill("submit", toy, "--run-id", "c", "--after", number, cwd=tmp_path)
@@ -137,8 +154,10 @@ def test_an_ended_run_is_continued_by_another_job(cluster, toy, tmp_path):
     assert cluster.graphmill("stop", "a", cwd=tmp_path).code == 0
     folder = RunFolder(tmp_path / "logs" / "a")
     assert folder.is_asked_to_stop()
-    again = cluster.graphmill("submit", toy, "--resume", "--run-id", "a", "--json", cwd=tmp_path)
+    asked = ("--resume", "--run-id", "a", "--time", "00:07:00", "--json")
+    again = cluster.graphmill("submit", toy, *asked, cwd=tmp_path)
     assert again.code == 0, again.err
+    assert folder.jobs()[-1].changes[0] == "time 00:10:00 → 00:07:00"
     assert "--hold" not in folder.script_path.read_text()
     assert not folder.is_asked_to_stop()
     numbers = [json.loads(done.out)["job_id"] for done in (first, again)]
@@ -152,6 +171,7 @@ def test_an_ended_run_is_continued_by_another_job(cluster, toy, tmp_path):
     assert "planned otherwise" in changed.err
 
 
+@pytest.mark.slow
 def test_what_slurm_is_asked_for_may_change_when_a_run_is_resumed(cluster, toy, tmp_path):
     first = cluster.graphmill("submit", toy, "--run-id", "a", "--sbatch-arg=--begin=now+1hour", "--json", cwd=tmp_path)
     assert first.code == 0, first.err
@@ -173,6 +193,7 @@ def test_what_slurm_is_asked_for_may_change_when_a_run_is_resumed(cluster, toy, 
     assert cluster.graphmill("verify", "a", cwd=tmp_path).code == 0
 
 
+@pytest.mark.slow
 def test_other_hosts_and_ranks_may_continue_a_run(cluster, toy, tmp_path):
     first = cluster.graphmill("submit", toy, "--run-id", "a", "--sbatch-arg=--begin=now+1hour", cwd=tmp_path)
     assert first.code == 0, first.err
@@ -197,6 +218,7 @@ def test_other_hosts_and_ranks_may_continue_a_run(cluster, toy, tmp_path):
     assert too_many.code == 0, "it is done"
 
 
+@pytest.mark.slow
 def test_what_a_plan_depends_on_may_not(cluster, toy, tmp_path):
     assert cluster.graphmill("submit", toy, "--run-id", "a", "--sbatch-arg=--begin=now+1hour", cwd=tmp_path).code == 0
     assert cluster.graphmill("stop", "a", "--now", cwd=tmp_path).code == 0
@@ -235,26 +257,36 @@ def test_a_script_means_the_same_wherever_sbatch_is_called(cluster, toy, tmp_pat
     assert RunFolder(tmp_path / "logs" / name).is_done()
 
 
-def test_a_model_that_does_not_fit_is_refused_where_it_is_submitted(cluster, toy, tmp_path):
+@pytest.fixture
+def too_wide(tmp_path) -> tuple[str, str]:
+    """A model that does not fit, and what asks for it."""
     (tmp_path / "own.py").write_text(
         "from torch import nn\n\n\nclass Wide(nn.Module):\n    def __init__(self, in_channels, out_channels):\n"
         "        super().__init__()\n        self.linear = nn.Linear(in_channels, out_channels + 1)\n\n"
         "    def forward(self, x, edge_index):\n        return self.linear(x)\n"
     )
-    model = ("-O", "model={kind: custom, target: own.Wide}")
+    return "-O", "model={kind: custom, target: own.Wide}"
+
+
+def test_a_model_that_does_not_fit_is_refused_where_it_is_submitted(cluster, toy, tmp_path, too_wide):
+    done = cluster.graphmill("submit", toy, *too_wide, "--run-id", "a", cwd=tmp_path)
+    assert done.code == 2, done.out
+    assert "own.Wide" in done.err
+    assert not (tmp_path / "logs").exists()
+
+
+@pytest.mark.slow
+def test_a_model_that_does_not_fit_is_no_part_of_a_study_or_a_dry_run(cluster, toy, tmp_path, too_wide):
     study = tmp_path / "wide.yaml"
     study.write_text(
         f"name: wide\nexperiment: {toy.name}\nset: {{model: {{kind: custom, target: own.Wide}}}}\nseeds: [1]"
     )
-    for words in (("submit", toy, *model, "--run-id", "a"), ("submit", toy, *model, "--run-id", "a", "--dry-run")):
+    for words in (("submit", toy, *too_wide, "--run-id", "a", "--dry-run"), ("study", "submit", study)):
         done = cluster.graphmill(*words, cwd=tmp_path)
         assert done.code == 2, done.out
         assert "own.Wide" in done.err
-    done = cluster.graphmill("study", "submit", study, cwd=tmp_path)
-    assert done.code == 2, done.out
-    assert "own.Wide" in done.err
     assert not (tmp_path / "logs").exists()
-    there = cluster.graphmill("submit", toy, *model, "--setup-line", "true", "--dry-run", cwd=tmp_path)
+    there = cluster.graphmill("submit", toy, *too_wide, "--setup-line", "true", "--dry-run", cwd=tmp_path)
     assert there.code == 0, there.err
     assert "own.Wide is not tried here" in there.err
 
@@ -281,18 +313,20 @@ def test_a_dry_run_that_slurm_refuses_shows_what_it_refused(cluster, toy, tmp_pa
     assert "#SBATCH --array=0-1" in done.out
 
 
-@pytest.mark.slow  # four whole runs
-def test_a_study_is_an_array(cluster, toy, tmp_path):
-    study = "name: s\nexperiment: toy.yaml\nset: {train.epochs: 1}\nvary: {train.prefetch: [0, 1]}\nseeds: [1, 2]\n"
+@pytest.mark.parametrize(("seeds", "array"), [([1], "0-1"), pytest.param([1, 2], "0-3%2", marks=pytest.mark.slow)])
+def test_a_study_is_an_array(cluster, toy, tmp_path, seeds, array):
+    study = (
+        f"name: s\nexperiment: toy.yaml\nset: {{train.epochs: 1}}\nvary: {{train.prefetch: [0, 1]}}\nseeds: {seeds}\n"
+    )
     (tmp_path / "s.yaml").write_text(study)
     dry = cluster.graphmill("study", "submit", "s.yaml", "--at-once", "2", "--dry-run", cwd=tmp_path)
-    assert "#SBATCH --array=0-3%2" in dry.out, dry.err
+    assert f"#SBATCH --array={array}" in dry.out, dry.err
     assert not (tmp_path / "logs").exists()
     done = cluster.graphmill("study", "submit", "s.yaml", "--at-once", "2", "--json", cwd=tmp_path)
     assert done.code == 0, done.err
     jobs = json.loads(done.out)["jobs"]
     number = jobs[0]["job_id"].partition("_")[0]
-    assert [job["job_id"] for job in jobs] == [f"{number}_{index}" for index in range(4)]
+    assert [job["job_id"] for job in jobs] == [f"{number}_{index}" for index in range(2 * len(seeds))]
     again = cluster.graphmill("study", "submit", "s.yaml", cwd=tmp_path)
     assert "nothing is left to submit" in again.out
     watched = cluster.graphmill("watch", number, "--interval", "1", cwd=tmp_path, timeout_s=240)
@@ -302,6 +336,7 @@ def test_a_study_is_an_array(cluster, toy, tmp_path):
     assert "nothing is left" in cluster.graphmill("study", "submit", "s.yaml", cwd=tmp_path).out
 
 
+@pytest.mark.slow
 def test_cells_on_other_hosts_stand_in_another_array(cluster, toy, tmp_path):
     (tmp_path / "s.yaml").write_text("name: s\nexperiment: toy.yaml\nvary: {slurm.hosts: [1, 2]}\nseeds: [1, 2]\n")
     done = cluster.graphmill("study", "submit", "s.yaml", "--sbatch-arg=--hold", "--json", cwd=tmp_path)
@@ -310,6 +345,7 @@ def test_cells_on_other_hosts_stand_in_another_array(cluster, toy, tmp_path):
     assert cluster.graphmill("stop", "s", cwd=tmp_path).code == 0
 
 
+@pytest.mark.slow  # four whole runs, one after the other
 def test_unlike_cells_keep_to_so_many_at_a_time_together(cluster, toy, tmp_path):
     (tmp_path / "s.yaml").write_text("name: s\nexperiment: toy.yaml\nvary: {slurm.hosts: [1, 2]}\nseeds: [1, 2]\n")
     asked = ("study", "submit", "s.yaml", "--at-once", "1")

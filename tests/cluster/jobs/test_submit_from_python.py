@@ -3,6 +3,8 @@
 import json
 import sys
 
+import pytest
+
 SCRIPT = """
 import json, graphmill
 job = graphmill.submit("toy.yaml", {"slurm.time": 5}, ranks=2, run_id="mine", epochs=1)
@@ -39,6 +41,7 @@ def test_a_job_is_submitted_and_waited_for(cluster, toy, tmp_path):
     assert json.loads((tmp_path / "logs/mine/plan.json").read_text()) == plan
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_is_an_exception(cluster, toy, tmp_path):
     done = cluster.run(sys.executable, "-c", FAILS, cwd=tmp_path)
     assert done.code == 0, done.err

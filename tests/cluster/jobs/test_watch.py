@@ -53,6 +53,7 @@ def test_one_call_of_squeue_per_look_however_many_jobs(cluster, toy, tmp_path, c
     assert cluster.graphmill("list", cwd=tmp_path).out.count("Slurm says CANCELLED") == num_jobs
 
 
+@pytest.mark.slow
 def test_sources_are_said(cluster, toy, tmp_path):
     done = cluster.graphmill("submit", toy, "--run-id", "a", "--sbatch-arg=--hold", "--json", cwd=tmp_path)
     assert done.code == 0, "it is held as it was asked to be"
@@ -110,6 +111,7 @@ def test_a_controller_that_restarts_is_waited_for(cluster, toy, tmp_path):
     assert "cancelled" in (tmp_path / "out").read_text().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_stop_asks_for_a_checkpoint_first(cluster, toy, tmp_path):
     cluster.graphmill("submit", toy, "--run-id", "a", "--hosts", "2", "--epochs", "100000", cwd=tmp_path)
     cluster.wait_for(tmp_path, "a", "running")

@@ -20,6 +20,7 @@ TAKES = {"second": SourceSpec(stage="first")}
 STAGES = tuple(StageSpec(name=name, init_from=TAKES.get(name)) for name in NAMES)
 PIPELINE = Pipeline("all", EXPERIMENT, (), "own", STAGES)
 EIO = OSError(errno.EIO, "Input/output error")
+UNREADABLE = UnreadableError(Path("plan.json"), EIO)
 
 
 def runs(spelling: str, logs: Path) -> graph.RunGraph:
@@ -39,8 +40,15 @@ def run(tmp_path, planner, stand_in):
     return run
 
 
-@pytest.mark.parametrize("error", [EIO, UnreadableError(Path("plan.json"), EIO)], ids=["written", "read"])
-@pytest.mark.parametrize(("spelling", "second"), [("study", "done"), ("pipeline", "new")])
+@pytest.mark.parametrize(
+    ("spelling", "second", "error"),
+    [
+        pytest.param("study", "done", EIO, id="study-written"),
+        pytest.param("pipeline", "new", UNREADABLE, id="pipeline-read"),
+        pytest.param("study", "done", UNREADABLE, id="study-read", marks=pytest.mark.slow),
+        pytest.param("pipeline", "new", EIO, id="pipeline-written", marks=pytest.mark.slow),
+    ],
+)
 def test_an_io_error_while_a_run_begins_ends_it_and_what_needs_it(run, monkeypatch, caplog, spelling, second, error):
     def start_run(plan, **options):
         if plan.run_id == "all/first":

@@ -68,9 +68,10 @@ def test_the_same_problem_in_every_cell_is_told_once(tmp_path, planner, stand_in
 
 
 def test_a_cell_of_an_edited_study_is_not_taken_for_the_old_one(tmp_path, planner, stand_in):
-    run(tmp_path, planner, stand_in("0:finish"))
+    one = {"vary": {"train.optimizer.lr": [0.1]}}
+    run(tmp_path, planner, stand_in("0:finish"), **one)
     with pytest.raises(UserError, match="batch_size is 10 there and 20 here"):
-        run(tmp_path, planner, stand_in("0:finish"), set={"train.batch_size": 20})
+        run(tmp_path, planner, stand_in("0:finish"), set={"train.batch_size": 20}, **one)
 
 
 PROGRAM = """
@@ -102,6 +103,7 @@ def test_a_stop_ends_the_study_and_the_same_command_goes_on(tmp_path, planner, s
     assert statuses(tmp_path) == ["done"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_second_interrupt_ends_the_study_too(tmp_path, planner, stand_in, source_environ, is_late):
     """`is_late`: the launcher runs again only when the wait that the interrupt breaks is over, as on a busy host."""

@@ -47,14 +47,15 @@ def test_a_trial_measures_and_leaves_nothing_behind(root, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_too_short_a_trial_is_refused(root, tmp_path):
-    few = planned(root, tmp_path, "--trial", "2")
-    assert few.returncode == 2
-    assert "2 steps say nothing" in few.stderr
+def test_too_short_a_trial_is_refused(root, graphmill):
+    plan = ("plan", root / "small.yaml", "--dataset-root", root)
+    few = graphmill(*plan, "--trial", "2")
+    assert few.code == 2
+    assert "2 steps say nothing" in few.err
     scheme = ["-O", "train.sync.scheme=local_sgd", "-O", "train.sync.every=3"]
-    rare = planned(root, tmp_path, "--ranks", "2", *scheme, "--trial", "4")
-    assert rare.returncode == 2
-    assert "--trial 9 or more" in rare.stderr
+    rare = graphmill(*plan, "--ranks", "2", *scheme, "--trial", "4")
+    assert rare.code == 2
+    assert "--trial 9 or more" in rare.err
 
 
 def test_a_trial_is_for_this_machine(make_plan):
@@ -62,6 +63,7 @@ def test_a_trial_is_for_this_machine(make_plan):
         try_out(make_plan().model_copy(update={"hosts": 3}), 10)
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_says_so(make_plan):
     with pytest.raises(UserError, match="the trial ended with 2"):
         try_out(make_plan(ranks=1), 10)  # its dataset is nowhere

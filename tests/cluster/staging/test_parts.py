@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -124,14 +122,13 @@ def test_each_host_of_a_job_stages_its_own_share(parts: Path, tmp_path: Path, ma
     assert top(next((tmp_path / "scratch").glob("ring*"))) == top(parts)
 
 
-def test_the_command(parts: Path, tmp_path: Path):
-    def run(*words: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "graphmill.cli", "stage", *map(str, words), "--to", str(tmp_path / "fast")]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+def test_the_command(parts: Path, tmp_path: Path, graphmill):
+    def run(*words: object):
+        return graphmill("stage", *words, "--to", tmp_path / "fast")
 
     done = run(parts, "--part", 2, "--part", 0, "--part", 2, "--topology", "--json")
-    assert done.returncode == 0, done.stderr
-    (copy,) = json.loads(done.stdout)
+    assert done.code == 0, done.err
+    (copy,) = json.loads(done.out)
     assert top(Path(copy["to"])) == {"metadata.json", "node_book", "splits", "topology", "part_00000", "part_00002"}
     for words, told in (
         ((parts, "--part", 4), "4 parts, and no part 4"),
@@ -139,9 +136,9 @@ def test_the_command(parts: Path, tmp_path: Path):
         ((parts, "--topology"), "--part N"),
     ):
         refused = run(*words)
-        assert (refused.returncode, told in refused.stderr) == (2, True), refused.stderr
+        assert (refused.code, told in refused.err) == (2, True), refused.err
     np.save(tmp_path / "x.npy", np.zeros(3))
-    assert run(tmp_path, "--part", 0).returncode == 2
+    assert run(tmp_path, "--part", 0).code == 2
 
 
 @given(SIZES, st.integers(1, 4), st.sampled_from(["per_host", "per_rank"]))

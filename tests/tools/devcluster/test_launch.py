@@ -48,16 +48,20 @@ def processes_with(word: str) -> list[int]:
     return [process for process in found if process != os.getpid()]
 
 
-@pytest.mark.parametrize(("command", "code"), [("exit 7", 7), ("kill -TERM $$", 143)])
+@pytest.mark.parametrize(
+    ("command", "code"), [pytest.param("exit 7", 7, marks=pytest.mark.slow), ("kill -TERM $$", 143)]
+)
 def test_the_exit_status_is_the_commands(devcluster, command, code):
     assert devcluster("run", *SMALL, "--", "sh", "-c", command).returncode == code
 
 
+@pytest.mark.slow
 def test_a_program_that_is_not_there(devcluster):
     result = devcluster("run", *SMALL, "--", "no-such-program")
     assert (result.returncode, "no-such-program cannot be started" in result.stderr) == (127, True)
 
 
+@pytest.mark.slow
 def test_standard_input_output_and_folder_are_the_commands(devcluster, tmp_path):
     words = [*GRAPHMILL, "run", *SMALL, "--", "sh", "-c", "cat; pwd"]
     options = {"capture_output": True, "text": True, "env": devcluster.environ, "cwd": tmp_path}
@@ -65,7 +69,7 @@ def test_standard_input_output_and_folder_are_the_commands(devcluster, tmp_path)
     assert done.stdout == f"said\n{tmp_path}\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_nothing_is_left_however_the_launcher_ends(devcluster, tmp_path, number):
     mark = f"{tmp_path}/mark-{int(number)}"
     job = f"sbatch --wrap='srun sh -c \"touch {mark}; sleep 300 # {mark}\"' -o /dev/null; sleep 300 # {mark}"
@@ -78,6 +82,7 @@ def test_nothing_is_left_however_the_launcher_ends(devcluster, tmp_path, number)
     assert "graphmill" not in Path("/proc/mounts").read_text() or os.environ.get("GRAPHMILL_DEVCLUSTER")
 
 
+@pytest.mark.slow
 def test_two_at_once_do_not_see_each_other(devcluster):
     script = "sbatch -J mine -o /dev/null --wrap 'sleep 20'; sleep 1; squeue -h -o %j | wc -l"
     words = [*GRAPHMILL, "run", *SMALL, "--", "sh", "-c", script]
@@ -105,6 +110,7 @@ def test_up_stays_and_down_leaves_nothing(devcluster):
     assert devcluster("down").stdout == "no dev cluster was up\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("how", "state"), [("polled", "FAILED"), ("cgroup", "OUT_OF_MEMORY")])
 def test_a_job_above_its_memory_is_killed(devcluster, tmp_path, how, state):
     if how == "cgroup" and requirements.why_not(Description(out_of_memory="cgroup")):

@@ -38,6 +38,7 @@ def test_a_sound_kernel_passes_on_every_architecture(tmp_path):
     assert "a model, not a measurement" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_spill_is_refused_with_what_to_change(tmp_path):
     done, found = gate(tmp_path, f"{HERE}/toy_variants.py:spills")
     assert done.returncode == 1

@@ -27,14 +27,21 @@ from graphmill.cluster.launch.ssh.wire import (
 PROGRAM = Path(__file__).parents[2] / "programs" / "rank.py"
 
 
+IMPATIENT = """
+import sys
+from graphmill.cluster.launch.ssh import remote
+remote.SILENCE_S = 2.0
+sys.exit(remote.main([remote._READY]))
+"""
+
+
 class Agent:
-    def __init__(self, environ: dict[str, str]) -> None:
+    def __init__(self, environ: dict[str, str], *program: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "graphmill.cluster.launch.ssh.remote"],
+            [sys.executable, *program],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, start_new_session=True,
         )  # fmt: skip
         self.lines: list[Line] = []
-        self.write(b'{"GIVEN": "x y"}\n')
 
     def write(self, data: bytes) -> None:
         self.process.stdin.write(data)
@@ -51,8 +58,18 @@ class Agent:
 
 
 @pytest.fixture
-def agent(source_environ):
-    started = Agent(source_environ)
+def patience() -> str:
+    """How long it waits for a word: as long as ever, or "short"."""
+    return ""
+
+
+@pytest.fixture
+def agent(source_environ, patience):
+    if patience:
+        started = Agent(source_environ, "-c", IMPATIENT)
+    else:
+        started = Agent(source_environ, "-m", "graphmill.cluster.launch.ssh.remote")
+        started.write(b'{"GIVEN": "x y"}\n')
     yield started
     started.process.kill()
     started.process.wait()
@@ -133,7 +150,10 @@ def test_the_end_of_standard_input_kills_the_ranks(agent, start):
     assert not any(is_alive(pid) for pid in pids)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_the_end_of_the_agent_kills_the_ranks(agent, start, number):
     pids = start("0:hang", "1:hang").pids
     agent.process.send_signal(number)
@@ -141,6 +161,7 @@ def test_the_end_of_the_agent_kills_the_ranks(agent, start, number):
     until_dead(pids)
 
 
+@pytest.mark.parametrize("patience", ["short", pytest.param("", marks=pytest.mark.slow)])
 def test_silence_kills_the_ranks_and_beats_keep_them(agent, start):
     pids = start("0:hang", "1:hang").pids
     agent.write(encode(Beat()))

@@ -121,21 +121,28 @@ def parameter_hash(run: Path) -> str:
     return [event["parameter_hash"] for event in map(json.loads, lines) if event["kind"] == "sync"][-1]
 
 
+@pytest.fixture
+def train_here(tmp_path, source_environ):
+    """Trains on one machine, this one; returns the folder of the run."""
+
+    def train(*words: str, ranks: int) -> Path:
+        command = [sys.executable, "-m", "graphmill.cli", "train", *words, "--ranks", str(ranks), "--run-id", "here"]
+        command += ["--logs-root", str(tmp_path / "logs")]
+        subprocess.run(command, env=source_environ, check=True, capture_output=True)
+        return tmp_path / "logs" / "here"
+
+    return train
+
+
+@pytest.mark.slow  # but for the run that is stopped and goes on, below
 @pytest.mark.distributed
-@pytest.mark.parametrize(
-    ("num_hosts", "per_host"),
-    [(2, 1), pytest.param(4, 1, marks=pytest.mark.slow), pytest.param(2, 2, marks=pytest.mark.slow)],
-)
-def test_hosts_train_what_one_machine_trains(
-    hosts_file, launch, tmp_path, source_environ, num_hosts: int, per_host: int
-):
+@pytest.mark.parametrize(("num_hosts", "per_host"), [(2, 1), (4, 1), (2, 2)])
+def test_hosts_train_what_one_machine_trains(hosts_file, launch, train_here, num_hosts: int, per_host: int):
     ranks = num_hosts * per_host
-    launched = launch(hosts_file(num_hosts, ranks=per_host), *EXPERIMENT, "-O", "train.epochs=4")
+    words = (*EXPERIMENT, "-O", "train.epochs=4")
+    launched = launch(hosts_file(num_hosts, ranks=per_host), *words)
     assert launched.wait() == 0, launched.output
-    command = [sys.executable, "-m", "graphmill.cli", "train", *EXPERIMENT, "-O", "train.epochs=4"]
-    command += ["--ranks", str(ranks), "--run-id", "here", "--logs-root", str(tmp_path / "logs")]
-    subprocess.run(command, env=source_environ, check=True, capture_output=True)
-    here = tmp_path / "logs" / "here"
+    here = train_here(*words, ranks=ranks)
     assert losses(launched.run) == losses(here)
     assert parameter_hash(launched.run) == parameter_hash(here)
     assert launched.outcome["status"] == "done"
@@ -145,6 +152,7 @@ def test_hosts_train_what_one_machine_trains(
     assert "host1:0" in launched.output
 
 
+@pytest.mark.slow
 def test_a_dry_run_shows_hosts_and_writes_nothing(hosts_file, launch, tmp_path):
     launched = launch(hosts_file(2), *EXPERIMENT, "--dry-run")
     assert launched.wait() == 0, launched.output
@@ -163,6 +171,7 @@ def test_an_unknown_host_key_is_refused_with_the_command_that_accepts_it(hosts, 
     subprocess.run(hosts.here("bash", "-c", command), check=True, capture_output=True)
     accepted = launch(hosts_file(1), *EXPERIMENT, "--dry-run", config=config)
     assert accepted.wait() == 0, accepted.output
+    assert list((tmp_path / "logs").iterdir()) == []
 
 
 @pytest.mark.parametrize("known_hosts", ["none", "/dev/null"])
@@ -184,6 +193,7 @@ def test_another_key_than_the_known_one_is_told_as_such(hosts, hosts_file, launc
     assert "ssh-keygen -R 10.79.0.11" in launched.output
 
 
+@pytest.mark.slow
 def test_other_code_on_one_host_is_refused(hosts_file, launch, tmp_path):
     checkout = tmp_path / "other"
     shutil.copytree(REPO / "src" / "graphmill", checkout / "graphmill", ignore=shutil.ignore_patterns("__pycache__"))
@@ -230,6 +240,7 @@ def test_values_are_never_read_by_a_shell(hosts, hosts_file, launch, tmp_path):
     assert not list(tmp_path.rglob("pwned"))
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_all_and_is_told_first(hosts, hosts_file, launch):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
     [victim] = hosts.processes(2, word="graphmill.train.worker")
@@ -263,6 +274,7 @@ def test_a_read_only_run_folder_hides_no_first_error(hosts, hosts_file, launch):
     assert not hosts.ours()
 
 
+@pytest.mark.slow
 def test_a_killed_launcher_leaves_no_orphan(hosts, hosts_file, launch):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
     assert len([line for line in hosts.ours().values() if "train.worker" in line]) == 2
@@ -308,11 +320,11 @@ def test_a_network_that_is_cut_for_five_seconds_is_survived(hosts, hosts_file, l
     assert launched.wait() == 75, launched.output
 
 
-def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_as_if_nothing_had_been(hosts, hosts_file, launch):
+@pytest.mark.distributed
+def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_as_if_nothing_had_been(hosts, hosts_file, launch, train_here):
+    """Nor as if it had been on several hosts."""
     path = hosts_file(2)
     words = (*EXPERIMENT, "-O", "train.epochs=20", "-O", "train.batch_size=8", "-O", "train.evaluate_every_epochs=10")
-    whole = launch(path, *words, run_id="whole")
-    assert whole.wait() == 0, whole.output
     stopped = until_it_trains(launch(path, *words, run_id="stopped"))
     stopped.process.send_signal(signal.SIGINT)
     assert stopped.wait() == 75, stopped.output
@@ -321,8 +333,9 @@ def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_as_if_nothing_had_been(ho
     assert not hosts.ours()
     resumed = launch(path, "--resume", str(stopped.run), run_id="stopped")
     assert resumed.wait() == 0, resumed.output
-    assert parameter_hash(resumed.run) == parameter_hash(whole.run)
-    assert losses(resumed.run) == losses(whole.run)
+    here = train_here(*words, ranks=2)
+    assert parameter_hash(resumed.run) == parameter_hash(here)
+    assert losses(resumed.run) == losses(here)
 
 
 @pytest.mark.slow

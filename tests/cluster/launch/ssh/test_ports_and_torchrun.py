@@ -73,6 +73,7 @@ def rank_0(run: Path, kind: str) -> list[dict]:
     return [event for event in map(json.loads, lines) if event["kind"] == kind]
 
 
+@pytest.mark.slow
 def test_rank_0_listens_on_the_port_that_is_given(hosts, hosts_file, environ, tmp_path):
     command = launch_words(hosts, hosts_file(2), tmp_path / "logs", *EXPERIMENT, "--port", str(PORT))
     process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

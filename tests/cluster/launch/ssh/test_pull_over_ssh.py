@@ -86,6 +86,7 @@ def test_what_a_pipeline_wrote_next_to_its_runs_comes_with_them(pull, make_run, 
     assert {path.name for path in (tmp_path / "here" / "pipeline").iterdir()} == {*written, "first"}
 
 
+@pytest.mark.slow
 def test_copies_of_the_users_code_come_with_the_runs(pull, make_run, remote, tmp_path):
     make_run("one")
     code = {"0/model.py": b"1"}
@@ -172,6 +173,7 @@ def test_a_torn_checkpoint_is_not_kept(pull, make_run, tmp_path):
     assert (tmp_path / "here" / "one" / "metrics.csv").exists()
 
 
+@pytest.mark.slow
 def test_checkpoints_of_a_run_that_writes_come_whole_and_are_pruned_as_there(pull, make_run, tmp_path):
     run, over = make_run("one", done=False), threading.Event()
     here = tmp_path / "here" / "one" / "checkpoints"
@@ -201,6 +203,7 @@ def test_checkpoints_of_a_run_that_writes_come_whole_and_are_pruned_as_there(pul
     assert not list((tmp_path / "here").glob(".pull*"))
 
 
+@pytest.mark.slow
 def test_an_unknown_host_is_refused_with_the_command(hosts, pull, make_run, tmp_path):
     make_run("one")
     known = tmp_path / "known_hosts"
@@ -213,6 +216,7 @@ def test_an_unknown_host_is_refused_with_the_command(hosts, pull, make_run, tmp_
     assert "1 new" in pull(config=config)
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_said(pull, remote):
     assert "there is no folder" in pull(path=remote / "nowhere", code=2)
     assert "holds no runs" in pull()
@@ -238,6 +242,7 @@ def test_make_sync_metrics(hosts, make_run, tmp_path, source_environ, remote):
     assert json.loads((tmp_path / "here" / "one" / "outcome.json").read_text())["status"] == "done"
 
 
+@pytest.mark.slow
 def test_where_sacct_does_not_answer_the_run_comes_and_it_is_said(pull, make_run, tmp_path):
     run = make_run("one")
     run.note_job(SubmittedJob(job_id="17", time=0.0))

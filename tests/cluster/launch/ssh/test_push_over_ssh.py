@@ -53,6 +53,7 @@ def test_the_words_arrive_as_they_were_written(submit, there, tmp_path):
     assert not list(tmp_path.rglob("pwned"))
 
 
+@pytest.mark.slow
 def test_a_dry_run_sends_nothing_and_asks_there_once_all_is_sent(submit, there):
     dry = submit("--dry-run")
     assert dry.returncode == 0, dry.stderr
@@ -62,6 +63,7 @@ def test_a_dry_run_sends_nothing_and_asks_there_once_all_is_sent(submit, there):
     assert "<--dry-run>" in submit("--dry-run").stdout
 
 
+@pytest.mark.slow
 def test_what_was_changed_there_is_not_overwritten(submit, there):
     submit()
     (submit.here / "helper.py").write_text("width = 2\n")
