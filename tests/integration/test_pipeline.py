@@ -197,7 +197,7 @@ def test_stages_may_be_chosen_and_a_dry_run_changes_nothing(pipeline):
 
 
 def test_a_second_run_names_the_first_and_changes_nothing_and_both_stages_are_watched(pipeline):
-    longer = [{**stage, "set": {**stage["set"], "train.epochs": 40}} for stage in STAGES]
+    longer = [{**stage, "set": {**stage["set"], "train.epochs": 12}} for stage in STAGES]
     pipeline.write(longer)
     first = pipeline.start("run")
     wait_for(lambda: any(pipeline.stage("few").checkpoints_dir.glob("step_*/manifest.json")), first)

@@ -83,6 +83,7 @@ def test_an_error_of_rank_0_ends_all_with_one_message(torchrun, experiment):
     assert "exitcode  : 2" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_error_of_another_rank_ends_all(torchrun, tmp_path):
     picky = {**EXPERIMENT, "model": {"kind": "custom", "target": "strange_models.Picky"}}
     (tmp_path / "picky.yaml").write_text(yaml.safe_dump(picky))

@@ -49,7 +49,7 @@ def near(one: str | float, other: str | float, *, updates: int) -> bool:
     return abs(float(one) - float(other)) <= drift(float(one), terms=GLOBAL_BATCH * 6 * 6, updates=updates)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_see_what_one_process_sees(runs: dict[str, RunFolder], ranks: int) -> None:
     alone, shared = (read_metrics(runs[f"ranks-{number}"].metrics_path) for number in (1, ranks))
     assert len(alone) == len(shared) == 3

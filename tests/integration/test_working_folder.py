@@ -73,6 +73,7 @@ def test_evaluate_in_a_run_folder_imports_nothing_from_it(environ, data_root, pl
     assert not (tmp_path / "sprung").exists(), (tmp_path / "sprung").read_text()
 
 
+@pytest.mark.slow
 def test_torchrun_imports_only_what_python_needs_before_our_first_line(home, environ, data_root):
     (home / "types.py").unlink()
     torchrun = Path(sys.executable).with_name("torchrun")
