@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,11 +24,12 @@ OWN_MODEL = Path(__file__).parents[2] / "docs" / "howto" / "own-model.md"
 
 
 @pytest.fixture(scope="module")
-def runs(train_all, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
+def runs(train_all, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], RunFolder]:
+    """The run of so many ranks, which is trained when it is first asked for."""
     root = tmp_path_factory.mktemp("traffic")
     options = {"num_sensors": 6, "num_steps": 400, "missing_share": 0.2}
     prepare_traffic("synthetic/traffic", root=root, options=options)
-    return train_all([_plan(root, ranks) for ranks in (1, 2, 4)])
+    return cache(lambda ranks: train_all([_plan(root, ranks)])[f"ranks-{ranks}"])
 
 
 def _plan(root: Path, ranks: int) -> Plan:
@@ -50,8 +53,8 @@ def near(one: str | float, other: str | float, *, updates: int) -> bool:
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_ranks_see_what_one_process_sees(runs: dict[str, RunFolder], ranks: int) -> None:
-    alone, shared = (read_metrics(runs[f"ranks-{number}"].metrics_path) for number in (1, ranks))
+def test_ranks_see_what_one_process_sees(runs: Callable[[int], RunFolder], ranks: int) -> None:
+    alone, shared = (read_metrics(runs(number).metrics_path) for number in (1, ranks))
     assert len(alone) == len(shared) == 3
     for one, other in zip(alone, shared, strict=True):
         for column in ("loss", "val_loss", "val_mae", "val_rmse", "val_mape", "val_mae_15min", "val_mae_30min"):
@@ -61,11 +64,11 @@ def test_ranks_see_what_one_process_sees(runs: dict[str, RunFolder], ranks: int)
         assert other["replicas_agree"].lower() == "true"
 
 
-def test_what_a_run_of_traffic_leaves_behind(runs: dict[str, RunFolder]) -> None:
-    rows = read_metrics(runs["ranks-2"].metrics_path)
+def test_what_a_run_of_traffic_leaves_behind(runs: Callable[[int], RunFolder]) -> None:
+    rows = read_metrics(runs(2).metrics_path)
     assert all(row["synthetic"].lower() == "true" for row in rows)
     assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
-    outcome = runs["ranks-2"].read_outcome()
+    outcome = runs(2).read_outcome()
     assert outcome is not None
     assert outcome.test is not None
     assert {"mae", "rmse", "mape", "mae_15min", "mae_30min"} <= outcome.test.keys()
