@@ -197,7 +197,7 @@ def test_what_would_run_it_is_refused_with_all_that_it_names(graphmill, copied, 
     ("words", "named"),
     with_slow(
         [(words, named) for words in MODULES for named in ("all", "kind")],
-        fast=[*zip(MODULES, ("all", "kind", "all", "kind"), strict=True)],
+        fast=[(MODULES[0], "kind"), (MODULES[1], "all")],
     ),
 )
 def test_no_module_that_is_started_by_hand_runs_it(copied, home, environ, data_root, tmp_path, words, named):
@@ -270,10 +270,14 @@ def example(there: Path):
     return torch.zeros(2, width), torch.zeros(2, 0, dtype=torch.long)
 
 
-def test_ones_own_run_is_evaluated_extended_and_resumed_without_a_question(home, environ, data_root):
-    for words in (["evaluate", "all"], ["train", "--extend", "all", "--epochs", "2", "--run-id", "more"]):
-        run(home, environ, data_root, *words)
+@pytest.mark.slow
+def test_ones_own_run_is_extended_without_a_question(home, environ, data_root):
+    run(home, environ, data_root, "train", "--extend", "all", "--epochs", "2", "--run-id", "more")
     run(home, environ, data_root, "evaluate", "more")
+
+
+def test_ones_own_run_is_evaluated_and_resumed_without_a_question(home, environ, data_root):
+    run(home, environ, data_root, "evaluate", "all")
     (home / "logs" / "model" / "outcome.json").unlink()
     run(home, environ, data_root, "train", "--resume", "model")
 
@@ -303,7 +307,7 @@ def with_trust(names) -> list[str]:
     return [word for name in names for word in ("--trust", name)]
 
 
-@pytest.mark.parametrize("answer", ["y", "n"])
+@pytest.mark.parametrize("answer", [pytest.param("y", marks=pytest.mark.slow), "n"])
 def test_on_a_terminal_it_is_asked_for_once(home, environ, data_root, copied, tmp_path, answer):
     there = copied("all")
     ours, theirs = pty.openpty()

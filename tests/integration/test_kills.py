@@ -322,8 +322,13 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("by", ["ranks", pytest.param("command", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "by"),
+    with_slow(
+        [(name, by) for by in ("ranks", "command") for name in TASKS],
+        fast=[(name, "ranks") for name in TASKS if name != "links"],
+    ),
+)
 def test_other_tasks_killed_in_the_middle(zygote, environ, tmp_path, name, by):
     """Ranks, or `graphmill train` with all its ranks, killed between two checkpoints: while DCRNN's decoder is fed by
     chance, while norms keep statistics of what they have seen.

@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
     (root / "fading.yaml").write_text(FORECAST)
     options = {"num_nodes": 400, "num_edges": 2400, "features": 6, "signal": 0.5}
     prepare("synthetic/sbm", root=root / "data", options=options)
-    prepare_traffic("synthetic/traffic", root=root / "data", options={"num_sensors": 6, "num_steps": 400})
+    prepare_traffic("synthetic/traffic", root=root / "data", options={"num_sensors": 6, "num_steps": 200})
     return root
 
 

@@ -272,6 +272,7 @@ def test_it_is_planned_verified_watched_and_evaluated(person, trained: Path):
     assert "mae" in person.types("evaluate", "logs/ranks-2", "--json")
 
 
+@pytest.mark.slow
 def test_its_runs_are_merged_compared_and_drawn(person, trained: Path):
     person.types("merge", "--input-root", "logs", "--glob", "ranks-*/metrics.csv")
     words = ("--task", KIND)

@@ -159,6 +159,7 @@ def test_a_changed_definition_is_refused_with_the_difference(undisturbed, tmp_pa
     assert undisturbed.attempts() == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_failed_stage_stops_what_depends_on_it_and_nothing_else(pipeline):
     (pipeline.file.parent / "fragile.py").write_text(
         "from torch import nn\n\n\nclass Fragile(nn.Linear):\n"
@@ -176,6 +177,7 @@ def test_a_failed_stage_stops_what_depends_on_it_and_nothing_else(pipeline):
     assert pipeline.stage("other").read_outcome().status == "done"
 
 
+@pytest.mark.slow
 def test_a_stage_whose_model_does_not_fit_is_told_before_any_runs(pipeline):
     broken = {"name": "few", "set": {"model": {"kind": "custom", "target": "no.such.Model"}}}
     pipeline.write([STAGES[0] | {"name": "first"}, broken])
@@ -196,8 +198,9 @@ def test_stages_may_be_chosen_and_a_dry_run_changes_nothing(pipeline):
     assert not pipeline.logs.exists()
 
 
+@pytest.mark.slow
 def test_a_second_run_names_the_first_and_changes_nothing_and_both_stages_are_watched(pipeline):
-    longer = [{**stage, "set": {**stage["set"], "train.epochs": 12}} for stage in STAGES]
+    longer = [{**stage, "set": {**stage["set"], "train.epochs": 40}} for stage in STAGES]
     pipeline.write(longer)
     first = pipeline.start("run")
     wait_for(lambda: any(pipeline.stage("few").checkpoints_dir.glob("step_*/manifest.json")), first)

@@ -79,12 +79,12 @@ def test_the_forecaster_of_the_how_to(environ, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", OWN_MODEL.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     (code,) = (block for block in blocks if "class Tgcn" in block)
     (tmp_path / "mytgcn.py").write_text(code)
-    prepare_traffic("synthetic/traffic", root=tmp_path / "data", options={"num_sensors": 6, "num_steps": 400})
+    prepare_traffic("synthetic/traffic", root=tmp_path / "data", options={"num_sensors": 6, "num_steps": 250})
     model = "model={kind: custom, target: mytgcn.Tgcn, options: {hidden: 8}}"
     losses = {}
     for ranks in (1, 2):
         size = ("--ranks", str(ranks), "-O", f"train.batch_size={GLOBAL_BATCH // ranks}", "-O", "train.threads=1")
-        words = ("train", "traffic-demo", *size, "-O", model, "--epochs", "3", "--run-id", f"own-{ranks}")
+        words = ("train", "traffic-demo", *size, "-O", model, "--epochs", "2", "--run-id", f"own-{ranks}")
         done = subprocess.run(
             [sys.executable, "-m", "graphmill.cli", *words], cwd=tmp_path, env=environ, capture_output=True, text=True,
             check=False,

@@ -24,7 +24,7 @@ from graphmill.tasks.node_classification.data.prepare import prepare
 from graphmill.train import evaluate
 
 OPTIONS = (
-    "-O", "train.epochs=12", "-O", "train.batch_size=20", "-O", "train.threads=1", "-O", "train.num_neighbors=[3,3]",
+    "-O", "train.epochs=20", "-O", "train.batch_size=20", "-O", "train.threads=1", "-O", "train.num_neighbors=[3,3]",
     "-O", "model.hidden_channels=8", "-O", "train.checkpoint.every_steps=5", "-O", "train.device=cpu",
 )  # fmt: skip
 FEW_STEPS = 20
