@@ -87,7 +87,7 @@ task: node_regression
 dataset: {name: synthetic/values}
 model: {kind: graphsage, hidden_channels: 8}
 train:
-  {epochs: 2, batch_size: 12, num_neighbors: [4, 3], ranks: 2, threads: 1, device: cpu, loss: {kind: huber},
+  {epochs: 3, batch_size: 12, num_neighbors: [4, 3], ranks: 2, threads: 1, device: cpu, loss: {kind: huber},
    sync: {scheme: local_sgd, every: 2}, checkpoint: {every_steps: 6}}
 """
 
