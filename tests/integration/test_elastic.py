@@ -84,7 +84,9 @@ def assert_all_seeds_once(folder: RunFolder) -> None:
     assert int(rows[-1]["num_seeds_cum"]) == num_seeds * folder.read_plan().calendar.num_epochs
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["every step", "deferred by 3"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(1, marks=pytest.mark.slow), 3], ids=["every step", "deferred by 3"]
+)
 def both(request, planned, zygote, tmp_path_factory) -> tuple[RunFolder, RunFolder]:
     """Four ranks from the first step to the last; and the same run, killed three times in the middle of an epoch, and
     continued by 2, by 3 and by 1.
@@ -266,7 +268,7 @@ TASKS = {
     ("name", "by"),
     with_slow(
         [(name, by) for by in ("ranks", "command") for name in TASKS],
-        fast=[(name, "ranks") for name in TASKS if name not in ("links", "graphs")],
+        fast=[(name, "ranks") for name in TASKS if name in ("traffic", "graphs by budget", "links in parts")],
     ),
 )
 def test_other_tasks_take_the_same_steps(zygote, environ, tmp_path, name, by):

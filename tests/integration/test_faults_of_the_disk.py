@@ -90,6 +90,7 @@ def test_a_run_whose_outcome_can_never_be_read_back_is_sealed_or_goes_on(run_fau
     judge(run_faults(asked))
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_no_hiccup(run_faults):
     full = {"operation": "write", "part": "checkpoints", "error": "ENOSPC", "after": 3, "times": FOR_EVER}
     [(_, found)] = run_faults([full])

@@ -139,7 +139,6 @@ def hashes(folder: RunFolder) -> list[str]:
         fast=[
             ("nodes", "rows fetched batch by batch"),
             ("links", "looking ahead"),
-            ("links by gat", "topology in parts"),
         ],
     ),
 )

@@ -81,6 +81,7 @@ def test_a_run_that_loses_says_so_wherever_its_scores_stand(folder, first, told)
     told("verify", "one")
 
 
+@pytest.mark.slow
 def test_the_next_run_on_the_same_data_reads_what_was_scored(folder, first, told):
     again = told("train", "ways.yaml", "--run-id", "two", "-O", "model.hidden_channels=5")
     assert "scoring a baseline" not in again

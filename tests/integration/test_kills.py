@@ -158,9 +158,7 @@ LEARNING = {
 }
 
 
-@pytest.mark.parametrize(
-    "learning", with_slow(LEARNING, fast=["a loss that draws", "judged by one's own", "sgd with momentum"])
-)
+@pytest.mark.parametrize("learning", with_slow(LEARNING, fast=["judged by one's own", "sgd with momentum"]))
 def test_killed_with_every_optimizer(zygote, planned, tmp_path, learning):
     """Two kills of a run of two ranks; those that stop early do so after three of its six epochs."""
     settings = {"sync": {"scheme": "local_sgd", "every": 2}, "checkpoint": {"every_steps": 2}}
@@ -249,7 +247,10 @@ def wait_for_step(folder: RunFolder, step: int) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize(("number", "ranks"), [(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGTERM, 2)])
+@pytest.mark.parametrize(
+    ("number", "ranks"),
+    [(signal.SIGTERM, 1), pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow), (signal.SIGTERM, 2)],
+)
 def test_asked_to_stop(zygote, long_run, tmp_path, number, ranks):
     """The step is finished, a checkpoint written, exit status 75; the resumed run ends like an undisturbed one."""
     plan, reference = long_run(ranks)

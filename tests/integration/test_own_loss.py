@@ -72,6 +72,7 @@ def test_the_first_experiment_of_the_page_is_planned(folder, environ):
     assert "mylosses.focal" in planned
 
 
+@pytest.mark.slow
 def test_forecasts_by_ones_own_loss_and_measure(folder, environ):
     run(folder, environ, "train", "fading.yaml", "--ranks", "2", "-O", "train.threads=1", "--run-id", "fading-1")
     rows = read_metrics(folder / "logs" / "fading-1" / "metrics.csv")

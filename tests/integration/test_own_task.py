@@ -397,6 +397,7 @@ def told(process: subprocess.Popen, line: str) -> dict:
     return json.loads(process.stdout.readline())
 
 
+@pytest.mark.slow
 def test_a_stream_is_judged_as_it_comes(watching):
     with watching.start("--json") as process:
         first, second = told(process, "1,2,3,18"), told(process, "1,2,3,1000")

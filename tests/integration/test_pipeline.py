@@ -115,6 +115,7 @@ def test_every_stage_is_evaluated_on_the_data_of_all(undisturbed):
         assert (own.value, own.epoch) == (best["micro_f1"], best["epoch"])
 
 
+@pytest.mark.slow
 def test_a_stage_that_was_trained_again_is_evaluated_again(undisturbed, environ, monkeypatch):
     """The file holds what its former weights were worth."""
     monkeypatch.setenv("PYTHONPATH", environ["PYTHONPATH"])  # of the interpreter that evaluates

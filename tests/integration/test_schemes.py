@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 import pytest
+from slow_cases import with_slow
 
 from graphmill.record.manifest import Manifest
 from graphmill.record.metrics import read_metrics
@@ -177,11 +178,16 @@ def rare(planned, train_all):
     cora = [planned(f"cora-{key}", ranks=3, batch_size=46, sync=sync) for key, sync in RARE.items()]
     tiny = [planned(f"tiny-{key}", dataset="tiny", ranks=3, epochs=5, sync=sync) for key, sync in RARE.items()]
     stranger = {"kind": "custom", "target": "strange_models.Normalised"}
-    return train_all([*cora, *tiny, planned("stranger", ranks=3, batch_size=46, model=stranger)])
+    return Trained([*cora, *tiny, planned("stranger", ranks=3, batch_size=46, model=stranger)], train_all)
 
 
-@pytest.mark.parametrize(("dataset", "num_train"), [("cora", "140"), ("tiny", "2")])
-@pytest.mark.parametrize("key", RARE)
+@pytest.mark.parametrize(
+    ("key", "dataset", "num_train"),
+    with_slow(
+        [(key, *data) for key in RARE for data in (("cora", "140"), ("tiny", "2"))],
+        fast=[("deferred", "tiny", "2"), ("warm", "tiny", "2"), ("diloco", "tiny", "2"), ("local", "cora", "140")],
+    ),
+)
 def test_ranks_without_seeds_keep_up_and_agree(rare, syncs, key, dataset, num_train):
     """Also a rank that never has any: it takes part in every exchange, and has moments though it never updates."""
     folder = rare[f"{dataset}-{key}"]

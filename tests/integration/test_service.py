@@ -45,7 +45,7 @@ CELLS = [
     for where in PARTS
     for seeds in (("equal", "owner") if PARTS[where] else ("equal",))
 ]
-FAST = [(2, 2, "whole", "equal"), (1, 2, "replicated", "equal"), (2, 2, "partitioned", "owner")]
+FAST = [(1, 2, "replicated", "equal"), (2, 2, "partitioned", "owner")]
 
 
 @pytest.fixture
@@ -132,6 +132,7 @@ def test_weights_are_those_of_ranks_that_sample_for_themselves(
 
 
 @pytest.mark.parametrize("num_parts", [4, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_samplers_share_parts_unevenly(zygote, planned_service, tmp_path, num_parts):
     """Three samplers for three trainers, on four parts or on two."""
     alone, served = (
@@ -268,7 +269,7 @@ def started(zygote, plan: Plan, root: Path, *, num_syncs: int = 6) -> tuple[RunF
     ("way", "asked"),
     with_slow(
         [(way, asked) for way in WAYS for asked in ("rank", "sampler")],
-        fast=[("whole", "rank"), ("partitioned", "sampler")],
+        fast=[("partitioned", "sampler")],
     ),
 )
 def test_asked_to_stop_and_resumed(zygote, planned_service, tmp_path, way, asked):

@@ -76,6 +76,7 @@ def test_the_command_of_the_sync_ablation_scripts(torchrun, experiment, tmp_path
     assert not (folder.path / "logs").exists()
 
 
+@pytest.mark.slow
 def test_an_error_of_rank_0_ends_all_with_one_message(torchrun, experiment):
     done = torchrun(experiment, "--max_steps", "5")
     assert done.returncode != 0

@@ -74,6 +74,7 @@ def test_what_a_run_of_traffic_leaves_behind(runs: Callable[[int], RunFolder]) -
     assert {"mae", "rmse", "mape", "mae_15min", "mae_30min"} <= outcome.test.keys()
 
 
+@pytest.mark.slow
 def test_the_forecaster_of_the_how_to(environ, tmp_path: Path) -> None:
     """As a person would: the document's module in the folder, named on the command line, over real ranks."""
     blocks = re.findall(r"^```python\n(.*?)^```", OWN_MODEL.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

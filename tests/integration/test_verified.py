@@ -110,10 +110,11 @@ def test_own_measures_of_two_ranks_are_those_of_one_process(trained, monkeypatch
 @pytest.mark.parametrize(
     "sync",
     [
-        pytest.param({"scheme": "deferred_allreduce", "every": 2}, marks=pytest.mark.slow),
+        {"scheme": "deferred_allreduce", "every": 2},
         {"scheme": "local_sgd", "every": 3},
     ],
 )
+@pytest.mark.slow
 def test_a_run_that_was_stopped_and_continued_is_true(planned, zygote, tmp_path, sync):
     plan = planned("stopped", ranks=2, epochs=40, sync=sync)
     folder = new_folder(plan, tmp_path)

@@ -65,6 +65,7 @@ def test_train_evaluate_and_predict_import_nothing_from_there(home, environ, dat
     assert not (home / "sprung").exists(), (home / "sprung").read_text()
 
 
+@pytest.mark.slow
 def test_evaluate_in_a_run_folder_imports_nothing_from_it(environ, data_root, planned, train_all, tmp_path):
     folder = train_all([planned("built-in", ranks=1, epochs=1)])["built-in"]
     set_traps(folder.path, tmp_path)
