@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from other_tasks import (
+    killed_by_rank,
     make_captures,
     make_graphs,
     make_links,
@@ -15,6 +16,7 @@ from other_tasks import (
     resume_with,
     train_and_kill,
 )
+from slow_cases import with_slow
 
 from graphmill.record.documents import Outcome
 from graphmill.record.manifest import Manifest
@@ -82,7 +84,9 @@ def assert_all_seeds_once(folder: RunFolder) -> None:
     assert int(rows[-1]["num_seeds_cum"]) == num_seeds * folder.read_plan().calendar.num_epochs
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["every step", "deferred by 3"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(1, marks=pytest.mark.slow), 3], ids=["every step", "deferred by 3"]
+)
 def both(request, planned, zygote, tmp_path_factory) -> tuple[RunFolder, RunFolder]:
     """Four ranks from the first step to the last; and the same run, killed three times in the middle of an epoch, and
     continued by 2, by 3 and by 1.
@@ -173,7 +177,7 @@ LOCAL = {
 }
 
 
-@pytest.mark.parametrize("name", LOCAL)
+@pytest.mark.parametrize("name", with_slow(LOCAL, fast=["with a warm-up, moments averaged"]))
 def test_ranks_that_update_alone_go_on_from_the_last_sync(planned, zygote, tmp_path, name):
     """Other losses than planned, since there are other replicas; the same seeds, and replicas that agree."""
     plan = plan_of(planned, "local", sync=LOCAL[name], epochs=3)
@@ -260,15 +264,28 @@ TASKS = {
 }
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_other_tasks_take_the_same_steps(zygote, environ, tmp_path, name):
-    """`graphmill train`, killed with its ranks in the middle of an epoch, and continued by another number of them."""
+@pytest.mark.parametrize(
+    ("name", "by"),
+    with_slow(
+        [(name, by) for by in ("ranks", "command") for name in TASKS],
+        fast=[(name, "ranks") for name in TASKS if name in ("traffic", "graphs by budget", "links in parts")],
+    ),
+)
+def test_other_tasks_take_the_same_steps(zygote, environ, tmp_path, name, by):
+    """Ranks, or `graphmill train` with its ranks, killed in the middle of an epoch, and continued by another number of
+    them.
+    """
     prepare, experiment, others = TASKS[name]
     prepare(tmp_path)
-    folder = train_and_kill(experiment, tmp_path, environ, step=9)
-    said = resume_with(folder, environ, "--ranks", str(others))
-    assert f"attempt 2 has {others} rank" in said
-    assert "2 were planned" in said
+    if by == "command":
+        folder = train_and_kill(experiment, tmp_path, environ, step=9)
+        said = resume_with(folder, environ, "--ranks", str(others))
+        assert f"attempt 2 has {others} rank" in said
+        assert "2 were planned" in said
+    else:
+        folder = killed_by_rank(zygote, experiment, tmp_path, step=9)
+        world = world_of(folder.read_plan(), ranks=others, hosts=1)
+        assert zygote.wait(zygote.start(folder, resume=True, world=world)) == [0] * others, zygote.said(folder)
     plan = folder.read_plan()
     first, second = stretches_of(read_event_log(folder, 0).worlds)
     assert (first.ranks, second.ranks) == (2, others)

@@ -186,6 +186,7 @@ def test_mlflow_has_it_once(run, tmp_path):
         tracker("mlflow", place=f"file:{tmp_path / 'mlruns'}").planned(run)
 
 
+@pytest.mark.slow
 def test_a_long_parameter_is_shortened_for_mlflow_and_still_told_from_others(run, tmp_path):
     from mlflow.tracking import MlflowClient
 

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from slow_cases import with_slow
 from typer.testing import CliRunner
 from waiting import HANG_S
 
@@ -47,7 +48,7 @@ def whole(zygote, plan, root: Path) -> RunFolder:
     return folder
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(scope="module", params=with_slow(CASES, fast=["two"]))
 def runs(request, planned, zygote, tmp_path_factory):
     """A run of 6 epochs; one of 2 that was extended to 4, and that to 6."""
     root, settings = tmp_path_factory.mktemp("logs"), CASES[request.param]

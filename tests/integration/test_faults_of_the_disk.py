@@ -80,6 +80,7 @@ def test_a_hiccup_ends_no_run_and_a_disk_that_is_gone_ends_none_for_good(run_fau
     judge(pairs)
 
 
+@pytest.mark.slow
 def test_a_run_whose_outcome_can_never_be_read_back_is_sealed_or_goes_on(run_faults):
     """Once an outcome says that the run is done nothing continues it."""
     asked = [
@@ -89,6 +90,7 @@ def test_a_run_whose_outcome_can_never_be_read_back_is_sealed_or_goes_on(run_fau
     judge(run_faults(asked))
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_no_hiccup(run_faults):
     full = {"operation": "write", "part": "checkpoints", "error": "ENOSPC", "after": 3, "times": FOR_EVER}
     [(_, found)] = run_faults([full])

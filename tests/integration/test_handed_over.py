@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from slow_cases import with_slow
 
 import graphmill as package
 from graphmill.base.errors import UserError
@@ -66,13 +67,13 @@ def experiment(*named: str) -> str:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, environ, data_root):
-    """Where a person works: their code, and a run of theirs for each thing that a plan may name, and of all."""
+    """Where a person works: their code, and runs of theirs, of a model and of all that a plan may name."""
     root = tmp_path_factory.mktemp("person")
     text = LURES.format(marker=str(root / "imported"))
     (root / "lures.py").write_text(text)
     (root / "lure_page.py").write_text(text)
     (root / "hosts.yaml").write_text("hosts: [{address: 127.0.0.1}]\n")
-    for name, named in {"all": ("model", "loss", "measure"), **{name: (name,) for name in NAMES[:3]}}.items():
+    for name, named in {"all": ("model", "loss", "measure"), "model": ("model",)}.items():
         (root / f"{name}.yaml").write_text(experiment(*named))
         run(root, environ, data_root, "train", f"{name}.yaml", "--run-id", name)
     return root
@@ -102,14 +103,26 @@ def copied(home, tmp_path, monkeypatch, data_root) -> Callable[[str], Path]:
 
     def copy(name: str) -> Path:
         to = tmp_path / "logs" / "there"
-        shutil.copytree(home / "logs" / ("model" if name == "kind" else name), to)
-        if name == "kind":
+        shutil.copytree(home / "logs" / ("model" if name in ("model", "kind") else "all"), to)
+        if name not in ("all", "model"):
             plan = json.loads((to / "plan.json").read_text())
-            plan["task"]["kind"] = "lure_page:KIND"
+            leave_only(name, plan)
             (to / "plan.json").write_text(json.dumps(plan))
         return to
 
     return copy
+
+
+def leave_only(name: str, plan: dict) -> None:
+    """Of what the plan of `all`, or of `model`, names."""
+    if name == "kind":
+        plan["task"]["kind"] = "lure_page:KIND"
+        return
+    plan["task"]["model"] = {**BUILT_IN, "dropout": 0.5, "input_dropout": 0.0}
+    if name == "loss":
+        plan["measures"] = {}
+    else:
+        plan["task"]["loss"] = {"kind": "cross_entropy", "class_weights": "none", "label_smoothing": 0.0}
 
 
 COMMANDS = [
@@ -180,8 +193,13 @@ def test_what_would_run_it_is_refused_with_all_that_it_names(graphmill, copied, 
     assert sorted(str(path) for path in there.rglob("*")) == before
 
 
-@pytest.mark.parametrize("named", ["all", "kind"])
-@pytest.mark.parametrize("words", MODULES)
+@pytest.mark.parametrize(
+    ("words", "named"),
+    with_slow(
+        [(words, named) for words in MODULES for named in ("all", "kind")],
+        fast=[(MODULES[0], "kind"), (MODULES[1], "all")],
+    ),
+)
 def test_no_module_that_is_started_by_hand_runs_it(copied, home, environ, data_root, tmp_path, words, named):
     there = copied(named)
     module, *rest = filled_in(words, there, tmp_path)
@@ -221,6 +239,8 @@ def test_no_function_runs_it(copied, home, function, named):
     else:
         with pytest.raises(UserError) as refused:
             FUNCTIONS[function](there)
+        target = "lure_page:KIND" if named == "kind" else CUSTOM[named]["target"]
+        assert target in str(refused.value)
         assert trust.TRUST_VARIABLE in refused.value.fix
     assert {**content_of(there), str(there / ".lock"): b""} == {**before, str(there / ".lock"): b""}
     assert not (home / "imported").exists()
@@ -250,21 +270,26 @@ def example(there: Path):
     return torch.zeros(2, width), torch.zeros(2, 0, dtype=torch.long)
 
 
-def test_ones_own_run_is_evaluated_extended_and_resumed_without_a_question(home, environ, data_root):
-    for words in (["evaluate", "all"], ["train", "--extend", "all", "--epochs", "2", "--run-id", "more"]):
-        run(home, environ, data_root, *words)
+@pytest.mark.slow
+def test_ones_own_run_is_extended_without_a_question(home, environ, data_root):
+    run(home, environ, data_root, "train", "--extend", "all", "--epochs", "2", "--run-id", "more")
     run(home, environ, data_root, "evaluate", "more")
-    (home / "logs" / "loss" / "outcome.json").unlink()
-    run(home, environ, data_root, "train", "--resume", "loss")
 
 
-@pytest.mark.parametrize("config", ["/proc/none", "elsewhere"])
+def test_ones_own_run_is_evaluated_and_resumed_without_a_question(home, environ, data_root):
+    run(home, environ, data_root, "evaluate", "all")
+    (home / "logs" / "model" / "outcome.json").unlink()
+    run(home, environ, data_root, "train", "--resume", "model")
+
+
+@pytest.mark.parametrize("config", ["/proc/none", pytest.param("elsewhere", marks=pytest.mark.slow)])
 def test_ranks_need_no_list_of_their_own(home, environ, data_root, config):
     """Those of a container or a host without a home are told by who started them; a list that fails is told once."""
     done = run(home, environ, data_root, "train", "all.yaml", "--run-id", config[-4:], XDG_CONFIG_HOME=config)
     assert ("cannot be written" in done.stderr) == (config == "/proc/none")
 
 
+@pytest.mark.slow
 def test_named_once_it_is_run_and_not_asked_for_again(home, environ, data_root, copied, tmp_path):
     there = str(copied("all"))
     mine = {"XDG_CONFIG_HOME": str(tmp_path / "mine")}
@@ -282,7 +307,7 @@ def with_trust(names) -> list[str]:
     return [word for name in names for word in ("--trust", name)]
 
 
-@pytest.mark.parametrize("answer", ["y", "n"])
+@pytest.mark.parametrize("answer", [pytest.param("y", marks=pytest.mark.slow), "n"])
 def test_on_a_terminal_it_is_asked_for_once(home, environ, data_root, copied, tmp_path, answer):
     there = copied("all")
     ours, theirs = pty.openpty()

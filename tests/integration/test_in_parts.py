@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from killing import Tally, assert_same, run_with_kills
 from other_tasks import LINKS, make_links
+from slow_cases import with_slow
 from waiting import HANG_S
 
 from graphmill.base.exits import BAD_REQUEST
@@ -131,7 +132,16 @@ def hashes(folder: RunFolder) -> list[str]:
     return [event.parameter_hash for event in events_in(folder.events_path(0), Sync)]
 
 
-@pytest.mark.parametrize(("task", "way"), [cell for cell in TASKS_AND_WAYS if cell[1] != "seeds to owners"])
+@pytest.mark.parametrize(
+    ("task", "way"),
+    with_slow(
+        [cell for cell in TASKS_AND_WAYS if cell[1] != "seeds to owners"],
+        fast=[
+            ("nodes", "rows fetched batch by batch"),
+            ("links", "looking ahead"),
+        ],
+    ),
+)
 def test_weights_are_those_of_the_run_on_the_whole_graph(zygote, plan_in_parts, tmp_path, task, way):
     whole = trained(zygote, plan_in_parts(way, task=task, num_parts=0), tmp_path / "whole")
     in_parts = trained(zygote, plan_in_parts(way, task=task), tmp_path / "parts")
@@ -145,7 +155,10 @@ def test_weights_are_those_of_the_run_on_the_whole_graph(zygote, plan_in_parts, 
         assert found.best[measure.name] == expected.best[measure.name]
 
 
-@pytest.mark.parametrize(("task", "num_parts"), [("nodes", 4), ("nodes", 2), ("links", 4), ("links", 2)])
+@pytest.mark.parametrize(
+    ("task", "num_parts"),
+    with_slow([("nodes", 4), ("nodes", 2), ("links", 4), ("links", 2)], fast=[("nodes", 2)]),
+)
 def test_three_ranks_share_parts_unevenly(zygote, plan_in_parts, tmp_path, task, num_parts):
     """What is left after a host was lost: weights are those of three ranks on the whole graph."""
     asked = {"ranks": 3, "epochs": 2, "task": task}
@@ -165,7 +178,7 @@ def test_three_ranks_share_parts_unevenly(zygote, plan_in_parts, tmp_path, task,
     assert hashes(trained(zygote, sampled, tmp_path / "read")) == hashes(owned)
 
 
-@pytest.mark.parametrize("task", ["links", "links by gat"])
+@pytest.mark.parametrize("task", ["links", pytest.param("links by gat", marks=pytest.mark.slow)])
 def test_measures_of_links_are_the_same_for_any_number_of_ranks(zygote, plan_in_parts, tmp_path, task):
     """Of the weights that a run begins with: its steps are too small to change them."""
     asked = {"task": task, "epochs": 1, "batch_size": 141, "optimizer": {"kind": "sgd", "lr": 1e-30}}
@@ -220,7 +233,10 @@ def test_looking_ahead_fetches_what_the_replay_says(zygote, plan_in_parts, data_
     assert [float(row["cache_hit_rate"]) for row in rows] == pytest.approx((1 - fetched / remote).tolist())
 
 
-@pytest.mark.parametrize(("task", "way"), TASKS_AND_WAYS)
+@pytest.mark.parametrize(
+    ("task", "way"),
+    with_slow(TASKS_AND_WAYS, fast=[("nodes", "looking ahead"), ("links", "seeds to owners")]),
+)
 def test_killed_and_resumed(zygote, plan_in_parts, tmp_path, task, way):
     plan = plan_in_parts(way, task=task)
     reference = trained(zygote, plan, tmp_path / "reference")
@@ -244,10 +260,10 @@ def test_killed_fifty_times(zygote, plan_in_parts, tmp_path):
             number += 1
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", with_slow(WAYS, fast=["topology in parts"]))
 def test_asked_to_stop_while_rows_are_fetched_ahead(zygote, plan_in_parts, tmp_path, way):
     """Loaders of the ranks have got differently far when they stop: none may wait for what another never asks."""
-    plan = plan_in_parts(way, epochs=30)
+    plan = plan_in_parts(way, epochs=12)
     reference = trained(zygote, plan, tmp_path / "reference")
     folder = RunFolder.create(plan, tmp_path / "stopped")
     pids = zygote.start(folder, resume=False)
@@ -263,16 +279,19 @@ def test_asked_to_stop_while_rows_are_fetched_ahead(zygote, plan_in_parts, tmp_p
 
 @pytest.mark.parametrize(
     ("task", "way", "first", "ranks"),
-    [
-        *(("nodes", way, 2, ranks) for way in ("rows held", "topology in parts") for ranks in (1, 3)),
-        ("nodes", "seeds to owners", 4, 3),
-        ("links", "seeds to owners", 4, 3),
-    ],
+    with_slow(
+        [
+            *(("nodes", way, 2, ranks) for way in ("rows held", "topology in parts") for ranks in (1, 3)),
+            ("nodes", "seeds to owners", 4, 3),
+            ("links", "seeds to owners", 4, 3),
+        ],
+        fast=[("nodes", "seeds to owners", 4, 3)],
+    ),
 )
 def test_another_number_of_ranks_continues(zygote, plan_in_parts, tmp_path, task, way, first, ranks):
     """Ranks with a part each, then one that has both, or three with uneven shares: the same global batches."""
     asked = {"ranks": first, "batch_size": 20 // first, "sync": {"scheme": "deferred_allreduce", "every": 1}}
-    epochs = 30 if task == "nodes" else 8
+    epochs = 12 if task == "nodes" else 8
     over = {} if task == "nodes" else {"head": {"kind": "dot"}, "model": {**OF_TASK[task]["model"], "dropout": 0.0}}
     plan = plan_in_parts(way, epochs=epochs, task=task, num_parts=first, over=over, **asked)
     reference = trained(zygote, plan, tmp_path / "reference")
@@ -308,7 +327,7 @@ def test_a_byte_that_changed_under_an_old_time_ends_the_run(zygote, plan_in_part
 
 
 @pytest.mark.parametrize("way", ["rows fetched batch by batch", "topology in parts"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
 def test_a_rank_that_is_gone_ends_the_others(zygote, plan_in_parts, tmp_path, way, number):
     """Killed, its connections break; frozen, like a host that is cut off, it sends no heartbeat. Nobody waits."""
     folder = RunFolder.create(plan_in_parts(way, epochs=2000, hang_timeout_s=5), tmp_path)

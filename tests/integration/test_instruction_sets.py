@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from instruction_sets import isas_here, python_on
+from slow_cases import with_slow
 
 from graphmill import _native
 
@@ -26,7 +27,7 @@ def run_tests(isa: str, marks: str, environ: dict[str, str], monkeypatch: pytest
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("isa", OTHERS)
+@pytest.mark.parametrize("isa", with_slow(OTHERS, fast=OTHERS[:1]))
 def test_some_of_every_family(isa, source_environ, monkeypatch):
     run_tests(isa, "each_isa and not slow", source_environ, monkeypatch)
 

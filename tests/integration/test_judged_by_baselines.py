@@ -81,6 +81,7 @@ def test_a_run_that_loses_says_so_wherever_its_scores_stand(folder, first, told)
     told("verify", "one")
 
 
+@pytest.mark.slow
 def test_the_next_run_on_the_same_data_reads_what_was_scored(folder, first, told):
     again = told("train", "ways.yaml", "--run-id", "two", "-O", "model.hidden_channels=5")
     assert "scoring a baseline" not in again
@@ -90,12 +91,14 @@ def test_the_next_run_on_the_same_data_reads_what_was_scored(folder, first, told
     assert "scoring a baseline: label propagation" in other
 
 
+@pytest.mark.slow
 def test_a_run_scores_none_where_it_is_told_not_to(folder, first, told):
     said = told("train", "ways.yaml", "--run-id", "six", "-O", "train.baselines=false", "--logs-root", "untold")
     assert "scoring a baseline" not in said
     assert not (folder / "untold" / ".baselines").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_file_of_kept_scores_is_written_anew(folder, first, told):
     for kept in (folder / "logs" / ".baselines").iterdir():
         path = folder / "elsewhere" / ".baselines" / kept.name

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from killing import Tally, assert_same, run_with_kills
 from other_tasks import (
+    killed_by_rank,
     make_captures,
     make_graphs,
     make_links,
@@ -18,6 +19,7 @@ from other_tasks import (
     resume_with,
     train_and_kill,
 )
+from slow_cases import with_slow
 
 from graphmill.record.events import Checkpoint, Sync, events_in
 from graphmill.record.run_folder import RunFolder
@@ -30,7 +32,7 @@ task: traffic
 dataset: {name: synthetic/traffic, history: 6, horizon: 6}
 model: {kind: dcrnn, rnn_units: 8, num_layers: 2, cl_decay_steps: 25}
 train:
-  epochs: 3
+  epochs: 2
   batch_size: 6
   ranks: 2
   threads: 1
@@ -44,7 +46,7 @@ task: graph_classification
 dataset: {name: synthetic/motifs, features: standardised}
 model: {kind: gin, hidden_channels: 16, norm: batch}
 train:
-  epochs: 3
+  epochs: 2
   batch_size: 8
   ranks: 2
   threads: 1
@@ -58,7 +60,7 @@ task: intrusion
 dataset: {name: synthetic/can}
 model: {kind: gat, scale: small, heads: 2, hidden_channels: 4}
 train:
-  epochs: 3
+  epochs: 2
   batch_size: 36
   ranks: 2
   threads: 1
@@ -75,7 +77,7 @@ embedding_channels: 8
 head: {kind: mlp, hidden_channels: 8, dropout: 0.2}
 negatives: {count: 2, side: both}
 train:
-  {epochs: 3, batch_size: 8, num_neighbors: [4, 3], ranks: 2, threads: 1, device: cpu,
+  {epochs: 2, batch_size: 8, num_neighbors: [4, 3], ranks: 2, threads: 1, device: cpu,
    sync: {scheme: local_sgd, every: 2}, checkpoint: {every_steps: 6}}
 """
 PER_RANK = "partition: {placement: per_rank, topology: partitioned, cache: {policy: presample}}"
@@ -156,7 +158,7 @@ LEARNING = {
 }
 
 
-@pytest.mark.parametrize("learning", LEARNING)
+@pytest.mark.parametrize("learning", with_slow(LEARNING, fast=["judged by one's own", "sgd with momentum"]))
 def test_killed_with_every_optimizer(zygote, planned, tmp_path, learning):
     """Two kills of a run of two ranks; those that stop early do so after three of its six epochs."""
     settings = {"sync": {"scheme": "local_sgd", "every": 2}, "checkpoint": {"every_steps": 2}}
@@ -224,12 +226,12 @@ def test_killed_before_every_change_of_the_file_system(zygote, planned, tmp_path
 
 @pytest.fixture(scope="module")
 def long_run(planned, zygote, tmp_path_factory):
-    """Fifteen epochs, long enough to be stopped in the middle: the plan, and the folder of the undisturbed run."""
+    """Twenty-five epochs, long enough to be stopped in the middle: the plan, and the folder of the undisturbed run."""
     known = {}
 
     def run(ranks: int) -> tuple[Plan, RunFolder]:
         if ranks not in known:
-            plan = plan_of(planned, "long", ranks, every_steps=100, epochs=60)
+            plan = plan_of(planned, "long", ranks, every_steps=100, epochs=25)
             folder = RunFolder.create(plan, tmp_path_factory.mktemp("long"))
             assert zygote.wait(zygote.start(folder, resume=False)) == [0] * ranks, zygote.said(folder)
             known[ranks] = (plan, folder)
@@ -245,7 +247,10 @@ def wait_for_step(folder: RunFolder, step: int) -> None:
         time.sleep(0.002)
 
 
-@pytest.mark.parametrize(("number", "ranks"), [(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGTERM, 2)])
+@pytest.mark.parametrize(
+    ("number", "ranks"),
+    [(signal.SIGTERM, 1), pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow), (signal.SIGTERM, 2)],
+)
 def test_asked_to_stop(zygote, long_run, tmp_path, number, ranks):
     """The step is finished, a checkpoint written, exit status 75; the resumed run ends like an undisturbed one."""
     plan, reference = long_run(ranks)
@@ -305,32 +310,46 @@ def test_stopped_at_every_sync(zygote, planned, tmp_path):
     assert_same(folder, reference)
 
 
+TASKS = {
+    "traffic": (make_series, FORECAST),
+    "graphs": (make_graphs, GRAPHS),
+    "windows": (make_captures, WINDOWS),
+    "links": (make_links, LINKS),
+    "links in parts": (
+        make_links_in_parts,
+        LINKS.replace("synthetic/nearest", "parts/synthetic/nearest/2-ldg") + PER_RANK,
+    ),
+    "values": (make_values, VALUES),
+}
+
+
 @pytest.mark.parametrize(
-    ("prepare", "experiment"),
-    [
-        (make_series, FORECAST),
-        (make_graphs, GRAPHS),
-        (make_captures, WINDOWS),
-        (make_links, LINKS),
-        (make_links_in_parts, LINKS.replace("synthetic/nearest", "parts/synthetic/nearest/2-ldg") + PER_RANK),
-        (make_values, VALUES),
-    ],
-    ids=["traffic", "graphs", "windows", "links", "links in parts", "values"],
+    ("name", "by"),
+    with_slow(
+        [(name, by) for by in ("ranks", "command") for name in TASKS],
+        fast=[(name, "ranks") for name in TASKS if name != "links"],
+    ),
 )
-def test_other_tasks_killed_in_the_middle(zygote, environ, tmp_path, prepare, experiment):
-    """`graphmill train`, killed with all its ranks between two checkpoints: while DCRNN's decoder is fed by chance,
-    while norms keep statistics of what they have seen.
+def test_other_tasks_killed_in_the_middle(zygote, environ, tmp_path, name, by):
+    """Ranks, or `graphmill train` with all its ranks, killed between two checkpoints: while DCRNN's decoder is fed by
+    chance, while norms keep statistics of what they have seen.
     """
+    prepare, experiment = TASKS[name]
     prepare(tmp_path)
-    folder = train_and_kill(
-        experiment, tmp_path, environ, step=29
-    )  # of 23 an epoch; rounds end at odd ones in the second
+    step = 29  # of 23 an epoch; rounds end at odd ones in the second
+    if by == "command":
+        folder = train_and_kill(experiment, tmp_path, environ, step=step)
+    else:
+        folder = killed_by_rank(zygote, experiment, tmp_path, step=step)
     plan = folder.read_plan()
     steps = [event.steps_done for event in events_in(folder.events_path(0), Checkpoint)]
     assert 0 < steps[-1] < plan.last_step
     assert steps[-1] % plan.calendar.steps_in(0), "a checkpoint within an epoch"
 
-    resume_with(folder, environ)
+    if by == "command":
+        resume_with(folder, environ)
+    else:
+        assert zygote.wait(zygote.start(folder, resume=True)) == [0, 0], zygote.said(folder)
     assert [attempt.resumed for attempt in folder.attempts()] == [False, True]
     undisturbed = RunFolder.create(plan, tmp_path / "undisturbed")
     assert zygote.wait(zygote.start(undisturbed, resume=False)) == [0, 0], zygote.said(undisturbed)

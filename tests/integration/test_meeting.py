@@ -44,6 +44,7 @@ def train_where(environ, data_root, tmp_path):
     return train
 
 
+@pytest.mark.slow
 def test_a_host_whose_loopback_has_no_ipv4(train_where, tmp_path):
     done = train_where("ip link set lo up; ip addr del 127.0.0.1/8 dev lo")
     assert done.returncode == 0, done.stderr

@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
     (root / "fading.yaml").write_text(FORECAST)
     options = {"num_nodes": 400, "num_edges": 2400, "features": 6, "signal": 0.5}
     prepare("synthetic/sbm", root=root / "data", options=options)
-    prepare_traffic("synthetic/traffic", root=root / "data", options={"num_sensors": 6, "num_steps": 400})
+    prepare_traffic("synthetic/traffic", root=root / "data", options={"num_sensors": 6, "num_steps": 200})
     return root
 
 
@@ -72,6 +72,7 @@ def test_the_first_experiment_of_the_page_is_planned(folder, environ):
     assert "mylosses.focal" in planned
 
 
+@pytest.mark.slow
 def test_forecasts_by_ones_own_loss_and_measure(folder, environ):
     run(folder, environ, "train", "fading.yaml", "--ranks", "2", "-O", "train.threads=1", "--run-id", "fading-1")
     rows = read_metrics(folder / "logs" / "fading-1" / "metrics.csv")

@@ -115,6 +115,7 @@ def test_every_stage_is_evaluated_on_the_data_of_all(undisturbed):
         assert (own.value, own.epoch) == (best["micro_f1"], best["epoch"])
 
 
+@pytest.mark.slow
 def test_a_stage_that_was_trained_again_is_evaluated_again(undisturbed, environ, monkeypatch):
     """The file holds what its former weights were worth."""
     monkeypatch.setenv("PYTHONPATH", environ["PYTHONPATH"])  # of the interpreter that evaluates
@@ -159,6 +160,7 @@ def test_a_changed_definition_is_refused_with_the_difference(undisturbed, tmp_pa
     assert undisturbed.attempts() == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_failed_stage_stops_what_depends_on_it_and_nothing_else(pipeline):
     (pipeline.file.parent / "fragile.py").write_text(
         "from torch import nn\n\n\nclass Fragile(nn.Linear):\n"
@@ -176,6 +178,7 @@ def test_a_failed_stage_stops_what_depends_on_it_and_nothing_else(pipeline):
     assert pipeline.stage("other").read_outcome().status == "done"
 
 
+@pytest.mark.slow
 def test_a_stage_whose_model_does_not_fit_is_told_before_any_runs(pipeline):
     broken = {"name": "few", "set": {"model": {"kind": "custom", "target": "no.such.Model"}}}
     pipeline.write([STAGES[0] | {"name": "first"}, broken])
@@ -196,6 +199,7 @@ def test_stages_may_be_chosen_and_a_dry_run_changes_nothing(pipeline):
     assert not pipeline.logs.exists()
 
 
+@pytest.mark.slow
 def test_a_second_run_names_the_first_and_changes_nothing_and_both_stages_are_watched(pipeline):
     longer = [{**stage, "set": {**stage["set"], "train.epochs": 40}} for stage in STAGES]
     pipeline.write(longer)

@@ -32,14 +32,20 @@ def typed(data_root: Path) -> str:
     return "typed"
 
 
-@pytest.fixture(params=[{"kind": "rgcn", "num_bases": 2}, {"kind": "hgt"}], ids=["rgcn", "hgt"])
-def planned(data_root: Path, typed: str, cut_into, request):
+RGCN, HGT = {"kind": "rgcn", "num_bases": 2}, {"kind": "hgt"}
+# What does not depend on the layers is asked of one of the two in each fast test.
+BY_RGCN = pytest.mark.parametrize("model", [RGCN, pytest.param(HGT, marks=pytest.mark.slow)], ids=["rgcn", "hgt"])
+BY_HGT = pytest.mark.parametrize("model", [pytest.param(RGCN, marks=pytest.mark.slow), HGT], ids=["rgcn", "hgt"])
+
+
+@pytest.fixture
+def planned(data_root: Path, typed: str, cut_into, model):
     """Two ranks of a small model, 4 steps of each an epoch."""
 
     def plan(where: str = "whole", *, roles: dict[str, int] | None = None, **train: Any) -> Plan:
         raw: dict[str, Any] = {
             "dataset": {"name": typed, "undirected": False},
-            "model": {"hidden_channels": 8, **request.param},
+            "model": {"hidden_channels": 8, **model},
             "train": {
                 "epochs": 3,
                 "batch_size": 10,
@@ -84,6 +90,7 @@ def whole(zygote, planned, tmp_path) -> RunFolder:
     return trained(zygote, planned(), tmp_path / "whole")
 
 
+@BY_HGT
 def test_weights_on_parts_are_those_on_the_whole_graph(zygote, planned, whole, tmp_path):
     for where in IN_PARTS:
         found = trained(zygote, planned(where), tmp_path / where)
@@ -92,6 +99,7 @@ def test_weights_on_parts_are_those_on_the_whole_graph(zygote, planned, whole, t
         assert found.read_outcome().test["micro_f1"] == whole.read_outcome().test["micro_f1"]
 
 
+@BY_RGCN
 def test_served_and_presampled(zygote, planned, whole, tmp_path):
     """The batches of ranks that sample for themselves, from samplers and from a file; also of other ranks."""
     served = trained(zygote, planned(roles={"samplers": 1, "trainers": 2}), tmp_path / "served")
@@ -108,12 +116,14 @@ def test_served_and_presampled(zygote, planned, whole, tmp_path):
     assert hashes(trained(zygote, planned(**alone, **read), tmp_path / "cut")) == hashes(drawn)
 
 
+@BY_RGCN
 def test_killed_and_resumed(zygote, planned, whole, tmp_path):
     folder = RunFolder.create(planned(), tmp_path / "killed")
     run_with_kills(zygote, folder, random.Random(0), Tally(), num_kills=2, most_s=whole.read_outcome().wall_s / 3)
     assert_same(folder, whole)
 
 
+@BY_HGT
 def test_other_ranks_take_the_same_steps(zygote, planned, whole, tmp_path):
     """What is computed of a node depends on it alone: one rank of twice the batch, and one that continues for two."""
     alone = trained(zygote, planned(ranks=1, batch_size=20), tmp_path / "alone")

@@ -1,12 +1,16 @@
 """Every scheme with real ranks: replicas agree after every sync, bytes are what the formula says, nobody hangs."""
 
 import math
+from collections.abc import Callable
 
 import pytest
+from slow_cases import with_slow
 
 from graphmill.record.manifest import Manifest
 from graphmill.record.metrics import read_metrics
+from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import WEIGHTS_FILE, WeightsFile
+from graphmill.spec.plan import Plan
 
 pytestmark = pytest.mark.distributed
 
@@ -14,6 +18,14 @@ SCHEMES = {"deferred_allreduce": {}, "local_sgd": {}, "diloco": {}}
 EVERY = (1, 2, 3, 8, 16)
 PAYLOADS = {"fp32": 4, "fp16": 2, "bf16": 2}
 CELLS = [(scheme, every, payload) for scheme in SCHEMES for every in EVERY for payload in PAYLOADS]
+# Each scheme, length of a round and payload; and what other runs are compared with.
+FAST = [
+    ("deferred_allreduce", 1, "fp32"),
+    *((scheme, 3, "fp32") for scheme in SCHEMES),
+    ("local_sgd", 2, "bf16"),
+    ("diloco", 8, "fp16"),
+    ("deferred_allreduce", 16, "bf16"),
+]
 STEPS = 7  # per epoch: 140 training nodes, 2 ranks, batches of 10; neither 2, 3, 8 nor 16 divides it
 
 
@@ -23,6 +35,22 @@ def name(scheme: str, every: int, payload: str) -> str:
 
 def weights(folder, last_checkpoint) -> str:
     return WeightsFile.read(last_checkpoint(folder) / WEIGHTS_FILE).compute_checksum()
+
+
+CASES = [pytest.param(cell, id=name(*cell), marks=[] if cell in FAST else [pytest.mark.slow]) for cell in CELLS]
+
+
+class Trained:
+    """Finished runs by run id, each trained when it is first asked for."""
+
+    def __init__(self, plans: list[Plan], train_all: Callable[[list[Plan]], dict[str, RunFolder]]) -> None:
+        self.plans, self.train_all = {plan.run_id: plan for plan in plans}, train_all
+        self.folders: dict[str, RunFolder] = {}
+
+    def __getitem__(self, run_id: str) -> RunFolder:
+        if run_id not in self.folders:
+            self.folders |= self.train_all([self.plans[run_id]])
+        return self.folders[run_id]
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +69,10 @@ def cells(planned, train_all):
         planned("all-warm-up", **lean, sync={"scheme": "local_sgd", "every": 4, "warmup_steps": 14}),
         planned("cut-short", **lean, epochs=None, max_steps=22, sync={"scheme": "local_sgd", "every": 3}),
     ]
-    return train_all(plans)
+    return Trained(plans, train_all)
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: name(*cell))
+@pytest.mark.parametrize("cell", CASES)
 def test_replicas_agree_after_every_sync(cells, syncs, last_checkpoint, cell):
     folder = cells[name(*cell)]
     first, second = syncs(folder)
@@ -57,7 +85,7 @@ def test_replicas_agree_after_every_sync(cells, syncs, last_checkpoint, cell):
     assert {row["replicas_agree"] for row in read_metrics(folder.metrics_path)} == {"true"}
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: name(*cell))
+@pytest.mark.parametrize("cell", CASES)
 def test_measured_bytes_are_those_of_the_formula(cells, syncs, cell):
     _, every, payload = cell
     folder = cells[name(*cell)]
@@ -150,11 +178,16 @@ def rare(planned, train_all):
     cora = [planned(f"cora-{key}", ranks=3, batch_size=46, sync=sync) for key, sync in RARE.items()]
     tiny = [planned(f"tiny-{key}", dataset="tiny", ranks=3, epochs=5, sync=sync) for key, sync in RARE.items()]
     stranger = {"kind": "custom", "target": "strange_models.Normalised"}
-    return train_all([*cora, *tiny, planned("stranger", ranks=3, batch_size=46, model=stranger)])
+    return Trained([*cora, *tiny, planned("stranger", ranks=3, batch_size=46, model=stranger)], train_all)
 
 
-@pytest.mark.parametrize(("dataset", "num_train"), [("cora", "140"), ("tiny", "2")])
-@pytest.mark.parametrize("key", RARE)
+@pytest.mark.parametrize(
+    ("key", "dataset", "num_train"),
+    with_slow(
+        [(key, *data) for key in RARE for data in (("cora", "140"), ("tiny", "2"))],
+        fast=[("deferred", "tiny", "2"), ("warm", "tiny", "2"), ("diloco", "tiny", "2"), ("local", "cora", "140")],
+    ),
+)
 def test_ranks_without_seeds_keep_up_and_agree(rare, syncs, key, dataset, num_train):
     """Also a rank that never has any: it takes part in every exchange, and has moments though it never updates."""
     folder = rare[f"{dataset}-{key}"]

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from killing import Tally, assert_same, run_with_kills
-from waiting import HANG_S, wait_until
+from slow_cases import with_slow
+from waiting import HANG_S, is_alive, wait_until
 
 from graphmill.graph.features import dense, sparse
 from graphmill.partition.metadata import part_folder
@@ -45,7 +45,7 @@ CELLS = [
     for where in PARTS
     for seeds in (("equal", "owner") if PARTS[where] else ("equal",))
 ]
-FAST = [(2, 2, "whole", "equal"), (1, 2, "replicated", "equal"), (2, 2, "partitioned", "owner")]
+FAST = [(1, 2, "replicated", "equal"), (2, 2, "partitioned", "owner")]
 
 
 @pytest.fixture
@@ -132,6 +132,7 @@ def test_weights_are_those_of_ranks_that_sample_for_themselves(
 
 
 @pytest.mark.parametrize("num_parts", [4, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_samplers_share_parts_unevenly(zygote, planned_service, tmp_path, num_parts):
     """Three samplers for three trainers, on four parts or on two."""
     alone, served = (
@@ -182,13 +183,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "standardised features": {"dataset": "edgy", "of_dataset": {"features": "standardised"}},
 }
 MODELS["nothing made ahead"] = {"prefetch": 0}
-SPEAKING = [
-    ("whole", "nothing made ahead"),
-    ("whole", "a dotted path"),
-    ("partitioned", "attention to edges"),
-    ("partitioned", "means by weight"),
-    ("whole", "sparse features"),
-]
+SPEAKING = [("whole", "a dotted path"), ("partitioned", "attention to edges")]
 
 
 @pytest.mark.usefixtures("forms")
@@ -235,7 +230,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", with_slow(WAYS, fast=["whole", "partitioned"]))
 def test_killed_and_resumed(zygote, planned_service, tmp_path, way):
     reference = trained(zygote, planned_service(*WAYS[way]), tmp_path / "reference")
     folder, tally = RunFolder.create(planned_service(*WAYS[way]), tmp_path / "killed"), Tally()
@@ -270,11 +265,16 @@ def started(zygote, plan: Plan, root: Path, *, num_syncs: int = 6) -> tuple[RunF
     return folder, pids
 
 
-@pytest.mark.parametrize("asked", ["rank", "sampler"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "asked"),
+    with_slow(
+        [(way, asked) for way in WAYS for asked in ("rank", "sampler")],
+        fast=[("partitioned", "sampler")],
+    ),
+)
 def test_asked_to_stop_and_resumed(zygote, planned_service, tmp_path, way, asked):
     """One process is enough. Samplers have got differently far by then: none may wait for what another never makes."""
-    plan = planned_service(*WAYS[way], epochs=30)
+    plan = planned_service(*WAYS[way], epochs=12)
     reference = trained(zygote, plan, tmp_path / "reference")
     folder, pids = started(zygote, plan, tmp_path / "stopped")
     zygote.kill([pids[1 if asked == "rank" else -1]], signal.SIGTERM)
@@ -306,7 +306,7 @@ def test_stopped_a_dozen_times_at_random_moments(zygote, planned_service, tmp_pa
 def test_another_number_of_trainers_continues(zygote, planned_service, tmp_path):
     """Four, then two, of the same two samplers: the same global batches, and losses but for rounding."""
     sync = {"scheme": "deferred_allreduce", "every": 1}
-    plan = planned_service((2, 4), "partitioned", epochs=30, sync=sync)
+    plan = planned_service((2, 4), "partitioned", epochs=12, sync=sync)
     reference = trained(zygote, plan, tmp_path / "reference")
     folder, pids = started(zygote, plan, tmp_path / "fewer")
     zygote.kill(pids[:1], signal.SIGTERM)
@@ -315,7 +315,7 @@ def test_another_number_of_trainers_continues(zygote, planned_service, tmp_path)
     assert codes == [0] * 4, zygote.said(folder)
     losses = [[float(row["loss"]) for row in read_metrics(run.metrics_path)] for run in (reference, folder)]
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
-    assert [int(row["num_seeds"]) for row in read_metrics(folder.metrics_path)] == [plan.dataset.num_train] * 30
+    assert [int(row["num_seeds"]) for row in read_metrics(folder.metrics_path)] == [plan.dataset.num_train] * 12
 
 
 def failures(folder: RunFolder, name: str) -> list[str]:
@@ -323,8 +323,13 @@ def failures(folder: RunFolder, name: str) -> list[str]:
     return [event.message for event in events_in(path, Failure)] if path.exists() else []
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("gone", ["rank_1", "sampler_1"])
+@pytest.mark.parametrize(
+    ("gone", "number"),
+    with_slow(
+        [(gone, number) for gone in ("rank_1", "sampler_1") for number in (signal.SIGKILL, signal.SIGSTOP)],
+        fast=[("rank_1", signal.SIGKILL), ("sampler_1", signal.SIGKILL), ("sampler_1", signal.SIGSTOP)],
+    ),
+)
 def test_a_process_that_is_gone_ends_the_others(zygote, planned_service, tmp_path, gone, number):
     """Killed, its connections break; frozen, like a host that is cut off, it sends no heartbeat. Nothing is left.
 
@@ -337,10 +342,10 @@ def test_a_process_that_is_gone_ends_the_others(zygote, planned_service, tmp_pat
     zygote.kill([pids[victim]], number)
     others = [name for name in names if name != gone]
     wait_until(lambda: any(failures(folder, name) for name in others), "an error")
-    timer = threading.Timer(20, zygote.kill, [[pids[victim]]])  # frozen, it does not end by itself
-    timer.start()
-    codes = zygote.wait(pids, patience_s=HANG_S)
-    timer.cancel()
+    left = [pid for number, pid in enumerate(pids) if number != victim]
+    wait_until(lambda: not any(map(is_alive, left)), "all others to end")
+    zygote.kill([pids[victim]])  # frozen, it does not end by itself
+    codes = zygote.wait(pids)
     assert codes[victim] == -signal.SIGKILL
     assert {code for number, code in enumerate(codes) if number != victim}.isdisjoint({0, 75, -signal.SIGKILL})
     said = {name: failures(folder, name) for name in others}

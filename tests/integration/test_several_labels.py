@@ -125,6 +125,7 @@ def test_one_process_scores_what_two_ranks_trained(trained, planned_several):
     assert outcome.baselines["test"]["majority"]["micro_f1"] == found["majority_micro_f1"]
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(zygote, trained, planned_several, tmp_path):
     reference = trained(planned_several("partitioned"), "reference")
     folder, tally = RunFolder.create(planned_several("partitioned"), tmp_path / "killed"), Tally()

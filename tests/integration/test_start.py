@@ -46,7 +46,9 @@ def imported(folder: RunFolder, environ: dict[str, str]) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("optimizer", [{"kind": "adam"}, {"kind": "sgd", "momentum": 0.9}])
+@pytest.mark.parametrize(
+    "optimizer", [{"kind": "adam"}, pytest.param({"kind": "sgd", "momentum": 0.9}, marks=pytest.mark.slow)]
+)
 def test_a_rank_imports_what_it_needs(planned, environ, tmp_path: Path, optimizer):
     modules = imported(RunFolder.create(planned("one", optimizer={**optimizer, "lr": 0.01}), tmp_path), environ)
     assert not NEVER & modules

@@ -76,6 +76,7 @@ def test_the_command_of_the_sync_ablation_scripts(torchrun, experiment, tmp_path
     assert not (folder.path / "logs").exists()
 
 
+@pytest.mark.slow
 def test_an_error_of_rank_0_ends_all_with_one_message(torchrun, experiment):
     done = torchrun(experiment, "--max_steps", "5")
     assert done.returncode != 0
@@ -83,6 +84,7 @@ def test_an_error_of_rank_0_ends_all_with_one_message(torchrun, experiment):
     assert "exitcode  : 2" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_error_of_another_rank_ends_all(torchrun, tmp_path):
     picky = {**EXPERIMENT, "model": {"kind": "custom", "target": "strange_models.Picky"}}
     (tmp_path / "picky.yaml").write_text(yaml.safe_dump(picky))

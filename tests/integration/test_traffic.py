@@ -3,6 +3,8 @@
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,11 +24,12 @@ OWN_MODEL = Path(__file__).parents[2] / "docs" / "howto" / "own-model.md"
 
 
 @pytest.fixture(scope="module")
-def runs(train_all, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
+def runs(train_all, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], RunFolder]:
+    """The run of so many ranks, which is trained when it is first asked for."""
     root = tmp_path_factory.mktemp("traffic")
     options = {"num_sensors": 6, "num_steps": 400, "missing_share": 0.2}
     prepare_traffic("synthetic/traffic", root=root, options=options)
-    return train_all([_plan(root, ranks) for ranks in (1, 2, 4)])
+    return cache(lambda ranks: train_all([_plan(root, ranks)])[f"ranks-{ranks}"])
 
 
 def _plan(root: Path, ranks: int) -> Plan:
@@ -49,9 +52,9 @@ def near(one: str | float, other: str | float, *, updates: int) -> bool:
     return abs(float(one) - float(other)) <= drift(float(one), terms=GLOBAL_BATCH * 6 * 6, updates=updates)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_ranks_see_what_one_process_sees(runs: dict[str, RunFolder], ranks: int) -> None:
-    alone, shared = (read_metrics(runs[f"ranks-{number}"].metrics_path) for number in (1, ranks))
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_ranks_see_what_one_process_sees(runs: Callable[[int], RunFolder], ranks: int) -> None:
+    alone, shared = (read_metrics(runs(number).metrics_path) for number in (1, ranks))
     assert len(alone) == len(shared) == 3
     for one, other in zip(alone, shared, strict=True):
         for column in ("loss", "val_loss", "val_mae", "val_rmse", "val_mape", "val_mae_15min", "val_mae_30min"):
@@ -61,27 +64,28 @@ def test_ranks_see_what_one_process_sees(runs: dict[str, RunFolder], ranks: int)
         assert other["replicas_agree"].lower() == "true"
 
 
-def test_what_a_run_of_traffic_leaves_behind(runs: dict[str, RunFolder]) -> None:
-    rows = read_metrics(runs["ranks-2"].metrics_path)
+def test_what_a_run_of_traffic_leaves_behind(runs: Callable[[int], RunFolder]) -> None:
+    rows = read_metrics(runs(2).metrics_path)
     assert all(row["synthetic"].lower() == "true" for row in rows)
     assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
-    outcome = runs["ranks-2"].read_outcome()
+    outcome = runs(2).read_outcome()
     assert outcome is not None
     assert outcome.test is not None
     assert {"mae", "rmse", "mape", "mae_15min", "mae_30min"} <= outcome.test.keys()
 
 
+@pytest.mark.slow
 def test_the_forecaster_of_the_how_to(environ, tmp_path: Path) -> None:
     """As a person would: the document's module in the folder, named on the command line, over real ranks."""
     blocks = re.findall(r"^```python\n(.*?)^```", OWN_MODEL.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     (code,) = (block for block in blocks if "class Tgcn" in block)
     (tmp_path / "mytgcn.py").write_text(code)
-    prepare_traffic("synthetic/traffic", root=tmp_path / "data", options={"num_sensors": 6, "num_steps": 400})
+    prepare_traffic("synthetic/traffic", root=tmp_path / "data", options={"num_sensors": 6, "num_steps": 250})
     model = "model={kind: custom, target: mytgcn.Tgcn, options: {hidden: 8}}"
     losses = {}
     for ranks in (1, 2):
         size = ("--ranks", str(ranks), "-O", f"train.batch_size={GLOBAL_BATCH // ranks}", "-O", "train.threads=1")
-        words = ("train", "traffic-demo", *size, "-O", model, "--epochs", "3", "--run-id", f"own-{ranks}")
+        words = ("train", "traffic-demo", *size, "-O", model, "--epochs", "2", "--run-id", f"own-{ranks}")
         done = subprocess.run(
             [sys.executable, "-m", "graphmill.cli", *words], cwd=tmp_path, env=environ, capture_output=True, text=True,
             check=False,

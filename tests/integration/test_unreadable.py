@@ -24,7 +24,7 @@ from graphmill.tasks.node_classification.data.prepare import prepare
 from graphmill.train import evaluate
 
 OPTIONS = (
-    "-O", "train.epochs=40", "-O", "train.batch_size=20", "-O", "train.threads=1", "-O", "train.num_neighbors=[3,3]",
+    "-O", "train.epochs=20", "-O", "train.batch_size=20", "-O", "train.threads=1", "-O", "train.num_neighbors=[3,3]",
     "-O", "model.hidden_channels=8", "-O", "train.checkpoint.every_steps=5", "-O", "train.device=cpu",
 )  # fmt: skip
 FEW_STEPS = 20
@@ -125,7 +125,7 @@ def test_the_outcome_of_a_finished_run_is_kept(root, failing_disk):
 @pytest.mark.parametrize(
     ("file", "is_begun"),
     [
-        pytest.param("attempts.jsonl", False, id="attempts"),
+        pytest.param("attempts.jsonl", False, id="attempts", marks=pytest.mark.slow),
         pytest.param("metrics.csv", True, id="metrics", marks=pytest.mark.slow),
         pytest.param("plan.json", False, id="plan", marks=pytest.mark.slow),
         pytest.param("evaluations.csv", True, id="evaluations", marks=pytest.mark.slow),
@@ -194,6 +194,7 @@ def test_a_job_that_cannot_read_how_often_it_began_begins_nothing(stopped, faili
     assert everything(stopped.path) == before
 
 
+@pytest.mark.slow
 def test_a_run_that_cannot_be_read_does_not_hide_the_others(root, stopped, failing_disk):
     environ = failing_disk(reads_of=f"{stopped.path.name}/outcome.json")
     program = [sys.executable, "-m", "graphmill.cli", "list", "--logs-root", str(root / "logs"), "--json"]

@@ -26,6 +26,8 @@ from graphmill.tasks.traffic.data.prepare import prepare_traffic
 from graphmill.tasks.traffic.data.store import TrafficStore
 from graphmill.tasks.traffic.page import TrafficExperiment
 from graphmill.train.evaluate import evaluate, open_run
+from graphmill.train.evaluate import main as evaluate_program
+from graphmill.train.predict import main as predict_program
 from graphmill.train.predict import predict
 from graphmill.train.where_data_are import DataChoice, plan_over
 
@@ -250,7 +252,19 @@ def graphmill_(*words: object, **environ: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environ})
 
 
-def test_the_commands_on_moved_data_and_on_others(cora, data_root, tmp_path, environ):
+@pytest.fixture
+def called(capsys, caplog):
+    """`called(program, *words)`: its exit status, what it printed and what it said, in this process."""
+
+    def call(program, *words: object) -> tuple[int, str, str]:
+        code = program([str(word) for word in words])
+        out, err = capsys.readouterr()
+        return code, out, err + caplog.text
+
+    return call
+
+
+def test_the_commands_on_moved_data_and_on_others(cora, data_root, tmp_path, environ, called):
     expected = evaluate(cora, split="val", which="best")
     moved = tmp_path / "data"
     shutil.copytree(data_root, moved)
@@ -262,22 +276,22 @@ def test_the_commands_on_moved_data_and_on_others(cora, data_root, tmp_path, env
     done = graphmill_("evaluate", run, "--split", "val", "--dataset-root", moved, "--json", **environ)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == expected
-    done = graphmill_("evaluate", run, "--dataset", "tiny", "--dataset-root", moved, **environ)
-    assert done.returncode == 2
+    code, _, said = called(evaluate_program, run, "--dataset", "tiny", "--dataset-root", moved)
+    assert code == 2
     known = plan["task"]["dataset"]  # the stand-in for cora has as many features as tiny, and more classes
     name, of_tiny = ("num_features", 12) if known["num_features"] != 12 else ("num_classes", 4)
     for number in (known[name], of_tiny):
-        assert str(number) in done.stderr
-    done = graphmill_("predict", run, "--output", tmp_path / "x.txt", **environ)
-    assert done.returncode == 2
-    assert ".parquet" in done.stderr
+        assert str(number) in said
+    code, _, said = called(predict_program, run, "--output", tmp_path / "x.txt")
+    assert code == 2
+    assert ".parquet" in said
     done = graphmill_("predict", run, "--split", "val", "--output", tmp_path / "x.npz", "--json", **environ)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rows"] == expected["num_seeds"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the run would be evaluated on the GPU")
-def test_a_run_of_gpus_is_evaluated_on_the_cpu_if_asked(cora, tmp_path, environ):
+def test_a_run_of_gpus_is_evaluated_on_the_cpu_if_asked(cora, tmp_path, environ, called):
     """Not without being asked; what the error says to type works."""
     expected = evaluate(cora, split="val", which="best")
     run = tmp_path / "pulled"
@@ -287,15 +301,15 @@ def test_a_run_of_gpus_is_evaluated_on_the_cpu_if_asked(cora, tmp_path, environ)
     for saved in run.glob("checkpoints/step_*"):  # as if it had been trained by this plan
         manifest = Manifest.read(saved)
         manifest.model_copy(update={"plan_hash": RunFolder.open(run).plan_hash()}).write(saved)
-    done = graphmill_("evaluate", run, "--split", "val", "--json", **environ)
-    assert done.returncode == 2
-    assert "planned for GPUs" in done.stderr
-    assert "--device cpu" in done.stderr
+    code, _, said = called(evaluate_program, run, "--split", "val")
+    assert code == 2
+    assert "planned for GPUs" in said
+    assert "--device cpu" in said
     done = graphmill_("evaluate", run, "--split", "val", "--json", "--device", "cpu", **environ)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == expected
-    done = graphmill_("predict", run, "--device", "cpu", "--output", tmp_path / "x.npz", "--json", **environ)
-    assert done.returncode == 0, done.stderr
+    code, _, said = called(predict_program, run, "--device", "cpu", "--output", tmp_path / "x.npz")
+    assert code == 0, said
     done = graphmill_("predict", run, "--device", "gpu", "--output", tmp_path / "y.npz", **environ)
     assert "--device gpu is not one of cpu, cuda" in done.stderr
 

@@ -2,9 +2,11 @@
 
 import shutil
 import signal
+from functools import cache
 from pathlib import Path
 
 import pytest
+from slow_cases import with_slow
 from waiting import wait_until
 
 from graphmill.record.evaluations import read_evaluations
@@ -53,6 +55,11 @@ RUNS = {
     "weighted": {"ranks": 2, "loss": {"kind": "cross_entropy", "class_weights": "balanced", "label_smoothing": 0.1}},
 }
 
+SPEAKING = (
+    *("alone", "deferred", "local", "local-moments", "diloco", "more-ranks-than-seeds", "cut-short"),
+    *("judged-rarely", "many-checkpoints", "sgd-frozen", "own-measures"),
+)
+
 
 def new_folder(plan: Plan, root: Path) -> RunFolder:
     """As a launcher makes it."""
@@ -69,24 +76,29 @@ def problems(folder: RunFolder) -> list[str]:
 
 @pytest.fixture(scope="module")
 def trained(planned, zygote, tmp_path_factory):
+    """A run of that name, which is trained when it is first asked for."""
     root = tmp_path_factory.mktemp("logs")
-    folders = {run_id: new_folder(planned(run_id, **settings), root) for run_id, settings in RUNS.items()}
-    for folder in folders.values():
+
+    @cache
+    def run(run_id: str) -> RunFolder:
+        folder = new_folder(planned(run_id, **RUNS[run_id]), root)
         assert set(zygote.wait(zygote.start(folder, resume=False))) == {0}, zygote.said(folder)
-    return folders
+        return folder
+
+    return run
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("run_id", RUNS)
+@pytest.mark.parametrize("run_id", with_slow(RUNS, fast=SPEAKING))
 def test_a_good_run_is_true(trained, run_id):
-    assert problems(trained[run_id]) == []
+    assert problems(trained(run_id)) == []
 
 
 @pytest.mark.distributed
 def test_own_measures_of_two_ranks_are_those_of_one_process(trained, monkeypatch):
     """The lowest of the one that chose the best; of one that is no number, nothing."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent / "programs"))
-    folder = trained["own-measures"]
+    folder = trained("own-measures")
     outcome, again = folder.read_outcome(), evaluate(folder, split="test", which="best")
     assert (again["mcc"], again["brier"]) == (outcome.test["mcc"], outcome.test["brier"])
     assert "undefined" not in outcome.test
@@ -95,7 +107,14 @@ def test_own_measures_of_two_ranks_are_those_of_one_process(trained, monkeypatch
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("sync", [{"scheme": "deferred_allreduce", "every": 2}, {"scheme": "local_sgd", "every": 3}])
+@pytest.mark.parametrize(
+    "sync",
+    [
+        {"scheme": "deferred_allreduce", "every": 2},
+        {"scheme": "local_sgd", "every": 3},
+    ],
+)
+@pytest.mark.slow
 def test_a_run_that_was_stopped_and_continued_is_true(planned, zygote, tmp_path, sync):
     plan = planned("stopped", ranks=2, epochs=40, sync=sync)
     folder = new_folder(plan, tmp_path)
@@ -117,7 +136,7 @@ def test_a_run_that_was_stopped_and_continued_is_true(planned, zygote, tmp_path,
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("die_at", [5, 17, 40])
+@pytest.mark.parametrize("die_at", with_slow([5, 17, 40], fast=[17]))
 def test_a_run_that_was_killed_and_resumed_is_true(planned, zygote, tmp_path, die_at):
     plan = planned(
         "killed", ranks=2, epochs=4, sync={"scheme": "deferred_allreduce", "every": 2}, checkpoint={"every_steps": 3}

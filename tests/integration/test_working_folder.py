@@ -65,6 +65,7 @@ def test_train_evaluate_and_predict_import_nothing_from_there(home, environ, dat
     assert not (home / "sprung").exists(), (home / "sprung").read_text()
 
 
+@pytest.mark.slow
 def test_evaluate_in_a_run_folder_imports_nothing_from_it(environ, data_root, planned, train_all, tmp_path):
     folder = train_all([planned("built-in", ranks=1, epochs=1)])["built-in"]
     set_traps(folder.path, tmp_path)
@@ -73,6 +74,7 @@ def test_evaluate_in_a_run_folder_imports_nothing_from_it(environ, data_root, pl
     assert not (tmp_path / "sprung").exists(), (tmp_path / "sprung").read_text()
 
 
+@pytest.mark.slow
 def test_torchrun_imports_only_what_python_needs_before_our_first_line(home, environ, data_root):
     (home / "types.py").unlink()
     torchrun = Path(sys.executable).with_name("torchrun")

@@ -7,7 +7,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.load import inline_experiment
+from graphmill.spec.plan import Plan
 from graphmill.tasks.graph_classification.data.prepare import GENERATED, prepare_asked
 from graphmill.tasks.graph_classification.page import GraphSetPrepareOptions
 from graphmill.tasks.intrusion.data.prepare import GENERATED as CAPTURES
@@ -17,6 +21,7 @@ from graphmill.tasks.link_prediction.data.prepare import prepare_asked as prepar
 from graphmill.tasks.link_prediction.page.data import LinkPrepareOptions
 from graphmill.tasks.node_regression.data.prepare import prepare_asked as prepare_values
 from graphmill.tasks.node_regression.page.data import ValuesPrepareOptions
+from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.stores import Preparation
 from graphmill.tasks.traffic.data.prepare import prepare_traffic
 
@@ -52,6 +57,21 @@ def make_values(root: Path) -> None:
 
 def graphmill_command(*words: str) -> list[str]:
     return [sys.executable, "-m", "graphmill.cli", *words]
+
+
+def plan_of_task(experiment: str, root: Path) -> Plan:
+    """Of an experiment in YAML, on the data below `root`."""
+    return plan_experiment(inline_experiment(yaml.safe_load(experiment), "test"), dataset_root=root, run_id="killed")
+
+
+def killed_by_rank(zygote, experiment: str, root: Path, *, step: int) -> RunFolder:
+    """As `train_and_kill`, without a launcher: rank 0 kills itself before that checkpoint, and the others follow."""
+    folder = RunFolder.create(plan_of_task(experiment, root), root / "logs")
+    folder.note_provenance(["test"])
+    pids = zygote.start(folder, resume=False, dies=(0, f"step {step}"))
+    assert zygote.wait(pids, patience_s=0)[0] == -signal.SIGKILL, zygote.said(folder)
+    assert folder.read_outcome() is None
+    return folder
 
 
 def train_and_kill(experiment: str, root: Path, environ: dict[str, str], *, step: int) -> RunFolder:

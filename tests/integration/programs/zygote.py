@@ -4,13 +4,15 @@ Reads one request a line: {"ranks": 2, "folder": "…", "resume": true, "port": 
 "die_at": 0}. Answers with the process ids, then, when all have ended, with their exit codes. With `die_at` = n the last
 rank kills itself before its n-th change of the file system (fsyncs, renames, removals); -1 makes rank 0 count them into
 `log`.count.
-With "dies": [rank, "mapped"] a rank kills itself when it maps memory that it shares, with "filled" once rows are there.
+With "dies": [rank, "mapped"] a rank kills itself when it maps memory that it shares, with "filled" once rows are there,
+with "step 29" before the first checkpoint at or past that step.
 """
 
 import gc
 import json
 import mmap
 import os
+import re
 import signal
 import sys
 import threading
@@ -36,7 +38,9 @@ def rank(number: int, request: dict[str, Any]) -> None:
     os.dup2(log, 2)
     counted = count_changes(request["die_at"] if number == ranks - 1 else 0)
     if request["dies"] and request["dies"][0] == number:
-        sys.addaudithook(sees_memory(request["dies"][1]))
+        moment = request["dies"][1]
+        word, _, step = moment.partition(" ")
+        sys.addaudithook(before_checkpoint(int(step)) if word == "step" else sees_memory(moment))
     code = worker.main([request["folder"], *(["--resume"] if request["resume"] else [])])
     if request["die_at"] < 0 and number == 0:
         Path(f"{request['log']}.count").write_text(str(counted()))
@@ -61,6 +65,18 @@ def count_changes(die_at: int) -> Callable[[], int]:
         for name in CHANGES:
             setattr(os, name, counting(getattr(os, name)))
     return lambda: count
+
+
+def before_checkpoint(step: int) -> Callable[[str, tuple[Any, ...]], None]:
+    """For `sys.addaudithook`: this process is killed before a checkpoint at or past `step` gets its name."""
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "os.rename":
+            found = re.fullmatch(r"step_(\d+)", Path(os.fsdecode(arguments[1])).name)
+            if found and int(found[1]) >= step:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return hook
 
 
 def sees_memory(moment: str) -> Callable[[str, tuple[Any, ...]], None]:
