@@ -113,14 +113,15 @@ def test_nobody_else_divides_steps_by_epochs():
     for path in SOURCE.rglob("*.py"):
         if path.name == "calendar.py":
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        for node in nodes:
             is_division = isinstance(node, ast.BinOp) and isinstance(node.op, DIVIDES)
             is_divmod = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "divmod"
             if not (is_division or is_divmod):
                 continue
             names = {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
             found += [f"{path.relative_to(SOURCE)}:{node.lineno}"] if names & ASKS else []
-        names = {each.attr for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Attribute)}
+        names = {each.attr for each in nodes if isinstance(each, ast.Attribute)}
         found += [f"{path.relative_to(SOURCE)}: steps_per_epoch"] if "steps_per_epoch" in names else []
     assert not found
 

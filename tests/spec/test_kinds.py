@@ -31,6 +31,7 @@ def folder_of(path: str) -> str | None:
     return next((task for task in TASKS if path.startswith(f"tasks/{task}/")), None)
 
 
+@cache
 def modules(source: Path) -> dict[str, ast.Module]:
     found = sorted(source.rglob("*.py"))
     return {path.relative_to(source).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in found}

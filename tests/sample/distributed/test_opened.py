@@ -11,7 +11,9 @@ pytest.importorskip("torch_geometric")
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize(("ranks", "num_parts"), [(1, 4), (2, 2), (2, 4)])
+@pytest.mark.parametrize(
+    ("ranks", "num_parts"), [*(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, 4), (2, 2))), (2, 4)]
+)
 def test_batches_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts):
     """Features dense and sparse, features and types of edges, both topologies, with and without a hot cache."""
     told = told_by_ranks("loaders.py", ranks, num_parts)
