@@ -50,7 +50,10 @@ def trap(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("module", ["graphmill.train.worker", "graphmill.train.evaluate", "graphmill.cli"])
+@pytest.mark.parametrize(
+    "module",
+    ["graphmill.train.worker", pytest.param("graphmill.train.evaluate", marks=pytest.mark.slow), "graphmill.cli"],
+)
 def test_a_module_of_ours_imports_nothing_from_the_working_folder(trap, module, source_environ):
     begin = "import subprocess, sys; from graphmill.base.python import python_m; "
     code = f"{begin}sys.exit(subprocess.run(python_m({module!r}, '--help')).returncode)"

@@ -85,6 +85,7 @@ def tiny_graph(tmp_path):
     return "--graphs", "tiny", "--dataset-root", str(tmp_path), "--fanouts", "4", "3"
 
 
+@pytest.mark.slow
 def test_hot_caches(bench, tiny_graph):
     """Counts that cannot be otherwise, and the table of them."""
     pytest.importorskip("kaminpar")

@@ -122,7 +122,8 @@ def test_no_cell_of_a_csv_is_a_formula(graphmill, logs):
     assert (logs.parent / "again" / "metrics.csv").read_text() == merged, "what was read is what was meant"
 
 
-@pytest.mark.parametrize("key", ["name", pytest.param("task.dataset.path", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["name", "task.dataset.path"])
 def test_a_plan_whose_names_a_terminal_would_obey_is_damaged(graphmill, logs, key):
     plan = json.loads((logs / "run" / "plan.json").read_text())
     *above, last = key.split(".")

@@ -39,8 +39,9 @@ def test_a_run_that_reads_its_epochs_ends_with_the_same_weights(ran, graphmill, 
     assert configuration(read.read_plan()) == configuration(drawn.read_plan()), "where epochs lie is no choice"
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize("seeds", [pytest.param("equal", marks=pytest.mark.slow), "owner"])
+@pytest.mark.parametrize("seeds", ["equal", "owner"])
 def test_a_graph_in_parts_reads_its_epochs_too(ran, graphmill, tmp_path, seeds):
     """No hop of the topology, which is partitioned, is asked for; features are fetched as ever."""
     done = graphmill("partition", "synthetic/sbm", "--num-parts", "2", "--method", "ldg", "--name", f"two-{seeds}")
@@ -56,6 +57,7 @@ def test_a_graph_in_parts_reads_its_epochs_too(ran, graphmill, tmp_path, seeds):
     assert whole.code == 0, "the whole graph has the same global batches, and those of owners are cut anew"
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_other_ranks_read_the_same_global_batches(ran, graphmill, tmp_path):
     words = ("toy.yaml", "-O", "train.epochs=2")

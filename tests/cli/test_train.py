@@ -147,6 +147,7 @@ def test_a_stop_saves_and_resume_ends_it(graphmill, toy, source_environ, tmp_pat
     assert folder.read_outcome().steps_per_rank >= steps > 0
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_a_study_of_real_runs(graphmill, toy, source_environ, tmp_path):
     (tmp_path / "study.yaml").write_text(

@@ -35,6 +35,7 @@ def test_from_a_generated_graph_to_likely_links(sections, graphmill, tmp_path):
     assert likely.group_by("source").len()["len"].max() == 5
 
 
+@pytest.mark.slow
 def test_from_arrays_to_a_model(sections, graphmill, tmp_path):
     assert "test MRR" in followed(sections[1], graphmill, tmp_path)
 

@@ -118,7 +118,7 @@ AT_HAND: dict[str, Callable[[], Names]] = {
     "docs/reference/attention.md": nothing,
 }
 # They train and evaluate, as tests of tests/api and of the commands do.
-TRAINING = ("docs/howto/assignment-buckets.md", "docs/howto/python.md")
+TRAINING = ("docs/howto/assignment-buckets.md", "docs/howto/python.md", "docs/howto/use-the-model.md")
 EXPORTED = "seconds of torch.export: tests/integration/test_use_the_model.py runs it, on a run that it has"
 NOT_RUN = {  # (page, number of the block): why not here
     ("docs/howto/python.md", 3): "needs a Slurm: tests/cluster/jobs/test_submit_from_python.py submits and waits",

@@ -3,6 +3,7 @@
 import json
 import statistics
 
+import pytest
 from typer.testing import CliRunner
 
 from graphmill.cli.app import commands
@@ -15,11 +16,12 @@ experiment:
   model: {kind: gin, hidden_channels: 8, num_layers: 2}
   train: {epochs: 1, batch_size: 64, threads: 1, device: cpu, ranks: 1}
 vary:
-  dataset.fold: [0, 1]
+  dataset.fold: [0, 1, 2]
   model.num_layers: [1, 2]
 """
 
 
+@pytest.mark.slow
 def test_a_row_for_each_configuration_over_all_folds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GRAPHMILL_DATA_ROOT", str(tmp_path / "data"))
@@ -30,7 +32,7 @@ def test_a_row_for_each_configuration_over_all_folds(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     (table,) = json.loads(run(commands(), ["compare", "folds", "--json"]).stdout)["tables"]
     assert sorted(row["values"]["model.num_layers"] for row in table["rows"]) == [1, 2]
-    assert [len(row["runs"]) for row in table["rows"]] == [2, 2]
+    assert [len(row["runs"]) for row in table["rows"]] == [3, 3]
     outcomes = [json.loads((tmp_path / "logs" / run / "outcome.json").read_text()) for run in table["rows"][0]["runs"]]
     mean = statistics.mean(outcome["test"]["accuracy"] for outcome in outcomes)
     assert abs(table["rows"][0]["test"]["mean"] - mean) < 1e-12

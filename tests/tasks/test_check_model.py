@@ -138,6 +138,7 @@ def test_a_forecaster_is_tried_on_windows(root, horizon, fits):
         check(experiment, root)
 
 
+@pytest.mark.slow
 def test_nothing_is_made_for_a_model_that_does_not_fit(root, tmp_path, monkeypatch):
     from graphmill.cluster.launch.run import start_run
 

@@ -48,7 +48,7 @@ ABOUTS = st.builds(
 )
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(MATRICES.filter(feasible), ABOUTS), max_size=6))
 def test_records_come_back_as_they_were_written(tmp_path, given_instances):
     path = tmp_path / "all.h5"
@@ -315,7 +315,7 @@ for limit in range(2000, 700_000, int(sys.argv[3])):
 """
 
 
-@pytest.mark.parametrize("step", [70_000, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [100_000, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_a_full_disk_leaves_no_half_a_file(tmp_path, small, source_environ, step):
     """However much fits: HDF5 neither crashes, then or at the end of the process, nor leaves anything."""
     command = [sys.executable, "-c", LIMITED, small.path, tmp_path / "all.h5", str(step)]

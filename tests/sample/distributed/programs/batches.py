@@ -102,7 +102,7 @@ def compare() -> dict[str, Any]:
     found: dict[str, Any] = {}
     group = Group(RANK, RANKS, CPU)
     for dataset in ("synthetic/sbm", "debian-packages"):
-        of_dataset = {"train_limit": 150 if dataset == "debian-packages" else 300}
+        of_dataset = {"train_limit": 150}
         for words, model, partition in cells(dataset):
             parted = build_task(planned(f"parts/{dataset}/{NUM_PARTS}-ldg", model, partition, **of_dataset), group)
             whole = build_task(planned(dataset, model, {}, **of_dataset), group)
