@@ -72,9 +72,14 @@ def test_a_run_says_what_its_folder_says(graphmill, run):
     assert f"{run.summary['test']['micro_f1']:.4f}" in page
 
 
+def test_evaluate_returns_the_measures_of_the_run(run):
+    assert run.evaluate(split="test")["micro_f1"] == run.summary["test"]["micro_f1"]
+
+
+@pytest.mark.slow
 def test_evaluate_returns_what_the_command_prints(graphmill, run):
     said = json.loads(graphmill("evaluate", "mine", "--split", "val", "--json").out)
-    assert run.evaluate(split="val") == said
+    assert run.evaluate(split="val") == package.evaluate("mine", "val") == said
 
 
 def test_predict_returns_what_it_writes(run):

@@ -9,6 +9,7 @@ import on_gpu
 from gpu_epochs import covered
 
 
+@pytest.mark.slow
 def test_a_part_proves_at_small_sizes(bench):
     """The device's stand-ins give the CPU's batches to the bit; losses are the same."""
     pytest.importorskip("torch_geometric")

@@ -68,6 +68,7 @@ def test_records_come_back_as_they_were_written(tmp_path, given_instances):
         assert read.summary(number) == (one.about, one.shape)
 
 
+@pytest.mark.slow
 def test_a_store_comes_back_by_way_of_hdf5(tmp_path, small):
     written = write_hdf5(small, tmp_path / "h5")
     assert [path.name for path in written] == ["train.h5", "val.h5", "test.h5"]

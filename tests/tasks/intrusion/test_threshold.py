@@ -31,6 +31,7 @@ def test_auc_is_the_share_of_pairs_in_the_right_order(case):
     assert roc_auc(scores, is_attack) == pytest.approx(roc_auc_score(is_attack, scores), abs=1e-12)
 
 
+@settings(max_examples=30)
 @given(judged(), st.floats(-10, 10))
 def test_measures_are_those_of_scikit_learn(case, threshold):
     scores, is_attack = case
