@@ -6,9 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
-
-from graphmill.cli.app import commands
+from command_line import run_in
 
 SEEDS_COLUMNS = [
     *("dataset", "size", "family", "density", "scipy_time", "lap_time", "gnn_time", "seeded_time", "total_time"),
@@ -23,10 +21,9 @@ def desk(tmp_path_factory) -> Path:
     of_data = ("synthetic/assignment", "-o", "sizes=[12]", "-o", "instances=8", "-o", "frames=1")
     words = ("-O", "train.epochs=1", "-O", "train.threads=1", "-O", "train.optimizer.schedule.warmup_steps=0")
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for line in (("prepare", *of_data), ("train", "assignment-one-gnn", "--run-id", "one", *words)):
-            done = CliRunner().invoke(commands(line), line, prog_name="graphmill")
-            assert done.exit_code == 0, done.output
+        patch.setenv("GRAPHMILL_DATA_ROOT", str(folder / "data"))
+        run_in(folder, "prepare", *of_data)
+        run_in(folder, "train", "assignment-one-gnn", "--run-id", "one", *words)
     return folder
 
 

@@ -1,16 +1,13 @@
 """Every table, figure and CSV of one rank, of a traffic run and of both together: right, or refused in one sentence."""
 
-import contextlib
 import csv
 import shlex
 import shutil
 from pathlib import Path
 
 import pytest
-from command_line import TOY
-from typer.testing import CliRunner
+from command_line import TOY, run_in
 
-from graphmill.cli.app import commands
 from graphmill.tasks.stores import Preparation, prepare_store
 from graphmill.tasks.traffic.page import KIND as TRAFFIC
 from graphmill.tasks.traffic.page import TrafficPrepareOptions
@@ -64,12 +61,9 @@ def all_runs(tmp_path_factory, _toy_root) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     options = TrafficPrepareOptions(num_sensors=5, num_steps=600)
     prepare_store(TRAFFIC, Preparation("synthetic/traffic", _toy_root, options))
-    with contextlib.chdir(folder):
-        for name, text in (("nodes", TOY), ("series", SERIES)):
-            (folder / f"{name}.yaml").write_text(text)
-            words = ("train", f"{name}.yaml", "--run-id", name, "--dataset-root", str(_toy_root))
-            done = CliRunner().invoke(commands(words), words, prog_name="graphmill")
-            assert done.exit_code == 0, done.output
+    for name, text in (("nodes", TOY), ("series", SERIES)):
+        (folder / f"{name}.yaml").write_text(text)
+        run_in(folder, "train", f"{name}.yaml", "--run-id", name, "--dataset-root", str(_toy_root))
     return folder
 
 

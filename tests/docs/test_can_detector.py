@@ -1,6 +1,5 @@
 """docs/howto/can-detector.md as a person would follow it, on generated captures and with an epoch instead of many."""
 
-import contextlib
 import gzip
 import json
 import re
@@ -11,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from capture_text import csv_of
-from typer.testing import CliRunner
+from command_line import run_in
 
-from graphmill.cli.app import commands
 from graphmill.spec.pipeline import load_pipeline
 from graphmill.tasks.intrusion.data.generate import captures
 from graphmill.tasks.intrusion.data.layouts import LAYOUTS
@@ -55,11 +53,7 @@ def follow(desk: Path, environ: dict[str, str], section: str) -> dict[str, str]:
         if re.search(r"pipeline (run|plan) ", line):
             command += " -O train.epochs=1"
         if not {"<", ">"} & set(command):
-            words = shlex.split(command)[1:]
-            with contextlib.chdir(desk):
-                told = CliRunner().invoke(commands(words), words, prog_name="graphmill")
-            assert told.exit_code == 0, f"{line}\n{told.output}"
-            said[line] = told.stdout
+            said[line] = run_in(desk, *shlex.split(command)[1:])
             continue
         ours = command.replace("graphmill", f"{sys.executable} -m graphmill.cli", 1)
         done = subprocess.run(["bash", "-c", ours], cwd=desk, env=environ, capture_output=True, text=True, check=False)

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import run_in
 from labelled_stores import made_store
-from typer.testing import CliRunner
 from waiting import HANG_S
 
-from graphmill.cli.app import commands
 from graphmill.graph.features import dense
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.prepare import prepare
@@ -35,8 +34,7 @@ def root(tmp_path_factory) -> Path:
         for num_parts in (1, 2, 4):
             arguments = ["partition", dataset, "--num-parts", str(num_parts), "--method", "ldg"]
             arguments += ["--fanouts", "4", "--fanouts", "3", "--dataset-root", str(folder)]
-            done = CliRunner().invoke(commands(arguments), arguments, prog_name="graphmill")
-            assert done.exit_code == 0, done.output
+            run_in(folder, *arguments)
     return folder
 
 
