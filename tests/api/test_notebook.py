@@ -12,7 +12,7 @@ pytestmark = pytest.mark.distributed
 
 CELLS = (
     "import graphmill",
-    "run = graphmill.train('toy.yaml', ranks=2, run_id='mine', epochs=3)",
+    "run = graphmill.train('toy.yaml', run_id='mine', epochs=3)",
     "run",
     "graphmill.compare('logs')",
     "graphmill.train('toy.yml')",

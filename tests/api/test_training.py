@@ -72,17 +72,30 @@ def test_a_run_says_what_its_folder_says(graphmill, run):
     assert f"{run.summary['test']['micro_f1']:.4f}" in page
 
 
-def test_evaluate_and_predict_return_what_the_commands_print(graphmill, run):
+def test_evaluate_returns_the_measures_of_the_run(run):
+    assert run.evaluate(split="test")["micro_f1"] == run.summary["test"]["micro_f1"]
+
+
+@pytest.mark.slow
+def test_evaluate_returns_what_the_command_prints(graphmill, run):
     said = json.loads(graphmill("evaluate", "mine", "--split", "val", "--json").out)
     assert run.evaluate(split="val") == package.evaluate("mine", "val") == said
-    assert graphmill("predict", "mine", "--output", "theirs.parquet").code == 0
-    table = package.predict(run, embeddings=True)
-    assert table.select(polars.read_parquet("theirs.parquet").columns).equals(polars.read_parquet("theirs.parquet"))
+
+
+def test_predict_returns_what_it_writes(run):
+    table = package.predict("mine", output="kept.csv", embeddings=True)
     assert {"embedding_0", "embedding_7"} <= set(table.columns)
-    assert package.predict("mine", output="kept.csv").height == table.height
-    assert Path("kept.csv").is_file()
+    assert polars.read_csv("kept.csv").height == table.height
 
 
+@pytest.mark.slow
+def test_predict_returns_what_the_command_writes(graphmill, run):
+    assert graphmill("predict", "mine", "--output", "theirs.parquet").code == 0
+    table = package.predict(run)
+    assert table.select(polars.read_parquet("theirs.parquet").columns).equals(polars.read_parquet("theirs.parquet"))
+
+
+@pytest.mark.slow
 def test_compare_returns_the_rows_of_the_command(graphmill, run):
     logs = [run, *(package.train("toy.yaml", {"train.seed": seed}, logs_root="seeds", epochs=1) for seed in (1, 2))]
     (theirs,) = json.loads(graphmill("compare", *map(str, [each.path for each in logs]), "--json").out)["tables"]
@@ -95,6 +108,7 @@ def test_compare_returns_the_rows_of_the_command(graphmill, run):
     assert package.compare("seeds", by="train.seed", sort="seed")["seed"].to_list() == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_and_extended(graphmill, run):
     assert package.train(run, resume=True).summary == run.summary, "it is done already"
     longer = package.train("mine", extend=True, epochs=3, run_id="longer", logs_root="logs")
@@ -127,9 +141,10 @@ def test_refusals_have_the_commands_two_sentences(graphmill, run, words, given):
         (["evaluate", "mine", "--split", "tset"], lambda: package.evaluate("mine", "tset")),
         (["evaluate", "mine", "--weights", "bset"], lambda: package.evaluate("mine", weights="bset")),
         (["evaluate", "mime"], lambda: package.evaluate("mime")),
-        (["evaluate", "mine", "--dataset", "nothing"], lambda: package.evaluate("mine", dataset="nothing")),
-        (["predict", "mine", "--output", "x.parquet", "--attention", "y.csv"],
-         lambda: package.predict("mine", attention="y.csv")),
+        pytest.param(["evaluate", "mine", "--dataset", "nothing"], lambda: package.evaluate("mine", dataset="nothing"),
+                     marks=pytest.mark.slow),
+        pytest.param(["predict", "mine", "--output", "x.parquet", "--attention", "y.csv"],
+                     lambda: package.predict("mine", attention="y.csv"), marks=pytest.mark.slow),
         (["compare", "mine", "--sort", "lr"], lambda: package.compare("mine", sort="lr")),
     ],
 )  # fmt: skip
@@ -161,6 +176,7 @@ except graphmill.EndedError as error:
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_run_after_a_checkpoint(toy, source_environ, tmp_path):
     environ = {**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}
     script = subprocess.Popen(

@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,11 @@ def test_the_page_says_commit_date_age_and_processor(results):
     assert re.search(entries.AGES, text)
 
 
+@cache
+def _coded_once() -> dict:
+    return coded("1")
+
+
 @given(hours=st.lists(st.integers(0, 23), min_size=2, max_size=2), now=st.integers(0, 47))
 def test_entries_of_one_day_share_a_line_at_any_hour_that_it_is_written(hours, now):
     class Clock(datetime):
@@ -98,7 +104,8 @@ def test_entries_of_one_day_share_a_line_at_any_hour_that_it_is_written(hours, n
         def now(cls, tz=None):
             return cls(2026, 11, 25, tzinfo=tz) + timedelta(hours=now)
 
-    origins = {str(n): {**coded("1"), "time_utc": f"2026-11-24T{hour:02}:16:23+00:00"} for n, hour in enumerate(hours)}
+    of_one = _coded_once()
+    origins = {str(n): {**of_one, "time_utc": f"2026-11-24T{hour:02}:16:23+00:00"} for n, hour in enumerate(hours)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entries, "datetime", Clock)
         assert len(source({"origins": origins}, "x").splitlines()) == 1

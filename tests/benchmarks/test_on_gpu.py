@@ -9,17 +9,24 @@ import on_gpu
 from gpu_epochs import covered
 
 
-def test_parts_prove_and_measure_at_small_sizes(bench):
+@pytest.mark.slow
+def test_a_part_proves_at_small_sizes(bench):
     """The device's stand-ins give the CPU's batches to the bit; losses are the same."""
     pytest.importorskip("torch_geometric")
-    entries = bench("on_gpu", "--rehearse", "--parts", "equality", "step", "products")
-    equality, step = entries["equality"]["result"], entries["step"]["result"]
+    equality = bench("on_gpu", "--rehearse", "--parts", "equality")["equality"]["result"]
     assert equality["rehearsal"]
     assert equality["batches"] > 4
     assert [equality[way] for way in ("copied", "drawn on the device", "drawn, rows in two places")] == [True] * 3
     assert [equality[f"exact, {where}"] for where in ("on the device", "in two places")] == [True] * 2
     assert equality["losses"]["cpu"] == equality["losses"]["device"]
     assert len(equality["losses"]["cpu"]) > 2
+
+
+@pytest.mark.slow
+def test_parts_measure_at_small_sizes(bench):
+    pytest.importorskip("torch_geometric")
+    entries = bench("on_gpu", "--rehearse", "--parts", "step", "products")
+    step = entries["step"]["result"]
     assert {"sampling, device", "gather, device", "PyG's step, batch at hand (CSR)"} <= set(step["seconds"])
     epochs = entries["products"]["result"]
     assert epochs["loaders of the device"]["steps"] == epochs["loaders of the CPU"]["steps"] > 4

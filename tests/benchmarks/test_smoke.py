@@ -58,6 +58,7 @@ def test_sampler(bench):
     assert contenders["graphmill 2 threads"]["ratio_to_graphmill_threads"]["median"] == 1
 
 
+@pytest.mark.slow
 def test_ranking(bench):
     """All contenders find the same measures, or it ends with another status."""
     pytest.importorskip("torch_geometric")
@@ -68,6 +69,7 @@ def test_ranking(bench):
     assert result["pyg"]["queries"] == 3
 
 
+@pytest.mark.slow
 def test_native_kernels(source_environ):
     words = ["--isa", "generic", "--only", "draws", "sparse", "assignment_features", "--seconds", "0"]
     command = [sys.executable, str(BENCHMARKS / "native_kernels.py"), *words]
@@ -83,6 +85,7 @@ def tiny_graph(tmp_path):
     return "--graphs", "tiny", "--dataset-root", str(tmp_path), "--fanouts", "4", "3"
 
 
+@pytest.mark.slow
 def test_hot_caches(bench, tiny_graph):
     """Counts that cannot be otherwise, and the table of them."""
     pytest.importorskip("kaminpar")
@@ -128,6 +131,7 @@ def test_intrusion(bench, tmp_path):
     assert all(0 <= each["f1"][0] <= 1 for each in [*found["models"].values()])
 
 
+@pytest.mark.slow
 def test_collate(bench):
     found = bench("collate", "--graphs", "60", "--batches", "20", "--rounds", "2")["all"]["result"]["batches"][0]
     assert found["ratio_to_graphmill"]["graphmill"]["median"] == 1
@@ -192,6 +196,7 @@ def test_traffic_step(bench):
     assert found["contenders"]["graphmill"]["ratio_to_graphmill"]["median"] == 1
 
 
+@pytest.mark.slow
 def test_startup(bench):
     assert bench("startup", "--rounds", "1")["all"]["result"]["seconds"]["import torch"]["median"] > 0
 

@@ -43,6 +43,7 @@ def test_from_generator_to_hdf5_and_back(graphmill, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_shards_are_merged(graphmill):
     made(graphmill)
     graphmill("convert", "synthetic/assignment", "--output", "a.h5", "--dataset-root", "data")

@@ -2,8 +2,11 @@
 
 import csv
 import json
+import shutil
+from pathlib import Path
 
 import pytest
+from command_line import run_in
 
 SEEDS_COLUMNS = [
     *("dataset", "size", "family", "density", "scipy_time", "lap_time", "gnn_time", "seeded_time", "total_time"),
@@ -11,13 +14,22 @@ SEEDS_COLUMNS = [
 ]
 
 
-@pytest.fixture
-def run(graphmill):
-    prepared = graphmill("prepare", "synthetic/assignment", "-o", "sizes=[12]", "-o", "instances=8", "-o", "frames=1")
-    assert prepared.code == 0, prepared.err
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory) -> Path:
+    """A folder in which problems were prepared and a model was trained."""
+    folder = tmp_path_factory.mktemp("desk")
+    of_data = ("synthetic/assignment", "-o", "sizes=[12]", "-o", "instances=8", "-o", "frames=1")
     words = ("-O", "train.epochs=1", "-O", "train.threads=1", "-O", "train.optimizer.schedule.warmup_steps=0")
-    trained = graphmill("train", "assignment-one-gnn", "--run-id", "one", *words)
-    assert trained.code == 0, trained.err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHMILL_DATA_ROOT", str(folder / "data"))
+        run_in(folder, "prepare", *of_data)
+        run_in(folder, "train", "assignment-one-gnn", "--run-id", "one", *words)
+    return folder
+
+
+@pytest.fixture
+def run(graphmill, desk, tmp_path):
+    shutil.copytree(desk, tmp_path, dirs_exist_ok=True)
     return "one"
 
 
@@ -68,6 +80,7 @@ def test_evaluate_tells_speed_ups_too(graphmill, run):
     assert plain == {name: value for name, value in found.items() if name != "speed_ups"}
 
 
+@pytest.mark.slow
 def test_stages_of_a_pipeline_that_are_done(graphmill, run, tmp_path):
     (tmp_path / "p.yaml").write_text(
         """name: p

@@ -1,15 +1,12 @@
 """Every table, figure and CSV of one rank, of a traffic run and of both together: right, or refused in one sentence."""
 
 import csv
-import os
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from command_line import TOY
+from command_line import TOY, run_in
 
 from graphmill.tasks.stores import Preparation, prepare_store
 from graphmill.tasks.traffic.page import KIND as TRAFFIC
@@ -59,17 +56,14 @@ OF_RECIPES = ("recipes", "study list")  # which are not of the runs
 
 
 @pytest.fixture(scope="module")
-def all_runs(tmp_path_factory, _toy_root, request) -> Path:
+def all_runs(tmp_path_factory, _toy_root) -> Path:
     """Two runs of one rank each, `logs/nodes` and `logs/series`, by real ranks."""
     folder = tmp_path_factory.mktemp("runs")
     options = TrafficPrepareOptions(num_sensors=5, num_steps=600)
     prepare_store(TRAFFIC, Preparation("synthetic/traffic", _toy_root, options))
-    source = os.pathsep.join(filter(None, (str(request.config.rootpath / "src"), os.environ.get("PYTHONPATH"))))
     for name, text in (("nodes", TOY), ("series", SERIES)):
         (folder / f"{name}.yaml").write_text(text)
-        words = ("train", f"{name}.yaml", "--run-id", name, "--dataset-root", str(_toy_root))
-        command = [sys.executable, "-m", "graphmill", *words]
-        subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": source}, check=True)
+        run_in(folder, "train", f"{name}.yaml", "--run-id", name, "--dataset-root", str(_toy_root))
     return folder
 
 

@@ -31,6 +31,7 @@ COMMANDS = (
     *("train --extend logs/run --epochs 3 --dry-run", "submit --resume logs/run --dry-run", "scaling logs/run"),
 )
 ON_TERMINAL = ("watch --once", "list", "verify", "compare", "logs", BY_DATA, "train --resume logs/run")
+DRAWN_FIRST = ("watch --once", "list")
 TOO_DEEP = {"endless": "[" * 200_000, "closed": "[" * 600 + "]" * 600, "objects": '{"a":' * 100_000}
 
 
@@ -92,7 +93,9 @@ def _write(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value))
 
 
-@pytest.mark.parametrize("status", ["done", "failed", "stopped"])
+@pytest.mark.parametrize(
+    "status", ["failed", *(pytest.param(each, marks=pytest.mark.slow) for each in ("done", "stopped"))]
+)
 def test_no_command_passes_on_what_a_terminal_obeys(graphmill, logs, status):
     _poison(logs / "run", status=status)
     (logs / "run").rename(logs / f"run{EVIL.partition(' said')[0]}")
@@ -119,6 +122,7 @@ def test_no_cell_of_a_csv_is_a_formula(graphmill, logs):
     assert (logs.parent / "again" / "metrics.csv").read_text() == merged, "what was read is what was meant"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["name", "task.dataset.path"])
 def test_a_plan_whose_names_a_terminal_would_obey_is_damaged(graphmill, logs, key):
     plan = json.loads((logs / "run" / "plan.json").read_text())
@@ -151,29 +155,33 @@ def _on_terminal(words: str, folder: Path, environ: dict[str, str]) -> str:
     return shown.decode(errors="replace")
 
 
-def test_nor_does_a_table_that_is_drawn(logs, request):
+@pytest.mark.parametrize(
+    "words", [pytest.param(each, marks=[] if each in DRAWN_FIRST else [pytest.mark.slow]) for each in ON_TERMINAL]
+)
+def test_nor_does_a_table_that_is_drawn(logs, request, words):
     _poison(logs / "run", status="failed")
     environ = _environ(request.config.rootpath, Path(os.environ["GRAPHMILL_DATA_ROOT"]))
-    for words in ON_TERMINAL:
-        shown = _on_terminal(words, logs.parent, environ)
-        rest = ENDS_WITH.sub("", shown)
-        assert not OBEYED.search(rest), (words, rest)
-        assert "\x1b[2J" not in shown, words
-        assert "\x1b[1;1H" not in shown, words
-        assert words == "logs" or not ADVICE.search(rest), (words, rest)
-        assert "evil" in rest or words in ("compare", BY_DATA, ON_TERMINAL[-1]), (words, rest)
+    shown = _on_terminal(words, logs.parent, environ)
+    rest = ENDS_WITH.sub("", shown)
+    assert not OBEYED.search(rest), rest
+    assert "\x1b[2J" not in shown
+    assert "\x1b[1;1H" not in shown
+    assert words == "logs" or not ADVICE.search(rest), rest
+    assert "evil" in rest or words in ("compare", BY_DATA, ON_TERMINAL[-1]), rest
 
 
 def _documents(run: Path) -> Iterator[Path]:
     yield from (path for path in sorted(run.rglob("*")) if path.suffix in (".json", ".jsonl"))
 
 
-@pytest.mark.parametrize("how", [pytest.param("endless", marks=pytest.mark.slow), "closed", "objects"])
+@pytest.mark.parametrize(
+    "how", ["closed", *(pytest.param(each, marks=pytest.mark.slow) for each in ("endless", "objects"))]
+)
 def test_json_that_is_nested_too_deep_is_damaged_and_hides_no_other_run(graphmill, logs, how):
     shutil.copytree(logs / "run", logs / "whole")
     text, run = TOO_DEEP[how], logs / "run"
     everything = [*_documents(run), *run.rglob("*.safetensors")]
-    for path in everything if how == "endless" else [run / "plan.json", run / "outcome.json"]:
+    for path in everything if how == "endless" else [run / "plan.json"]:
         before = path.read_bytes()
         header = len(text).to_bytes(8, "little") if path.suffix == ".safetensors" else b""
         path.write_bytes(header + text.encode())

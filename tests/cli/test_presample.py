@@ -4,24 +4,19 @@ import json
 import os
 
 import pytest
-from command_line import start
 from safetensors.torch import load_file
-from waiting import HANG_S
 
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.differences import configuration
 
 
 @pytest.fixture
-def ran(source_environ, tmp_path, toy):
-    """Runs a command in a process of its own, which may start ranks."""
+def ran(graphmill, toy):
+    """Runs a command that starts ranks."""
 
-    def run(*words: str) -> str:
-        environ = {**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}
-        process = start(environ, tmp_path, *words)
-        out, err = process.communicate(timeout=HANG_S)
-        assert process.returncode == 0, err
-        return out
+    def run(*words: str) -> None:
+        done = graphmill(*words)
+        assert done.code == 0, done.err
 
     return run
 
@@ -30,7 +25,9 @@ GAT = ("-O", "model={kind: gat, hidden_channels: 4, heads: 2, num_layers: 2}")
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("model", [(), GAT], ids=["graphsage", "gat"])
+@pytest.mark.parametrize(
+    "model", [pytest.param((), id="graphsage", marks=pytest.mark.slow), pytest.param(GAT, id="gat")]
+)
 def test_a_run_that_reads_its_epochs_ends_with_the_same_weights(ran, graphmill, tmp_path, model):
     words = ("toy.yaml", "--ranks", "2", *model, "-O", "train.epochs=2")
     assert graphmill("presample", *words, "--output", "sampled").code == 0
@@ -42,6 +39,7 @@ def test_a_run_that_reads_its_epochs_ends_with_the_same_weights(ran, graphmill, 
     assert configuration(read.read_plan()) == configuration(drawn.read_plan()), "where epochs lie is no choice"
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize("seeds", ["equal", "owner"])
 def test_a_graph_in_parts_reads_its_epochs_too(ran, graphmill, tmp_path, seeds):
@@ -59,6 +57,7 @@ def test_a_graph_in_parts_reads_its_epochs_too(ran, graphmill, tmp_path, seeds):
     assert whole.code == 0, "the whole graph has the same global batches, and those of owners are cut anew"
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_other_ranks_read_the_same_global_batches(ran, graphmill, tmp_path):
     words = ("toy.yaml", "-O", "train.epochs=2")

@@ -33,7 +33,7 @@ def ran(source_environ, tmp_path, toy):
     return run
 
 
-LONG = ("--epochs", "40", "-O", "train.evaluate_every_epochs=0")
+LONG = ("--epochs", "12", "-O", "train.evaluate_every_epochs=0")
 PROFILED = ("-O", "train.profile=true", "-O", "train.profile_steps=3", "-O", "train.profiler.wait=6")
 
 
@@ -170,6 +170,7 @@ def test_a_run_without_a_profile_says_how_to_get_one(graphmill, toy, tmp_path, m
     assert "train.profile=true" in refused.err
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_a_run_that_ends_before_its_profile_is_complete_has_none(ran, tmp_path):
     words = ("train", "toy.yaml", "--run-id", "short", "--epochs", "6", "-O", "train.early_stopping.patience=1")

@@ -22,6 +22,7 @@ def test_it_is_deterministic_whatever_the_terminal(monkeypatch):
     assert PAGES["cli"]() == before
 
 
+@pytest.mark.slow
 def test_write_then_check(tmp_path, capsys):
     folder = tmp_path / "docs" / "reference"
     assert main(["--check", str(folder)]) == 1

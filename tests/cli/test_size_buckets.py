@@ -88,6 +88,7 @@ def test_the_table_of_the_predecessor_is_planned_without_data(graphmill, tmp_pat
     assert listed.err.count("sizes from the catalogue; not prepared here") == 1, "all stages are of one dataset"
 
 
+@pytest.mark.slow
 def test_a_stage_that_was_asked_for_is_trained_whatever_others_lack(graphmill, buckets):
     ran = graphmill("pipeline", "run", buckets, "--stages", "small")
     assert ran.code == 0, ran.err

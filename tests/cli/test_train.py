@@ -116,7 +116,13 @@ def test_train_verify_merge(graphmill, toy, source_environ, tmp_path):
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("every", [1, 0], ids=["evaluated", "stopped before an evaluation"])
+@pytest.mark.parametrize(
+    "every",
+    [
+        pytest.param(1, id="evaluated", marks=pytest.mark.slow),
+        pytest.param(0, id="stopped before an evaluation"),
+    ],
+)
 def test_a_stop_saves_and_resume_ends_it(graphmill, toy, source_environ, tmp_path, every):
     environ = {**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}
     more = ("--epochs", "4000", "-O", f"train.evaluate_every_epochs={every}")
@@ -141,6 +147,7 @@ def test_a_stop_saves_and_resume_ends_it(graphmill, toy, source_environ, tmp_pat
     assert folder.read_outcome().steps_per_rank >= steps > 0
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_a_study_of_real_runs(graphmill, toy, source_environ, tmp_path):
     (tmp_path / "study.yaml").write_text(

@@ -4,9 +4,12 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "assignment-data.md"
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(graphmill):
     blocks = re.findall(r"^```bash\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]

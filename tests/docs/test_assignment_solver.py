@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "assignment-solver.md"
 
 
@@ -12,6 +14,7 @@ def blocks(language):
     return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
+@pytest.mark.slow
 def test_every_command_and_every_line_of_python(graphmill, tmp_path):
     commands = [line for block in blocks("bash") for line in block.splitlines()]
     assert [line.split()[1] for line in commands] == ["prepare", "train", "bench"]

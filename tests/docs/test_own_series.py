@@ -15,6 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "howto" / "own-series.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_from_a_file_to_a_forecast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = FENCE.findall(PAGE.read_text(encoding="utf-8"))

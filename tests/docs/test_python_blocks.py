@@ -117,6 +117,8 @@ AT_HAND: dict[str, Callable[[], Names]] = {
     "docs/howto/use-the-model.md": a_run_of_nodes,
     "docs/reference/attention.md": nothing,
 }
+# They train and evaluate, as tests of tests/api and of the commands do.
+TRAINING = ("docs/howto/assignment-buckets.md", "docs/howto/python.md", "docs/howto/use-the-model.md")
 EXPORTED = "seconds of torch.export: tests/integration/test_use_the_model.py runs it, on a run that it has"
 NOT_RUN = {  # (page, number of the block): why not here
     ("docs/howto/python.md", 3): "needs a Slurm: tests/cluster/jobs/test_submit_from_python.py submits and waits",
@@ -161,7 +163,9 @@ def run_block(code: str, names: Names, where: str) -> str:
     return printed.getvalue()
 
 
-@pytest.mark.parametrize("page", AT_HAND)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] if page in TRAINING else []) for page in AT_HAND]
+)
 def test_the_blocks_of_a_page_run_in_order(page, desk):
     names = AT_HAND[page]()
     for number, code in enumerate(blocks_of(page)):

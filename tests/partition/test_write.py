@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from labelled_stores import made_store, split_made
 
@@ -80,6 +80,7 @@ def test_the_metadata_say_what_the_store_said(parted):
     assert sum(known.quality["train"]) == store.metadata.splits["train"]
 
 
+@settings(max_examples=30)
 @given(num_nodes=st.integers(3, 40), num_edges=st.integers(1, 90), num_parts=st.integers(1, 3), seed=st.integers(0, 99))
 def test_any_graph_comes_back_whole(tmp_path_factory, num_nodes, num_edges, num_parts, seed):
     folder = tmp_path_factory.mktemp("any")

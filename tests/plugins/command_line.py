@@ -1,5 +1,7 @@
 """The commands in-process, and a small generated graph to work on."""
 
+import contextlib
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +30,22 @@ def start(environ: dict[str, str], folder: Path, *words: str) -> subprocess.Pope
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def run_in(folder: Path, *words: str) -> str:
+    """What a command prints that runs in this process, for a fixture of several tests: no handler of messages stays."""
+    from typer.testing import CliRunner
+
+    from graphmill.cli.app import commands
+
+    before = [(log, log.handlers[:], log.level) for log in map(logging.getLogger, ("graphmill", "__main__"))]
+    with contextlib.chdir(folder):
+        done = CliRunner().invoke(commands(list(words)), words, prog_name="graphmill")
+    for log, handlers, level in before:
+        log.handlers[:] = handlers
+        log.setLevel(level)
+    assert done.exit_code == 0, f"{words}\n{done.output}\n{done.exception}"
+    return done.stdout
 
 
 @pytest.fixture

@@ -70,6 +70,7 @@ def test_a_tensor_keeps_no_other_alive(data):
     assert batch.x.untyped_storage().data_ptr() != batch.edge_index.untyped_storage().data_ptr()
 
 
+@pytest.mark.slow
 def test_batches_outlive_their_workers_and_nothing_is_left(data):
     before = set(shared._inboxes)  # of loaders whose workers persist
     kept = list(loader_of(data))[-1]

@@ -3,6 +3,7 @@
 import json
 import statistics
 
+import pytest
 from typer.testing import CliRunner
 
 from graphmill.cli.app import commands
@@ -20,6 +21,7 @@ vary:
 """
 
 
+@pytest.mark.slow
 def test_a_row_for_each_configuration_over_all_folds(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GRAPHMILL_DATA_ROOT", str(tmp_path / "data"))

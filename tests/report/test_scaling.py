@@ -103,11 +103,18 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.fixture(scope="module")
+def strong(tmp_path_factory) -> SimpleNamespace:
+    """A study that was written once, in `folder`; who writes it again does so elsewhere, or the same bytes."""
+    asked, folder = study(**STRONG), tmp_path_factory.mktemp("strong")
+    make_all(asked, folder / "logs")
+    return SimpleNamespace(study=asked, folder=folder, written=write(asked, folder))
+
+
 @pytest.fixture
-def strong(tmp_path) -> SimpleNamespace:
-    asked = study(**STRONG)
-    make_all(asked, tmp_path / "logs")
-    return SimpleNamespace(study=asked, written=write(asked, tmp_path))
+def _without_images(monkeypatch) -> None:
+    """Most of the time is that of matplotlib, and these tests look at numbers."""
+    monkeypatch.setattr("graphmill.report.draw.draw_chart", lambda *_: [])
 
 
 def test_a_strong_study_in_numbers(strong):
@@ -127,6 +134,7 @@ def test_a_strong_study_in_numbers(strong):
     assert {row["num_nodes_counts"] for row in rows} == {"ranks"}
 
 
+@pytest.mark.usefixtures("_without_images")
 def test_a_weak_study_in_numbers(tmp_path):
     asked = study(**WEAK)
     for cell in expand(asked):
@@ -142,6 +150,7 @@ def test_a_weak_study_in_numbers(tmp_path):
     assert written.result.fit.law == "gustafson"
 
 
+@pytest.mark.usefixtures("_without_images")
 def test_efficiency_is_not_capped(tmp_path):
     asked = study(**{**STRONG, "ranks": [1, 2]})
     for cell in expand(asked):
@@ -152,13 +161,14 @@ def test_efficiency_is_not_capped(tmp_path):
 def test_strong_and_weak_do_not_overwrite_each_other(strong, tmp_path):
     asked = study(**{**WEAK, "name": "w"})
     make_all(asked, tmp_path / "logs")
-    weak = write(asked, tmp_path)
+    weak = write_scaling(asked, logs_root=tmp_path / "logs", out=strong.folder / "out")
     both = {*strong.written.images, *weak.images, strong.written.csv, weak.csv, strong.written.json, weak.json}
     assert len(both) == 24
     assert all(path.stat().st_size for path in both)
     assert strong.written.json.name == "strong_scaling_full.json"
 
 
+@pytest.mark.usefixtures("_without_images")
 def test_the_spread_is_over_repeats(tmp_path):
     asked = study(**{**STRONG, "ranks": [1, 2]})
     for cell in expand(asked):
@@ -168,11 +178,13 @@ def test_the_spread_is_over_repeats(tmp_path):
     assert point.speedup.sd == pytest.approx(0.2), "the relative deviations of both times, squared and added"
 
 
+@pytest.mark.usefixtures("_without_images")
 def test_a_folder_of_runs_tells_its_kind(strong, tmp_path):
-    written = write(tmp_path / "logs" / "s", tmp_path)
+    written = write(strong.folder / "logs" / "s", tmp_path)
     assert (written.kind, written.rows) == ("strong", strong.written.rows)
 
 
+@pytest.mark.usefixtures("_without_images")
 def test_a_failed_cell_is_a_failed_cell(tmp_path):
     asked = study(**STRONG)
     cells = expand(asked)
@@ -225,6 +237,7 @@ def test_cells_that_differ_in_more_are_not_plotted(tmp_path, odd, message):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("_without_images")
 def test_the_machine_is_told_from_the_program(tmp_path):
     asked = study(**STRONG)
     make_all(asked, tmp_path / "logs", others=0.9)
@@ -247,6 +260,7 @@ def test_a_sweep_and_a_study_that_was_not_run_are_refused(tmp_path):
         write(asked, tmp_path)
 
 
+@pytest.mark.usefixtures("_without_images")
 def test_epochs_that_warm_up_or_are_cut_short_do_not_count(tmp_path):
     asked = study(**{**STRONG, "ranks": [1, 2], "repeats": None})
     for cell in expand(asked):
@@ -276,9 +290,9 @@ def test_a_sensitivity_study(tmp_path):
     assert effects["train.prefetch"]["best_over_worst"] == pytest.approx(1.1)
 
 
-def test_same_runs_same_bytes(strong, tmp_path):
+def test_same_runs_same_bytes(strong):
     before = {path: path.read_bytes() for path in (strong.written.csv, strong.written.json, *strong.written.images)}
-    write(strong.study, tmp_path)
+    write(strong.study, strong.folder)
     for path, content in before.items():
         assert path.read_bytes() == content
 
@@ -292,6 +306,9 @@ def test_the_tex_compiles(strong, tmp_path):
 
 
 def test_a_tex_file_of_somebody_elses_is_left_alone(strong, tmp_path):
-    strong.written.tex[0].write_text("mine\n")
+    theirs = tmp_path / strong.written.tex[0].relative_to(strong.folder)
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("mine\n")
     with pytest.raises(UserError, match="was not written by graphmill"):
-        write(strong.study, tmp_path)
+        write_scaling(strong.study, logs_root=strong.folder / "logs", out=tmp_path / "out")
+    assert theirs.read_text() == "mine\n"

@@ -34,6 +34,7 @@ def folder_of(path: str) -> str | None:
 Nodes = list[ast.AST]
 
 
+@cache
 def modules(source: Path) -> dict[str, Nodes]:
     """All nodes of each module's tree: they are walked once."""
     found = sorted(source.rglob("*.py"))

@@ -138,6 +138,7 @@ def test_a_forecaster_is_tried_on_windows(root, horizon, fits):
         check(experiment, root)
 
 
+@pytest.mark.slow
 def test_nothing_is_made_for_a_model_that_does_not_fit(root, tmp_path, monkeypatch):
     from graphmill.cluster.launch.run import start_run
 
@@ -149,6 +150,7 @@ def test_nothing_is_made_for_a_model_that_does_not_fit(root, tmp_path, monkeypat
     assert not (tmp_path / "logs").exists()
 
 
+@pytest.mark.slow
 def test_plans_are_tried_together_and_those_that_differ_in_the_rng_seed_once(root, tmp_path, monkeypatch, capfd):
     from graphmill.cluster.launch.check_model import unfit_models, unfit_problems
 

@@ -115,7 +115,7 @@ def model(target: str, *says: str, options: str = "{}", slow: bool = True, **mor
 
 ROWS = [
     model("mymodels.Tuple", "tuple", "tensor", slow=False),
-    model("mymodels.Wide", "[4, ", "return", slow=False),
+    model("mymodels.Wide", "[4, ", "return"),
     model("mymodels.Bug", "the author's own bug", "mymodels.py, line 61", slow=False),
     model("mymodels.Nothing", "None"),
     model("mymodels.OneArgument", "TypeError", "(x, edge_index)"),
@@ -134,7 +134,7 @@ ROWS = [
     model("mymodels.function", "mymodels.function"),
     model("broken.Model", "broken.py, line 1"),
     model("needy.Model", "no_such_package"),
-    model("raising.Model", "raising.py, line 2", "NameError", "WITDH", slow=False),
+    model("raising.Model", "raising.py, line 2", "NameError", "WITDH"),
     model("nomodule.Model", "nomodule"),
     model("Model", "Model", "dotted path"),
 ]

@@ -16,11 +16,11 @@ from attention_problems import Problem, native_results, of_sums, triton_results
 from graphmill.nn.attention import triton_sizes
 
 
-def hub(kind: str, **sizes: float) -> Problem:
+def hub(kind: str, num_edges: int = 60, **sizes: float) -> Problem:
     """Half of the edges lead to target 1, and half leave source 2."""
-    at = torch.arange(60)
+    at = torch.arange(num_edges)
     ends = torch.stack([torch.where(at % 4 < 2, 2, at % 5), torch.where(at % 2 == 0, 1, at % 4)])
-    return replace(Problem(kind, num_edges=60, edge_index=ends), **sizes)
+    return replace(Problem(kind, num_edges=num_edges, edge_index=ends), **sizes)
 
 
 def case(name: str, problem: Problem, span: int) -> Case:
@@ -48,7 +48,7 @@ def every() -> list[Case]:
         for kind in ("gat", "gatv2")
         for name, problem, span in (
             ("hubs, loops and dropout", hub(kind, num_loops=4, p=0.3), 8),
-            ("padded channels, several groups", hub(kind, heads=3, channels=70, edge_dim=1), 512),
+            ("padded channels, several groups", hub(kind, 24, heads=3, channels=70, edge_dim=1), 512),
             ("no features, many heads", hub(kind, heads=9, channels=8, edge_dim=0), 16),
         )
     ]

@@ -155,7 +155,7 @@ def problems(draw: st.DrawFn) -> Problem:
     )
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(problem=problems())
 def test_any_small_graph(problem):
     mine = triton_results(problem.arguments(torch.float32, every=torch.float32))
@@ -235,6 +235,7 @@ def test_features_of_loops_by_one_sum_over_segments():
     assert torch.allclose(*found, rtol=0, atol=2.0**-23)
 
 
+@pytest.mark.slow
 def test_the_layers_run_on_triton(source_environ):
     """The operators as registered, with what runs on GPUs in the place of the CPU's."""
     script = Path(__file__).with_name("layers_on_triton.py")

@@ -30,7 +30,7 @@ def assert_sound(found: list[dict]) -> None:
 
 
 def test_both_forms_behind_ptxas(source_environ, tmp_path):
-    """Two sizes of all kernels; the command refuses what is beyond the limits."""
+    """All kernels, both forms, three architectures; the command refuses what is beyond the limits."""
     found = gated(source_environ, tmp_path, "some")
     assert_sound(found)
     assert {each["capability"] for each in found} == {80, 90, 100}

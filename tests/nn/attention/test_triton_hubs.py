@@ -8,7 +8,7 @@ import pytest
 import torch
 from attention_problems import Problem, assert_close, native_results, triton_results
 
-from graphmill.nn.attention import triton_sizes
+from graphmill.nn.attention import triton_launch, triton_sizes
 from graphmill.nn.attention.triton_sizes import joined, node_tiles, part_sizes
 from kernel_checks.chips import CHIPS, resident_programs
 
@@ -31,8 +31,17 @@ def with_hub(kind: str, num_edges: int, seed: int, num_loops: int = 4) -> Proble
 
 
 @interpreted
-@pytest.mark.parametrize("kind", ["gat", "gatv2"])
-@pytest.mark.parametrize(("span", "num_edges"), [(1, 9), (2, 14), (4, 40), (4, 41), (8, 40), (8, 130)])
+@pytest.mark.parametrize(
+    ("span", "num_edges", "kind"),
+    [
+        *((2, 14, "gatv2"), (4, 41, "gat")),
+        *(
+            pytest.param(*each, "gatv2", marks=pytest.mark.slow)
+            for each in ((1, 9), (4, 40), (4, 41), (8, 40), (8, 130))
+        ),
+        *(pytest.param(*each, "gat", marks=pytest.mark.slow) for each in ((1, 9), (2, 14), (4, 40), (8, 40), (8, 130))),
+    ],
+)
 def test_what_the_cpu_computes_of_a_hub(monkeypatch, kind, span, num_edges):
     monkeypatch.setattr(triton_sizes, "span_of", lambda _: span)
     assert part_sizes(4, num_edges).num_windows > 0
@@ -43,12 +52,26 @@ def test_what_the_cpu_computes_of_a_hub(monkeypatch, kind, span, num_edges):
 
 
 @interpreted
-@pytest.mark.parametrize("kind", ["gat", "gatv2"])
-def test_a_hub_of_more_parts_than_are_added_up_at_once(monkeypatch, kind):
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        (16, "gat"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((16, "gatv2"), (128, "gat"), (128, "gatv2"))),
+    ],
+)
+def test_a_hub_of_more_parts_than_are_added_up_at_once(monkeypatch, kind, rows):
+    """At once are as many as a GPU's program takes, or few, so that the interpreter has less to do."""
     monkeypatch.setattr(triton_sizes, "span_of", lambda _: 2)
-    ends = torch.stack([torch.arange(300) % 5, torch.full((300,), 1)])
-    problem = Problem(kind, num_edges=300, edge_index=ends)
-    assert part_sizes(4, 300).num_windows > joined(4)[1]["ROWS"]
+
+    def few(width: int) -> tuple[int, dict[str, int]]:
+        columns, options = joined(width)
+        return columns, {**options, "ROWS": rows}
+
+    monkeypatch.setattr(triton_launch, "joined", few)
+    num_edges = 2 * rows + rows // 3
+    ends = torch.stack([torch.arange(num_edges) % 5, torch.full((num_edges,), 1)])
+    problem = Problem(kind, num_edges=num_edges, edge_index=ends)
+    assert part_sizes(4, num_edges).num_windows > rows
     mine = triton_results(problem.arguments(torch.float32, every=torch.bfloat16))
     assert_close(mine, native_results(problem.arguments(torch.float64, every=torch.bfloat16)))
 

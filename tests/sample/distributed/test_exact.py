@@ -8,7 +8,13 @@ import pytest
 pytestmark = pytest.mark.distributed
 
 
-@pytest.mark.parametrize(("ranks", "num_parts", "block_bytes"), [(2, 2, 9000), (1, 4, 20_000), (2, 4, 16 << 20)])
+@pytest.mark.parametrize(
+    ("ranks", "num_parts", "block_bytes"),
+    [
+        (2, 2, 20_000),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, 2, 9000), (1, 4, 20_000), (2, 4, 16 << 20))),
+    ],
+)
 def test_logits_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts, block_bytes):
     told = told_by_ranks("exact.py", ranks, num_parts, block_bytes)
     for way, first in told[0]["same"].items():

@@ -16,7 +16,7 @@ def test_sections_come_out_of_a_message_as_they_went_in(sections):
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_messages_arrive_whole(told_by_ranks, ranks):
     for rank, cell in enumerate(told_by_ranks("messages.py", ranks, 1)):
         assert cell["wrong"] == []

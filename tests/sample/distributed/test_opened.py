@@ -11,13 +11,19 @@ pytest.importorskip("torch_geometric")
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize(("ranks", "num_parts"), [(1, 4), (2, 2), (2, 4)])
-def test_batches_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts):
+@pytest.mark.parametrize(
+    ("ranks", "num_parts", "ways"),
+    [
+        (2, 4, "few"),
+        *(pytest.param(*each, "all", marks=pytest.mark.slow) for each in ((1, 4), (2, 2), (2, 4))),
+    ],
+)
+def test_batches_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts, ways):
     """Features dense and sparse, features and types of edges, both topologies, with and without a hot cache."""
-    told = told_by_ranks("loaders.py", ranks, num_parts)
+    told = told_by_ranks("loaders.py", ranks, num_parts, ways)
     refusals = [cells.pop("refused") for cells in told]
     for rank, cells in enumerate(told):
-        assert len(cells) == 5 * 2 * 2
+        assert len(cells) == (5 * 2 * 2 if ways == "all" else 5 * 2)
         assert not {words: cell["differences"] for words, cell in cells.items() if cell["differences"]}, f"rank {rank}"
         assert all(bool(cell["fetched"]) == (ranks > 1) for cell in cells.values())
     for words in told[0]:

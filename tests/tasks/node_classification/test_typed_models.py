@@ -93,7 +93,7 @@ def learnt(task) -> float:
     return task.evaluate("test").values["micro_f1"]
 
 
-@KINDS
+@pytest.mark.parametrize("kind", ["rgcn", "rsage", pytest.param("hgt", marks=pytest.mark.slow)])
 def test_it_learns_what_only_types_of_edges_tell(planned, kind):
     """Features are noise, and every node has as many neighbours: GraphSAGE is left with the most frequent class."""
     typed = build_task(planned(model={"kind": kind, "dropout": 0.0}, epochs=30), ALONE)

@@ -163,6 +163,7 @@ def test_a_loaded_model_predicts_in_the_datas_units(trained, store):
     assert np.nanmean(errors) == pytest.approx(trained.read_outcome().test["mae"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_pages_and_checks_of_the_run(trained, graphmill, tmp_path):
     assert graphmill("verify", trained.path).code == 0
     result = graphmill("report", trained.path, "--output", tmp_path / "page.html")

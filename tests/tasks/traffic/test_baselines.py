@@ -44,7 +44,7 @@ def windows(store: TrafficStore, split: str) -> range:
     return range(ends[split], {"val": ends["test"], "test": num}[split])
 
 
-@pytest.mark.parametrize("split", ["val", "test"])
+@pytest.mark.parametrize("split", ["val", pytest.param("test", marks=pytest.mark.slow)])
 def test_repeated_readings_are_those_of_a_loop(hourly, split):
     scores = {score.baseline: score.values for score in score_beside_runs(plan_of(hourly)) if score.split == split}
     assert list(scores) == list(SEASONS)

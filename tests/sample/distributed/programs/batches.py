@@ -1,6 +1,6 @@
 """Ranks that make the batches of runs on a graph in parts, and compare each with that of the graph stored whole.
 
-python batches.py MEETING_FILE OUT_FOLDER DATASET_ROOT NUM_PARTS EPOCHS
+python batches.py MEETING_FILE OUT_FOLDER DATASET_ROOT NUM_PARTS EPOCHS [few]
 """
 
 import itertools
@@ -34,6 +34,8 @@ from replay import Moved, needs_of_rank, steps_of, with_lookahead
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 OUT, ROOT, NUM_PARTS, EPOCHS = Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], int(sys.argv[5])
+FEW = [("replicated", "equal"), ("partitioned", "owner")]
+WAYS = FEW if "few" in sys.argv else list(itertools.product(("replicated", "partitioned"), ("equal", "owner")))
 CPU = torch.device("cpu")
 CACHES: dict[str, dict[str, Any]] = {
     "none": {"policy": "none"},
@@ -89,7 +91,7 @@ def differences(task: NodeClassification, whole: NodeClassification) -> Iterator
 
 
 def cells(dataset: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    for topology, seeds, policy in itertools.product(("replicated", "partitioned"), ("equal", "owner"), CACHES):
+    for (topology, seeds), policy in itertools.product(WAYS, CACHES):
         cache = CACHES[policy]
         partition = {"topology": topology, "seeds": seeds, "placement": "per_rank", "cache": cache}
         for words, model in MODELS.items():
@@ -102,7 +104,7 @@ def compare() -> dict[str, Any]:
     found: dict[str, Any] = {}
     group = Group(RANK, RANKS, CPU)
     for dataset in ("synthetic/sbm", "debian-packages"):
-        of_dataset = {"train_limit": 150} if dataset == "debian-packages" else {}
+        of_dataset = {"train_limit": 150}
         for words, model, partition in cells(dataset):
             parted = build_task(planned(f"parts/{dataset}/{NUM_PARTS}-ldg", model, partition, **of_dataset), group)
             whole = build_task(planned(dataset, model, {}, **of_dataset), group)

@@ -1,6 +1,6 @@
 """Ranks whose loaders for PyG users read a graph in parts, and compare each batch with that of the graph stored whole.
 
-python loaders.py MEETING_FILE OUT_FOLDER DATASET_ROOT NUM_PARTS
+python loaders.py MEETING_FILE OUT_FOLDER DATASET_ROOT NUM_PARTS all|few
 """
 
 import itertools
@@ -24,6 +24,10 @@ from graphmill.train.worker import leave
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 OUT, ROOT, NUM_PARTS = Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
 NAMES = ("x", "edge_index", "n_id", "e_id", "edge_attr", "edge_type", "node_type")
+WAYS = {
+    "all": tuple(itertools.product(("replicated", "partitioned"), (0.0, 0.1))),
+    "few": (("replicated", 0.0), ("partitioned", 0.1)),
+}
 OPTIONS = {"num_neighbors": [4, 3], "seed": 5}
 
 
@@ -108,7 +112,7 @@ def main() -> None:
         data = whole(name, undirected=undirected)
         nodes = graphmill.open_partitioned(ROOT / f"parts/{name}/{NUM_PARTS}-ldg").nodes_in("train")
         nodes = nodes[torch.randperm(len(nodes), generator=torch.Generator().manual_seed(1))][:70]
-        for topology, ratio in itertools.product(("replicated", "partitioned"), (0.0, 0.1)):
+        for topology, ratio in WAYS[sys.argv[5]]:
             options = {"topology": topology, "cache_ratio": ratio, "undirected": undirected}
             found[f"{name} {options}"] = compared(name, data, nodes, **options)
     parts = graphmill.open_partitioned(ROOT / f"parts/edgy/{NUM_PARTS}-ldg")

@@ -33,7 +33,7 @@ def compare() -> dict[str, Any]:
     for dataset, topology, seeds, policy in itertools.product(
         ("synthetic/sbm", "debian-packages"), ("replicated", "partitioned"), ("equal", "owner"), policies
     ):
-        of_dataset = {"train_limit": 150} if dataset == "debian-packages" else {}
+        of_dataset = {"train_limit": 150}
         partition = {"topology": topology, "seeds": seeds, "cache": CACHES[policy]}
         before = memories()
         parted = build_task(planned(f"parts/{dataset}/{NUM_PARTS}-ldg", MODEL, partition, **of_dataset), group)

@@ -95,6 +95,7 @@ def test_prepared_already(tmp_path, caplog):
     assert prepared(tmp_path, **{**SMALL, "seed": 6}, force=True).metadata.checksum != store.metadata.checksum
 
 
+@pytest.mark.slow
 def test_a_killed_preparation_goes_on(tmp_path, source_environ):
     """SIGKILL at random moments, until it is done; then the bytes of one that was never killed."""
     words = ["prepare", GENERATED, "-o", "sizes=[8,40]", "-o", "instances=9", "-o", "frames=4", "-o", "seed=5"]

@@ -128,7 +128,7 @@ def test_a_tile_is_all_of_the_pairs_that_are_held():
     assert largest[0] <= max(64 * 4 * 16, 64 * 64)  # a tile, or the costs themselves
 
 
-@pytest.mark.parametrize("kind", ["one_gnn", "dual_gnn"])
+@pytest.mark.parametrize("kind", ["one_gnn", pytest.param("dual_gnn", marks=pytest.mark.slow)])
 def test_it_learns_more_than_row_minima(kind):
     matrices = [problem(24, 24, seed=seed) for seed in range(24)]
     optima = np.array([matrix[linear_sum_assignment(matrix)].sum() for matrix in matrices])

@@ -86,7 +86,7 @@ def test_killed_writers_at_length(tmp_path, source_environ):
 
 
 def test_writers_at_the_same_time_take_turns(tmp_path, source_environ):
-    rounds = WRITER.replace("while True:", "for _ in range(6):")
+    rounds = WRITER.replace("while True:", "for _ in range(3):")
     command = [sys.executable, "-c", rounds, str(tmp_path / "store")]
     writers = [subprocess.Popen(command, stdout=subprocess.DEVNULL, env=source_environ) for _ in range(3)]
     assert [writer.wait() for writer in writers] == [0, 0, 0]

@@ -150,7 +150,7 @@ class WrittenOut:
 
 
 @pytest.mark.each_isa
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 @given(
     nodes=st.integers(1, 40),
     samples=st.integers(1, 30),

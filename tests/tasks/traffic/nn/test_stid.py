@@ -96,6 +96,7 @@ def test_others_sensors_are_refused(store: TrafficStore, tmp_path: Path) -> None
         Traffic.on_other_data(own, write_traffic(replace(raw, series=others), tmp_path / "others"))
 
 
+@pytest.mark.slow
 def test_it_learns(store: TrafficStore) -> None:
     one = task(store, {"kind": "stid", "embed_dim": 16})
     before = one.evaluate("val").values["mae"]
