@@ -126,7 +126,7 @@ def test_a_plan_gives_the_hosts_and_ranks():
     experiment = _experiment({"ranks": 4}, hosts=2)
     plan = resolve(experiment, machine=MachineInfo(num_cores=4, num_gpus=0), dataset=facts, run_id="r", hosts=2)
     job = resolve_job(experiment, load_site("generic-cpu", folders=site_folders()), plan, run_folders=["logs/r"])
-    assert (job.hosts, job.ranks_per_host, job.output_dir, job.begin) == (2, 2, "logs/r", None)
+    assert (job.hosts, job.ranks_per_host, job.output_dir, job.work.begin) == (2, 2, "logs/r", None)
 
 
 def test_other_limits_are_the_same_plan():
