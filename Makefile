@@ -36,7 +36,7 @@ export REMOTE_HOST REMOTE_LOGS_DIR LOCAL_LOGS_DIR # read by the shell as variabl
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow check check-form check-types check-benchmarks sanitize bench-native wheel dist try-wheel format docs install sync-metrics merge-metrics figures pareto pareto-data pareto-figure all clean-demo
+.PHONY: help demo test test-slow check check-form check-types check-benchmarks sanitize tidy debug bench-native wheel dist try-wheel format docs install sync-metrics merge-metrics figures pareto pareto-data pareto-figure all clean-demo
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,11 @@ clean-demo: ## forget the demo's runs and figures, so that `make demo` trains ag
 	rm -rf $(LOCAL_LOGS_DIR)/demo $(DEMO)
 
 CXX_FILES = $(wildcard native/*.cpp native/*.h native/*/*.h native/*/*.cpp native/*/*.cu)
+
+# What builds the native core apart from the installed one.
+CONFIGURE = mkdir -p build && PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cmake -S . -G Ninja -DCMAKE_CXX_COMPILER=$(CXX) \
+  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DSKBUILD_PROJECT_NAME=graphmill
+TIDY ?= native/
 
 # --- test it -------------------------------------------------------------------------------------------------------
 
@@ -95,6 +100,15 @@ check-benchmarks: ## of check: mypy over the benchmarks
 sanitize: install ## the native tests under AddressSanitizer with UBSan, then under ThreadSanitizer
 	PYTHON=$(BIN)/python CXX=$(CXX) TEST_WORKERS=$(TEST_WORKERS) .ci/sanitize address,undefined
 	PYTHON=$(BIN)/python CXX=$(CXX) TEST_WORKERS=$(TEST_WORKERS) .ci/sanitize thread
+
+tidy: $(VENV)/.graphmill-tidy ## clang-tidy over native/, which takes minutes: one file with TIDY=native/picker.cpp
+	$(CONFIGURE) -B build/tidy -DCMAKE_BUILD_TYPE=Release -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >build/tidy.log
+	$(BIN)/run-clang-tidy.py -quiet -hide-progress -p build/tidy -clang-tidy-binary $(BIN)/clang-tidy '$(CURDIR)/$(TIDY)'
+
+debug: install ## the native core in build/debug, without optimisation and with the checks of libstdc++
+	$(CONFIGURE) -B build/debug -DCMAKE_BUILD_TYPE=Debug >build/debug.log
+	$(BIN)/cmake --build build/debug
+	@echo "tests with it: GRAPHMILL_NATIVE=$$(echo build/debug/_native*.so) $(BIN)/python -m pytest -p built_core -m 'not distributed' tests/native"
 
 bench-native: install ## time each family of native kernels under each instruction set, beside the floor; BENCH_ARGS: its options
 	$(BIN)/python benchmarks/native_kernels.py $(BENCH_ARGS)
@@ -171,6 +185,11 @@ $(VENV)/.graphmill-packages: constraints.txt pyproject.toml | $(VENV)/.graphmill
 $(VENV)/.graphmill-installed: $(VENV)/.graphmill-packages $(NATIVE)
 	@echo "== graphmill and its native core, editable (minutes: it is compiled)"
 	CXX=$(CXX) $(BIN)/pip install -qq --no-build-isolation -c constraints.txt -C cmake.define.GRAPHMILL_WERROR=$(WERROR) -e '.[pyg,partition,tensorboard,mlflow,dev]'
+	@touch $@
+
+# Large, and needed by `make tidy` alone.
+$(VENV)/.graphmill-tidy: constraints.txt | $(VENV)/.graphmill-installed
+	$(BIN)/pip install -qq -c constraints.txt clang-tidy
 	@touch $@
 
 # A local path cannot stand in an extra, so that `dev` cannot name it.

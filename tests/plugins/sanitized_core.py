@@ -1,15 +1,10 @@
-"""pytest -p sanitized_core: the tests of this process drive the compiled core at GRAPHMILL_NATIVE, see .ci/sanitize."""
+"""pytest -p sanitized_core: the same as built_core, of a core that a sanitizer watches, see .ci/sanitize."""
 
-import importlib.util
 import os
-import sys
 
-import graphmill
+from built_core import pytest_report_header
 
-_spec = importlib.util.spec_from_file_location("graphmill._native", os.environ["GRAPHMILL_NATIVE"])
-_core = importlib.util.module_from_spec(_spec)
-sys.modules["graphmill._native"] = graphmill._native = _core
-_spec.loader.exec_module(_core)
+__all__ = ["pytest_report_header"]
 
 
 def _no_fork() -> int:
@@ -17,7 +12,3 @@ def _no_fork() -> int:
 
 
 os.fork = _no_fork  # another thread may hold a lock of the sanitizer's allocator; the child would wait for it for ever
-
-
-def pytest_report_header() -> str:
-    return f"compiled core: {_core.__file__}"

@@ -16,8 +16,7 @@ from graphmill.base.messages import messages_shown
 
 if TYPE_CHECKING:
     from graphmill.api.planning import Asked
-    from graphmill.cluster.jobs.command import CommandRequest
-    from graphmill.cluster.jobs.submit import Request
+    from graphmill.cluster.jobs.submit import JobRequest, Request
     from graphmill.cluster.status import RunView
     from graphmill.record.documents import SubmittedJob
     from graphmill.record.run_folder import RunFolder
@@ -256,7 +255,7 @@ def dependency_of(text: str, logs_root: Path) -> str:
     return after(text, None if is_job_id(text) else find_run(text, logs_root))
 
 
-def say_what_counts(request: "Request | CommandRequest") -> None:
+def say_what_counts(request: "JobRequest") -> None:
     """Log the user's own defaults for sbatch that fill what the script leaves open, and the job's remarks."""
     from graphmill.cluster.jobs.sbatch import sbatch_environment
 

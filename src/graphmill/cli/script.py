@@ -144,7 +144,8 @@ def _training(words: Sequence[str], overrides: Sequence[str], experiment: str | 
 def _job(asked: TrainRequest, job: Sequence[str], folders: Sequence[str]) -> "Job":
     """One job; `folders`: the logs root, then the dataset root if one is given. All paths are seen from its folder."""
     from graphmill.cluster.jobs.sites import find_site
-    from graphmill.spec.job.resolve import Begin, resolve_job
+    from graphmill.spec.job.resolve import resolve_job
+    from graphmill.spec.job.work import Begin
     from graphmill.spec.load import DEFAULT_RECIPE, load_experiment
     from graphmill.spec.recipes import is_recipe
 

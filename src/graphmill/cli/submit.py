@@ -40,9 +40,8 @@ from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_f
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from graphmill.cluster.jobs.command import CommandRequest
     from graphmill.cluster.jobs.sbatch import Submission
-    from graphmill.cluster.jobs.submit import Request
+    from graphmill.cluster.jobs.submit import JobRequest, Request
     from graphmill.record.documents import SubmittedJob
     from graphmill.record.run_folder import RunFolder
 
@@ -196,7 +195,7 @@ def slurms_answers(submissions: "Sequence[Submission]") -> "Iterator[list[str | 
         raise refusal
 
 
-def asked_as_json(request: "Request | CommandRequest", answer: str | None) -> dict[str, object]:
+def asked_as_json(request: "JobRequest", answer: str | None) -> dict[str, object]:
     """What would be asked of Slurm, and its answer."""
     return {
         "job": request.job,
@@ -208,10 +207,12 @@ def asked_as_json(request: "Request | CommandRequest", answer: str | None) -> di
     }
 
 
-def print_asked(request: "Request | CommandRequest", answer: str | None, *, is_new: bool) -> None:
+def print_asked(request: "JobRequest", answer: str | None, *, is_new: bool) -> None:
     """The same for a person."""
+    job = request.job.model_dump(mode="json")
+    work = job.pop("work")
     facts: list[tuple[str, Cell]] = [
-        (key, _text(value)) for key, value in request.job.model_dump(mode="json").items() if value not in (None, [], {})
+        (key, _text(value)) for key, value in (job | work).items() if value not in (None, [], {})
     ]
     print_facts(facts, title="job")
     print_line(f"\n{request.folder.script_path}{'' if is_new else ' (there already)'}")

@@ -30,7 +30,7 @@ from graphmill.runtime.snapshot import own_code
 from graphmill.runtime.trust import Code, code_in, code_of_file, refuse_foreign_code, remember, vouch_for
 from graphmill.spec.differences import plan_differences
 from graphmill.spec.dotted import PLAN_FILE
-from graphmill.spec.job.command import Command
+from graphmill.spec.job.work import Command
 from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.plan import Plan, refuse_missing_sources
 from graphmill.spec.world import World

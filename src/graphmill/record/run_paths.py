@@ -67,7 +67,7 @@ class RunPaths:
 
     @property
     def command_path(self) -> Path:
-        """What a job runs in place of training (`spec.job.command.Command`): such a folder has no plan."""
+        """What a job runs in place of training (`spec.job.work.Command`): such a folder has no plan."""
         return self.path / COMMAND_FILE
 
     @property

@@ -17,9 +17,9 @@ from graphmill.cluster.jobs.command import name_of, plan_command
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.sites import site_folders
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.job.command import Command
 from graphmill.spec.job.resolve import Job, resolve_job
 from graphmill.spec.job.site import load_site
+from graphmill.spec.job.work import Command, RunCommand
 from graphmill.spec.load import inline_experiment
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=30)
@@ -36,7 +36,7 @@ def job_of(*words: str, data: str | None = None) -> Job:
     site = load_site("pitzer", folders=site_folders()[-1:])
     folder = "/home/me/logs/jobs/my command"
     job = resolve_job(inline_experiment(value, "the test"), site, run_folders=[folder], called_in="/home/me/project")
-    return job.model_copy(update={"command": Command(words=words, data=data)})
+    return job.model_copy(update={"work": RunCommand(folder=folder, command=Command(words=words, data=data))})
 
 
 def test_the_script_stays_as_it_is(golden: Callable[[str, str], None]):
@@ -65,10 +65,8 @@ def test_bash_hands_the_driver_the_words_that_were_given(tmp_path: Path, words: 
     script = job.model_copy(update={"setup_lines": ()})
     done = subprocess.run(["bash", "-c", render_script(script)], env=environ, capture_output=True, check=True)
     seen = [word.decode() for word in done.stdout.split(b"\0")]
-    arguments = parse_arguments(seen[2:])  # after -m and the module
-    assert arguments.command is not None
-    assert arguments.command.command.words == ("tool", *words)
-    assert str(arguments.command.folder) == "/home/me/logs/jobs/my command"
+    work = parse_arguments(seen[2:]).work  # after -m and the module
+    assert work == RunCommand(folder="/home/me/logs/jobs/my command", command=Command(words=("tool", *words)))
 
 
 def test_what_is_asked_for_twice_and_alike_is_no_contradiction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

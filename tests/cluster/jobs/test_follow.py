@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from graphmill.base.errors import UnreadableError
-from graphmill.cluster.jobs.arguments import StagesHere, parse_arguments
-from graphmill.cluster.jobs.in_job import Driver
+from graphmill.cluster.jobs.arguments import parse_arguments
+from graphmill.cluster.jobs.driver import Driver
 from graphmill.cluster.jobs.job_end import Cause, attempt_end, retries_left
 from graphmill.cluster.jobs.left_by_ranks import last_line
 from graphmill.cluster.jobs.srun_step import Signals
@@ -21,6 +21,7 @@ from graphmill.record.endings import ENDINGS
 from graphmill.record.events import DamagedCheckpoint, EventWriter, Failure
 from graphmill.record.lock import hold
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.job.work import RunStages
 
 TIME_UP = Judgement(ENDINGS["out_of_time"], None)
 LOST = Judgement(ENDINGS["lost"], None)
@@ -65,7 +66,7 @@ def test_nothing_follows_once_a_person_has_asked_to_stop(new_run, monkeypatch):
     for asked, steps in ((False, "retry"), (True, "give_up")):
         if asked:
             folder.ask_to_stop()
-        assert driver_of(folder)._follow(folder, TIME_UP, tries_left=0).step == steps
+        assert driver_of(folder).follow(folder, TIME_UP, tries_left=0).step == steps
 
 
 @pytest.mark.parametrize("way", ["requeue", "resubmit"])
@@ -76,7 +77,7 @@ def test_a_driver_that_slurm_gave_up_decides_nothing(new_run, stand_ins, way):
     note_attempts(folder, 0, job="18")
     folder.note_job(SubmittedJob(job_id="18", time=2.0, how="resubmit", dependency="afterany:17"))
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
-    decision = driver_of(folder, way)._follow(folder, TIME_UP, tries_left=0)
+    decision = driver_of(folder, way).follow(folder, TIME_UP, tries_left=0)
     assert (decision.step, decision.exit_code) == ("give_up", 74)
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
     assert not stand_ins.asked("scancel")
@@ -130,8 +131,8 @@ def test_no_rank_is_started_once_a_stop_was_asked_for(new_run, stand_ins, where,
     else:
         (tmp_path / "pipe").mkdir()
         RunFolder(tmp_path / "pipe").ask_to_stop()
-        pipeline = StagesHere(tmp_path / "pipe", ("a",), hands_over=False)
-        driver.arguments = replace(driver.arguments, pipeline=pipeline)
+        stages = RunStages(folder=str(tmp_path / "pipe"), stages=("a",), hands_over=False)
+        driver.arguments = replace(driver.arguments, work=stages)
     decision = driver._attempted(folder, time.time())
     assert (decision.step, decision.exit_code) == ("give_up", 75)
     assert folder.read_outcome().status == "stopped"
@@ -157,7 +158,7 @@ def test_a_successor_is_cancelled_only_where_slurm_said_why_it_ended_the_job(new
     folder.note_job(SubmittedJob(job_id="18", time=2.0, how="resubmit", dependency="afterany:17"))
     driver = driver_of(folder, "resubmit")
     driver.cause = Cause("stopped", is_known=is_known)
-    decision = driver._follow(folder, Judgement(ENDINGS["stopped"], None), tries_left=0)
+    decision = driver.follow(folder, Judgement(ENDINGS["stopped"], None), tries_left=0)
     assert (decision.step, "asks Slurm again" in decision.reason) == ("give_up", not is_known)
     assert stand_ins.asked("scancel") == (["18"] if is_known else [])
 
@@ -185,7 +186,7 @@ def test_a_checkpoint_that_was_damaged_is_told_in_the_log_of_the_job(new_run, ca
     with EventWriter(folder.events_path(0), rank=0) as events:
         events.write(DamagedCheckpoint(checkpoint="step_0000000018", problem="its checksum differs"))
     caplog.set_level("INFO", logger="graphmill")
-    driver_of(folder)._follow(folder, TIME_UP, tries_left=0)
+    driver_of(folder).follow(folder, TIME_UP, tries_left=0)
     told = [record.getMessage() for record in caplog.records if "step_0000000018" in record.getMessage()]
     assert len(told) == 1
     assert "its checksum differs" in told[0]
@@ -218,7 +219,7 @@ def test_only_what_a_signal_ended_is_tried_again(new_run, code, retries, step):
     driver = driver_of(folder)
     driver.arguments = replace(driver.arguments, retries=retries)
     judgement = judge(folder, AttemptEvidence(0.0, [RankExit(0, code, None)], status=1))
-    assert driver._follow(folder, judgement, tries_left=0).step == (step if code < 0 else "give_up")
+    assert driver.follow(folder, judgement, tries_left=0).step == (step if code < 0 else "give_up")
     assert folder.read_outcome().may_pass is (code < 0)
 
 
@@ -233,7 +234,7 @@ def test_a_job_that_cannot_read_what_its_ranks_left_is_retried(new_run, monkeypa
         with hold(folder.path):  # whoever continues it finds it free, however long the controller is away
             followed.append(1)
 
-    monkeypatch.setattr(Driver, "_ranks", ranks)
+    monkeypatch.setattr(Driver, "start", ranks)
     monkeypatch.setattr("graphmill.cluster.jobs.next_job.retry", retry)
     (folder, _), followed = new_run(2), []
     decision = driver_of(folder).train(folder)
@@ -266,12 +267,12 @@ def test_ranks_that_slurm_did_not_start_are_started_once_it_answers(
 ):
     (tmp_path / "srun").write_text(SRUN.format(fails=2, said=said))
     (tmp_path / "srun").chmod(0o755)
-    monkeypatch.setattr("graphmill.cluster.jobs.in_job._SRUN_AGAIN_S", 0.0)
+    monkeypatch.setattr("graphmill.cluster.jobs.driver._SRUN_AGAIN_S", 0.0)
     folder, _ = new_run(1)
     if has_begun:
         with EventWriter(folder.events_path(0), rank=0) as events:
             events.write(Failure(message="the ranks had begun", exit_code=1))
     driver = driver_of(folder)
     driver.signals.terminated = False
-    step = driver._srun([str(tmp_path / "srun")], {"PATH": "/usr/bin:/bin"}, folder, started=time.time() - 60)
+    step = driver.srun([str(tmp_path / "srun")], {"PATH": "/usr/bin:/bin"}, folder, started=time.time() - 60)
     assert (len((tmp_path / "asked").read_text().splitlines()), step.status) == (asked, status)

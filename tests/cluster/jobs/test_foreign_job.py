@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.jobs.command import command_again, plan_command
+from graphmill.cluster.jobs.command import command_again, command_of, plan_command
 from graphmill.cluster.jobs.sites import find_site
-from graphmill.cluster.jobs.submit import folder_for, plan_request, request_of, write_request
+from graphmill.cluster.jobs.submit import folder_for, plan_request, request_of
 from graphmill.record.run_folder import RunFolder, make_empty_folder
 from graphmill.runtime import trust
 from graphmill.runtime.trust import TRUST_VARIABLE
@@ -45,13 +45,13 @@ def submitted(tmp_path) -> RunFolder:
     site, folder = find_site("devcluster"), folder_for("a", logs)
     request = plan_request(experiment, site, dataset_root=tmp_path / "data", folder=folder, logs_root=logs)
     RunFolder.create(request.plan, logs)
-    write_request(request)
+    request.write()
     return folder
 
 
 def test_ones_own_is_submitted_again_as_it_was_and_with_other_options(submitted):
     assert request_of(submitted).script == submitted.script_path.read_text()
-    write_request(request_of(submitted, options=["slurm.time=20"]))
+    request_of(submitted, options=["slurm.time=20"]).write()
     assert request_of(submitted).job.time_s == 1200
 
 
@@ -85,7 +85,7 @@ def test_a_command_of_a_copied_folder_is_not_submitted(tmp_path, monkeypatch):
     request = plan_command(["sh", "-c", "id"], ["slurm.site=devcluster", "slurm.time=10"], folder)
     make_empty_folder(folder.path)
     request.write()
-    assert command_again(folder, []).command.words == ("sh", "-c", "id")
+    assert command_of(command_again(folder, [])).words == ("sh", "-c", "id")
     be(monkeypatch, tmp_path / "of another")
     with pytest.raises(UserError, match="was not submitted by you"):
         command_again(folder, [])

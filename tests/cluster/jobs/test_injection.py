@@ -18,8 +18,9 @@ from pydantic import ValidationError
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.script import render_script
-from graphmill.spec.job.resolve import Begin, Job, resolve_job
+from graphmill.spec.job.resolve import Job, resolve_job
 from graphmill.spec.job.site import Site
+from graphmill.spec.job.work import Begin
 from graphmill.spec.load import inline_experiment
 
 PROGRAMS = Path(__file__).parent / "programs"

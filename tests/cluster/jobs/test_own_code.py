@@ -17,7 +17,7 @@ from graphmill.cluster.jobs.own_code import find_own_code, search_path
 from graphmill.cluster.jobs.sites import find_site
 from graphmill.cluster.jobs.steps import JobHere, Rendezvous, rank_command
 from graphmill.cluster.jobs.study import make_arrays, plan_cells
-from graphmill.cluster.jobs.submit import Request, folder_for, plan_request, read_job, request_of, write_request
+from graphmill.cluster.jobs.submit import Request, folder_for, plan_request, read_job, request_of
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.snapshot import damage, put_into
 from graphmill.spec.dotted import import_named
@@ -117,7 +117,7 @@ def with_copy(request: Request, copies: bool | None = None) -> Request:
 def submitted(request: Request) -> RunFolder:
     """As `submit` leaves it, without a job."""
     RunFolder.create(request.plan, request.logs_root)
-    write_request(request)
+    request.write()
     return request.folder
 
 
@@ -223,7 +223,7 @@ def test_a_run_whose_copy_is_damaged_is_not_continued_with_other_code(asked, hom
     folder = submitted(with_copy(asked()))
     code = read_job(folder).code
     (Path(code.folder) / "1" / "late.py").unlink()
-    write_request(with_copy(request_of(folder)))  # the code is as it was
+    with_copy(request_of(folder)).write()  # the code is as it was
     assert damage(Path(code.folder)) is None
     (Path(code.folder) / "1" / "late.py").unlink()
     (home / "late.py").write_text("# edited\n")

@@ -13,8 +13,9 @@ from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.quoting import bash_line, bash_word, sbatch_value, slurm_file_name
 from graphmill.cluster.jobs.script import render_script, script_name
 from graphmill.cluster.jobs.sites import site_folders
-from graphmill.spec.job.resolve import Begin, Job, resolve_job
+from graphmill.spec.job.resolve import Job, resolve_job
 from graphmill.spec.job.site import Site, load_site
+from graphmill.spec.job.work import Begin
 from graphmill.spec.load import inline_experiment
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=40)

@@ -11,8 +11,8 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.arguments import parse_arguments
-from graphmill.cluster.jobs.in_job import Driver
-from graphmill.cluster.jobs.side_by_side import _has_failed_for_good, port_key, share_of_memory, train_side_by_side
+from graphmill.cluster.jobs.driver import Driver, port_key, share_of_memory
+from graphmill.cluster.jobs.side_by_side import _has_failed_for_good, train_side_by_side
 from graphmill.cluster.jobs.srun_step import Signals
 from graphmill.cluster.jobs.steps import JobHere, Rendezvous, environment, rank_command
 from graphmill.cluster.jobs.study import _tasks, _tasks_at_once

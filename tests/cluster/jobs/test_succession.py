@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from graphmill.cluster.jobs.arguments import parse_arguments
-from graphmill.cluster.jobs.in_job import Driver
+from graphmill.cluster.jobs.driver import Driver
 from graphmill.cluster.jobs.next_job import predecessor
 from graphmill.cluster.jobs.srun_step import Signals
 from graphmill.cluster.jobs.succession import ending_before, why_leave
@@ -186,7 +186,7 @@ def test_a_successor_whose_number_was_not_recorded_is_known_by_its_dependency(ch
 
 def test_the_driver_of_such_a_job_begins_nothing_and_ends_with_0(chain, monkeypatch):
     folder, _ = chain("CANCELLED")
-    monkeypatch.setattr(Driver, "_ranks", lambda *_: pytest.fail("no rank is started"))
+    monkeypatch.setattr(Driver, "start", lambda *_: pytest.fail("no rank is started"))
     words = ["--python=python", "--on-time-limit=resubmit", "--max-attempts=9", str(folder.path)]
     began = time.time()
     decision = Driver(parse_arguments(words), SUCCESSOR, Signals()).train(folder)

@@ -5,8 +5,9 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.sites import site_folders
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.job.resolve import Begin, Job, resolve_job
+from graphmill.spec.job.resolve import Job, resolve_job
 from graphmill.spec.job.site import load_site
+from graphmill.spec.job.work import Begin
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo, resolve
 from graphmill.spec.roles import RolesSpec
@@ -125,7 +126,7 @@ def test_a_plan_gives_the_hosts_and_ranks():
     experiment = _experiment({"ranks": 4}, hosts=2)
     plan = resolve(experiment, machine=MachineInfo(num_cores=4, num_gpus=0), dataset=facts, run_id="r", hosts=2)
     job = resolve_job(experiment, load_site("generic-cpu", folders=site_folders()), plan, run_folders=["logs/r"])
-    assert (job.hosts, job.ranks_per_host, job.output_dir, job.begin) == (2, 2, "logs/r", None)
+    assert (job.hosts, job.ranks_per_host, job.output_dir, job.work.begin) == (2, 2, "logs/r", None)
 
 
 def test_other_limits_are_the_same_plan():
@@ -144,7 +145,7 @@ def test_other_limits_are_the_same_plan():
 def test_an_array_trains_one_run_per_index_and_never_one_run_twice():
     site = load_site("generic-cpu", folders=site_folders())
     job = resolve_job(_experiment(array="0-1%1"), site, run_folders=["logs/s/a", "logs/s/b"])
-    assert (job.run_folders, job.output_dir) == (("logs/s/a", "logs/s/b"), "logs/s")
+    assert (job.work.run_folders, job.output_dir) == (("logs/s/a", "logs/s/b"), "logs/s")
     with pytest.raises(UserError, match="train one run several times"):
         resolve_job(_experiment(array="0-1"), site, run_folders=["logs/a"])
 

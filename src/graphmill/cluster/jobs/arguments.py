@@ -10,20 +10,8 @@ from typing import Final
 from graphmill.cluster.launch.attempt import Follow
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.snapshot import Snapshot
-from graphmill.spec.job.command import Command
 from graphmill.spec.job.options import Launcher, OnStagingFailure, OnTimeLimit
-
-
-@dataclass(frozen=True, slots=True)
-class NewRun:
-    """How the driver makes a run folder, if the script names none."""
-
-    experiment: str | None
-    run_id: str | None
-    logs_root: Path
-    dataset_root: Path | None
-    overrides: tuple[str, ...]
-    script: Path | None  # kept in the run folder, for the job that follows
+from graphmill.spec.job.work import Begin, Command, ExamineHosts, RunCommand, RunStages
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +35,21 @@ class StagingArguments:
 
 
 @dataclass(frozen=True, slots=True)
-class StagesHere:
-    """What the job runs of a pipeline."""
+class RunsHere:
+    """The runs that the job trains."""
 
-    folder: Path
-    stages: tuple[str, ...]
-    hands_over: bool  # the next job of the chain continues what is not finished
-
-
-@dataclass(frozen=True, slots=True)
-class CommandHere:
-    """What the job runs in place of training."""
-
-    folder: Path
-    command: Command
+    runs: tuple[Path, ...]  # one after another, unless side by side; none: one is made
+    begin: Begin  # how, if the script names none
+    run_id: str | None
+    script: Path | None  # kept in the run folder that is made, for the job that follows
+    side_by_side: int = 1  # runs that share the job; 1: one after another
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
     """All of it."""
 
-    runs: tuple[Path, ...]  # one after another, unless side by side; none: `new_run` makes one
-    new_run: NewRun
-    pipeline: StagesHere | None  # in place of runs
-    command: CommandHere | None  # in place of training
-    examine: Path | None  # look at the hosts in place of training; what is found is written here
+    work: RunsHere | RunStages | RunCommand | ExamineHosts
     on_time_limit: OnTimeLimit
     max_attempts: int
     retries: int  # after failures that another try may mend
@@ -80,7 +58,6 @@ class Arguments:
     ranks_per_host: int
     cpus_per_rank: int
     gpus_per_host: int  # of each run that shares the job with others
-    side_by_side: int  # runs that share the job; 1: one after another
     port: int | None  # of the rendezvous; None: from the job's id
     container: Container | None
     staging: StagingArguments | None
@@ -89,11 +66,16 @@ class Arguments:
     @property
     def follow(self) -> Follow:
         """How an attempt that ran out of time is followed by another."""
-        return "next_job" if self.pipeline is not None and self.pipeline.hands_over else self.on_time_limit
+        return "next_job" if isinstance(self.work, RunStages) and self.work.hands_over else self.on_time_limit
 
     def is_asked_to_stop(self) -> bool:
         """Whether a user has stopped the whole pipeline."""
-        return self.pipeline is not None and RunFolder(self.pipeline.folder).is_asked_to_stop()
+        return isinstance(self.work, RunStages) and RunFolder(Path(self.work.folder)).is_asked_to_stop()
+
+    @property
+    def side_by_side(self) -> int:
+        """Runs that share the job; 1: one after another."""
+        return self.work.side_by_side if isinstance(self.work, RunsHere) else 1
 
     @property
     def cpus_per_host(self) -> int:
@@ -121,8 +103,8 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     new = parser.add_argument_group("a run folder made by the job")
     new.add_argument("--experiment")
     new.add_argument("--run-id")
-    new.add_argument("--logs-root", type=Path, default=Path("logs"))
-    new.add_argument("--dataset-root", type=Path)
+    new.add_argument("--logs-root", default="logs")
+    new.add_argument("--dataset-root")
     new.add_argument("-O", "--override", action="append", default=[])
     new.add_argument("--script", type=Path, help="kept in the run folder, for the job that follows")
     of_pipeline = parser.add_argument_group("stages of a pipeline, in place of RUN")
@@ -176,24 +158,8 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
 
 
 def _arguments(options: argparse.Namespace, words: tuple[str, ...]) -> Arguments:
-    command = None
-    if options.command is not None:
-        command = CommandHere(options.command, Command(words=words, data=options.data))
     return Arguments(
-        runs=tuple(options.runs),
-        new_run=NewRun(
-            experiment=options.experiment,
-            run_id=options.run_id,
-            logs_root=options.logs_root,
-            dataset_root=options.dataset_root,
-            overrides=tuple(options.override),
-            script=options.script,
-        ),
-        pipeline=None
-        if options.pipeline is None
-        else StagesHere(options.pipeline, tuple(options.stage), options.hand_over),
-        command=command,
-        examine=options.examine,
+        work=_work(options, words),
         on_time_limit=options.on_time_limit,
         max_attempts=options.max_attempts,
         retries=options.retries,
@@ -202,7 +168,6 @@ def _arguments(options: argparse.Namespace, words: tuple[str, ...]) -> Arguments
         ranks_per_host=options.ranks_per_host,
         cpus_per_rank=options.cpus_per_rank,
         gpus_per_host=options.gpus_per_host,
-        side_by_side=options.side_by_side,
         port=options.port,
         container=_container(options),
         staging=StagingArguments(options.staging_to, options.staging_via, options.staging_on_failure)
@@ -212,6 +177,22 @@ def _arguments(options: argparse.Namespace, words: tuple[str, ...]) -> Arguments
         if options.code is None
         else Snapshot(options.code.name, str(options.code), tuple(options.code_origin)),
     )
+
+
+def _work(options: argparse.Namespace, words: tuple[str, ...]) -> RunsHere | RunStages | RunCommand | ExamineHosts:
+    if options.examine is not None:
+        return ExamineHosts(folder=str(options.examine))
+    if options.pipeline is not None:
+        return RunStages(folder=str(options.pipeline), stages=tuple(options.stage), hands_over=options.hand_over)
+    if options.command is not None:
+        return RunCommand(folder=str(options.command), command=Command(words=words, data=options.data))
+    begin = Begin(
+        experiment=options.experiment,
+        overrides=tuple(options.override),
+        logs_root=options.logs_root,
+        dataset_root=options.dataset_root,
+    )
+    return RunsHere(tuple(options.runs), begin, options.run_id, options.script, options.side_by_side)
 
 
 def _container(options: argparse.Namespace) -> Container | None:

@@ -6,17 +6,16 @@ has `command.json` in place of a plan. A command runs once, on one host, and is 
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
-from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, note, submit_script
+from graphmill.cluster.jobs.sbatch import check_with_slurm, note, submit_script
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.sites import find_site
 from graphmill.cluster.jobs.submit import (
-    code_of_job,
+    JobRequest,
     kept_for_a_job,
     python_here,
     read_job,
@@ -25,11 +24,10 @@ from graphmill.cluster.jobs.submit import (
 )
 from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder, make_empty_folder
-from graphmill.runtime.trust import remember
 from graphmill.spec.dotted import PLAN_FILE
 from graphmill.spec.job.change import differences
-from graphmill.spec.job.command import OURS, Command
-from graphmill.spec.job.resolve import Job, resolve_job
+from graphmill.spec.job.resolve import resolve_job
+from graphmill.spec.job.work import OURS, Command, RunCommand
 from graphmill.spec.load import DEFAULT_RECIPE, load_experiment
 
 FOLDER: Final = "jobs"
@@ -52,29 +50,6 @@ _BETTER: Final = {
 """Our own commands that are more than a command where a job runs them: they stop in time, and go on in the next job."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRequest:
-    """A command that could be submitted: every choice made, nothing written."""
-
-    command: Command
-    job: Job
-    script: str
-    folder: RunFolder
-    dependency: str = ""  # in sbatch's syntax; overrides the script's
-    changes: tuple[str, ...] = ()  # to what its last job asked for
-
-    @property
-    def submission(self) -> Submission:
-        """What is passed to sbatch."""
-        return Submission(self.folder.script_path, self.script, self.dependency)
-
-    def write(self) -> None:
-        """Write job.json and job.sbatch; command.json was written when the folder was made."""
-        write_text(self.folder.job_path, self.job.model_dump_json(indent=2) + "\n")
-        write_text(self.folder.script_path, self.script)
-        remember(code_of_job(self.folder))
-
-
 def name_of(words: Sequence[str]) -> str:
     """What the folder and the job of a command are called.
 
@@ -89,7 +64,7 @@ def name_of(words: Sequence[str]) -> str:
 
 def plan_command(
     words: Sequence[str], overrides: Sequence[str], folder: RunFolder, *, data: Path | None = None, dependency: str = ""
-) -> CommandRequest:
+) -> JobRequest:
     """The job that runs `words`, with `overrides` of what is asked of Slurm. `data`: prepared data that are staged."""
     _refuse_better(words)
     _refuse_overrides(overrides)
@@ -105,11 +80,11 @@ def plan_command(
     resolved = resolve_job(
         experiment, site, run_folders=[str(folder.path)], python=python_here(), called_in=str(Path.cwd())
     )
-    job = resolved.model_copy(update={"command": command})
-    return CommandRequest(command, job, render_script(job), folder, dependency)
+    job = resolved.model_copy(update={"work": RunCommand(folder=str(folder.path), command=command)})
+    return JobRequest(job, render_script(job), folder, dependency)
 
 
-def submit_command(request: CommandRequest, environ: Mapping[str, str]) -> SubmittedJob:
+def submit_command(request: JobRequest, environ: Mapping[str, str]) -> SubmittedJob:
     """Make the folder and submit the job. If that fails, nothing is left behind."""
     check_with_slurm(request.submission, environ)
     with _new_folder(request):
@@ -119,27 +94,33 @@ def submit_command(request: CommandRequest, environ: Mapping[str, str]) -> Submi
         return job
 
 
-def command_again(folder: RunFolder, options: Sequence[str], *, dependency: str = "") -> CommandRequest:
+def command_again(folder: RunFolder, options: Sequence[str], *, dependency: str = "") -> JobRequest:
     """The request that runs a command again as it was submitted, with `options` such as `slurm.time=60` changed."""
     refuse_foreign_job(folder)
     before = read_job(folder)
-    if before.command is None:
+    if not isinstance(before.work, RunCommand):
         raise UserError(f"{folder.job_path} names no command", fix="submit the command again: graphmill submit --run")
     _refuse_overrides(options)
     job = with_options(before, options)
     changes = differences(before, job)
-    return CommandRequest(before.command, job, render_script(job), folder, dependency, changes)
+    return JobRequest(job, render_script(job), folder, dependency, changes)
+
+
+def command_of(request: JobRequest) -> Command:
+    """What the job of such a request runs."""
+    assert isinstance(request.job.work, RunCommand), "it was made here"
+    return request.job.work.command
 
 
 @contextmanager
-def _new_folder(request: CommandRequest) -> Iterator[None]:
+def _new_folder(request: JobRequest) -> Iterator[None]:
     """The folder of a command, made and locked; removed if the block fails, unless a job may be queued for it."""
     folder = request.folder
     for parent in folder.path.parents:
         if (parent / PLAN_FILE).exists():
             raise UserError(f"{parent} is a run, and a run cannot hold a command", fix="give another --run-id")
     make_empty_folder(folder.path)
-    write_text(folder.command_path, request.command.model_dump_json(indent=2) + "\n")
+    write_text(folder.command_path, command_of(request).model_dump_json(indent=2) + "\n")
     with kept_for_a_job(folder, [folder.script_path, folder.job_path, folder.command_path]), folder.lock():
         yield
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from graphmill.base.python import python_m
 from graphmill.monitor.sampler import start_monitor
-from graphmill.spec.job.command import OURS
+from graphmill.spec.job.work import OURS
 
 _NOT_FOUND: Final = 127  # as a shell says it
 _NOT_RUN: Final = 126

@@ -8,59 +8,87 @@ a command of graphmill's leaves with 2, or 75               bad_request, …    
 any other exit status, or a signal                          failed                 the same, 128 + the signal
 """
 
-import signal
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Final
 
 from graphmill.base import exits
+from graphmill.cluster.jobs.driver import Driver
 from graphmill.cluster.jobs.srun_step import SrunStep
+from graphmill.cluster.jobs.steps import environment, single_command
+from graphmill.cluster.launch.attempt import Decision
 from graphmill.cluster.launch.judge import Judgement
-from graphmill.record.endings import DONE, ENDINGS, FAILED, EndingName, ending_of
+from graphmill.record.endings import DONE, ENDINGS, FAILED, ending_of
 from graphmill.record.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from graphmill.cluster.jobs.in_job import Driver
+from graphmill.spec.job.work import RunCommand
 
 _HEARD_WITHIN_S: Final = 5.0  # Slurm ends the steps of a job before its script hears of it
 _TICK_S: Final = 0.1
 _OWN_WORDS: Final = (exits.BAD_REQUEST, exits.OUT_OF_TIME)
 
 
-NOT_BEGUN: Final = Judgement(ENDINGS["stopped"], None, f"{ENDINGS['stopped'].text}; the command had not begun")
+@dataclass(slots=True)
+class CommandDriver(Driver):
+    """One job that runs a command: in all else it is driven as a run is."""
 
+    unbegun: ClassVar = Judgement(ENDINGS["stopped"], None, f"{ENDINGS['stopped'].text}; the command had not begun")
+    finished: ClassVar = "the command is done"
+    asked_to_leave: ClassVar = "the command was asked to leave at once"
+    left_late: ClassVar = ""
+    tells_problem: ClassVar = True
 
-def run_command(driver: "Driver", folder: RunFolder) -> int:
-    """Run the command of this job. Returns the exit status of the job."""
-    return driver.train(RunFolder(folder.path.resolve())).exit_code
+    @property
+    def work(self) -> RunCommand:
+        """What the job runs."""
+        assert isinstance(self.arguments.work, RunCommand), "that is why this driver was taken"
+        return self.arguments.work
 
+    def runs(self) -> list[RunFolder]:
+        """The folder of the command."""
+        return [RunFolder(Path(self.work.folder).resolve())]
 
-def was_ended(step: SrunStep) -> bool:
-    """Whether a SIGTERM ended the command: Slurm's, most likely, whatever for."""
-    codes = {step.status, *(seen.code for seen in step.exits())}
-    return bool(codes & {-signal.SIGTERM, 128 + signal.SIGTERM})
+    def world(self, folder: RunFolder) -> None:
+        """There are no ranks."""
 
+    def data(self, folder: RunFolder) -> Path | None:
+        """What was named for it."""
+        del folder
+        return None if self.work.command.data is None else Path(self.work.command.data)
 
-def await_word(driver: "Driver") -> bool:
-    """Wait until Slurm has told the driver, too, that the job ends. Returns whether it has."""
-    until = time.monotonic() + _HEARD_WITHIN_S
-    while not driver.signals.terminated and time.monotonic() < until:
-        time.sleep(_TICK_S)
-    return driver.signals.terminated
+    def judge_staging(self, step: SrunStep, folder: RunFolder, started: float) -> Judgement:
+        """As if a command of ours had failed."""
+        del folder, started
+        return self._judge(step, is_ours=True)
 
+    def start(self, folder: RunFolder, started: float) -> Decision:
+        """Start the command, and judge how it ended."""
+        if self.is_asked_to_stop(folder):  # while its data were copied
+            return self.not_begun(folder)
+        words = single_command(self.arguments, folder.path, self.work.command.words, self.here_for(folder))
+        step = self.srun(words, environment(self.arguments, self.environ, None), folder, started)
+        if self.cause is None and step.was_ended():
+            self._await_word()
+            self.ask_why(folder)
+        return self.follow(folder, self._judge(step, is_ours=self.work.command.is_ours), tries_left=0)
 
-def judge_command(step: SrunStep, *, is_ours: bool, asked: EndingName | None) -> Judgement:
-    """How the command ended. `asked`: what the job was asked to end as."""
-    status = step.status
-    if status == exits.DONE:
-        return Judgement(DONE, None)
-    otherwise = "it had not left yet" if status is None else f"srun ended with exit status {status}"
-    how = next((seen.in_words() for seen in step.exits()), otherwise)
-    if asked is not None:
-        return Judgement(ENDINGS[asked], None, f"{ENDINGS[asked].text}; the command: {how}")
-    if is_ours and status in _OWN_WORDS and step.exits():
-        return Judgement(ending_of(status), None, f"the command: {how}")
-    said = step.first_error()
-    code = status if status is not None and 0 < status < 256 else exits.ANSWER_IS_NO
-    failed = replace(FAILED, exit_status=code, text="the command failed")
-    return Judgement(failed, None, f"the command: {how}{f': {said}' if said else ''}")
+    def _await_word(self) -> None:
+        """Wait until Slurm has told the driver, too, that the job ends."""
+        until = time.monotonic() + _HEARD_WITHIN_S
+        while not self.signals.terminated and time.monotonic() < until:
+            time.sleep(_TICK_S)
+
+    def _judge(self, step: SrunStep, *, is_ours: bool) -> Judgement:
+        status = step.status
+        if status == exits.DONE:
+            return Judgement(DONE, None)
+        otherwise = "it had not left yet" if status is None else f"srun ended with exit status {status}"
+        how = next((seen.in_words() for seen in step.exits()), otherwise)
+        if self.asked is not None:
+            return Judgement(ENDINGS[self.asked], None, f"{ENDINGS[self.asked].text}; the command: {how}")
+        if is_ours and status in _OWN_WORDS and step.exits():
+            return Judgement(ending_of(status), None, f"the command: {how}")
+        said = step.first_error()
+        code = status if status is not None and 0 < status < 256 else exits.ANSWER_IS_NO
+        failed = replace(FAILED, exit_status=code, text="the command failed")
+        return Judgement(failed, None, f"the command: {how}{f': {said}' if said else ''}")

@@ -20,6 +20,7 @@ from graphmill.slurm.commands import SlurmError, scancel
 from graphmill.slurm.queue import JobReading, Queue
 from graphmill.slurm.states import in_words
 from graphmill.spec.job.resolve import Job, resolve_job
+from graphmill.spec.job.work import ExamineHosts
 from graphmill.spec.load import DEFAULT_RECIPE, load_experiment
 
 _LOOK_EVERY_S: Final = 1.0
@@ -45,7 +46,7 @@ def plan_examination(overrides: Sequence[str], folder: Path) -> Examination:
     experiment = load_experiment(DEFAULT_RECIPE, [*_OWN, *overrides])
     site = find_site(experiment.slurm.site)
     resolved = resolve_job(experiment, site, run_folders=[str(folder)], python=python_here(), called_in=str(Path.cwd()))
-    job = resolved.model_copy(update={"examines": True})
+    job = resolved.model_copy(update={"work": ExamineHosts(folder=str(folder))})
     return Examination(job, folder, Submission(folder / JOB_SCRIPT, render_script(job)))
 
 

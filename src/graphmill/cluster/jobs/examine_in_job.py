@@ -4,19 +4,17 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
+from graphmill.cluster.jobs.driver import Driver
 from graphmill.cluster.jobs.srun_step import SrunStep
 from graphmill.cluster.jobs.steps import environment, examine_command
 from graphmill.diagnose.job_hosts import HostFacts, HostReport
 from graphmill.record.documents import read_document
 from graphmill.slurm.hostlist import expand_hostlist
-
-if TYPE_CHECKING:
-    from graphmill.cluster.jobs.in_job import Driver
 
 REPORT: Final = "hosts.json"
 SEEN_WITHIN_S: Final = 65.0  # NFS looks again for a file that another host wrote after up to a minute
@@ -25,7 +23,7 @@ _LOOK_EVERY_S: Final = 0.5
 _log = logging.getLogger(__name__)
 
 
-def examine(driver: "Driver", folder: Path) -> int:
+def examine(driver: Driver, folder: Path) -> int:
     """Look at the hosts of this job. Returns the exit status of the job: done, if there is a report."""
     rendezvous = driver.rendezvous(1)
     hosts = expand_hostlist(driver.environ["SLURM_JOB_NODELIST"])

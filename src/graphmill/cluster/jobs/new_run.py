@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
-from graphmill.cluster.jobs.arguments import Arguments
+from graphmill.cluster.jobs.arguments import Arguments, RunsHere
 from graphmill.record.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -20,10 +21,11 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
 
     The tasks of an array are repetitions: each adds its index to the rng seed, for equal ones would be one run.
     """
-    new = arguments.new_run
-    if not new.experiment or not new.run_id:
+    assert isinstance(arguments.work, RunsHere), "else nothing is made"
+    new, asked, logs_root = arguments.work, arguments.work.begin, Path(arguments.work.begin.logs_root)
+    if not asked.experiment or not new.run_id:
         raise UserError("the driver needs a run folder, or --experiment and --run-id", fix="see --help")
-    folder = RunFolder(new.logs_root / new.run_id)
+    folder = RunFolder(logs_root / new.run_id)
     if folder.plan_path.exists():
         return folder
     from graphmill.estimate.batch_size import BatchSizes
@@ -36,7 +38,7 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
 
     here = machine_info(environ)
     hosts = count(environ, "SLURM_JOB_NUM_NODES", 1)
-    experiment, root = load_experiment(new.experiment, new.overrides), dataset_root(new.dataset_root, environ)
+    experiment, root = load_experiment(asked.experiment, asked.overrides), dataset_root(asked.dataset_root, environ)
     experiment = _of_size(experiment, hosts * arguments.ranks_per_host)
     index = count(environ, "SLURM_ARRAY_TASK_ID", 0)
     if index:
@@ -51,7 +53,7 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
     def plan_of(asked: Experiment) -> Plan:
         return plan_experiment(asked, dataset_root=root, run_id=str(new.run_id), machine=machine, hosts=hosts)
 
-    folder = RunFolder.create(BatchSizes(new.logs_root).plan(experiment, plan_of), new.logs_root)
+    folder = RunFolder.create(BatchSizes(logs_root).plan(experiment, plan_of), logs_root)
     if new.script is not None:
         write_text(folder.script_path, new.script.read_text(encoding="utf-8"))
     return folder

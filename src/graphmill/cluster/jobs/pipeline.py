@@ -29,8 +29,9 @@ from graphmill.config.problems import Problem, add_problem, refuse
 from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.commands import SlurmSilentError, scancel
-from graphmill.spec.job.resolve import Job, StagesOfAPipeline
+from graphmill.spec.job.resolve import Job
 from graphmill.spec.job.site import Site
+from graphmill.spec.job.work import RunStages
 from graphmill.spec.packing import JobLimits, PackedJob, Packing, Shape, StageCost, Unmeasured, least_time_s, pack
 from graphmill.spec.pipeline import Pipeline, SourceSpec, StageSpec, load_stage, source_section
 from graphmill.spec.weights import InitFromSpec
@@ -252,8 +253,7 @@ def _job(folder: PipelineFolder, record: SubmittedPipeline, packed: PackedJob, n
         "signal_before_s": min(alone.signal_before_s, max(1, packed.time_s // 4)),
         "mem": f"{packed.memory_mib + DRIVER_MIB}M" if packed.memory_mib else alone.mem,
         "output_dir": str(folder.path),
-        "run_folders": (),
-        "pipeline": StagesOfAPipeline(folder=str(folder.path), stages=names, hands_over=packed.hands_over),
+        "work": RunStages(folder=str(folder.path), stages=names, hands_over=packed.hands_over),
         "on_time_limit": "stop" if packed.hands_over else alone.on_time_limit,
     }
     return alone.model_copy(update=update)

@@ -29,7 +29,7 @@ from graphmill.spec.plan import Plan
 from graphmill.spec.weights import InitFromSpec
 
 _OF_ONE_STAGE: Final = {
-    *("name", "time_s", "mem", "signal_before_s", "run_folders", "output_dir", "array", "dependency", "pipeline"),
+    *("name", "time_s", "mem", "signal_before_s", "work", "output_dir", "array", "dependency"),
     *("on_time_limit", "remarks"),
 }
 

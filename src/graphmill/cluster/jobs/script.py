@@ -8,8 +8,8 @@ import jinja2
 
 from graphmill.base.amounts import clock_of, mib_of
 from graphmill.cluster.jobs.quoting import bash_line, bash_word, bash_words, sbatch_value, slurm_file_name
-from graphmill.spec.job.command import Command
-from graphmill.spec.job.resolve import Begin, Job, NoContainerSpec, PyxisSpec, ShifterSpec, StagesOfAPipeline
+from graphmill.spec.job.resolve import Job, NoContainerSpec, PyxisSpec, ShifterSpec
+from graphmill.spec.job.work import Begin, ExamineHosts, RunCommand, RunStages, TrainRuns
 
 
 def render_script(job: Job) -> str:
@@ -31,8 +31,8 @@ def render_script(job: Job) -> str:
         taken=job.env_from,
         python=bash_word(job.python, field="slurm.python"),
         side_by_side=job.side_by_side,
-        runs_a_command=job.command is not None,
-        run_folders=[bash_word(folder, field="the run folder") for folder in job.run_folders],
+        runs_a_command=isinstance(job.work, RunCommand),
+        run_folders=_run_folders(job),
         options=_options(job),
     )
 
@@ -131,33 +131,31 @@ def _options(job: Job) -> list[str]:
     return [*lines, *_what(job)]
 
 
+def _run_folders(job: Job) -> list[str]:
+    folders = job.work.run_folders if isinstance(job.work, TrainRuns) else ()
+    return [bash_word(folder, field="the run folder") for folder in folders]
+
+
 def _what(job: Job) -> list[str]:
     """Those that say what the job runs."""
-    if job.examines:
-        return [f"--examine={bash_word(job.run_folders[0], field='--logs-root')}"]
-    if job.pipeline is not None:
-        return _pipeline(job.pipeline)
-    if job.command is not None:
-        return _command(job.command, job.run_folders[0])
-    if job.side_by_side > 1:
-        number = job.side_by_side
-        return [f"--side-by-side={number}", f'"${{runs[@]:$((SLURM_ARRAY_TASK_ID * {number})):{number}}}"']
-    if job.run_folders:
-        return ['"$run"' if len(job.run_folders) > 1 else bash_word(job.run_folders[0], field="the run folder")]
-    return _begin(job, job.begin or Begin())
-
-
-def _pipeline(part: StagesOfAPipeline) -> list[str]:
-    stages = " ".join(f"--stage={bash_word(stage, field='the stage')}" for stage in part.stages)
-    folder = f"--pipeline={bash_word(part.folder, field='the folder of the pipeline')}"
-    return [f"{folder} {stages}", *(["--hand-over"] if part.hands_over else [])]
-
-
-def _command(command: Command, folder: str) -> list[str]:
-    """Its words last: what follows -- is no option of the driver."""
-    options = f"--command={bash_word(folder, field='--logs-root')}"
-    data = [] if command.data is None else [f"--data={bash_word(command.data, field='--data')}"]
-    return [options, *data, f"-- {bash_words(command.words, field='the command')}"]
+    match job.work:
+        case ExamineHosts(folder=folder):
+            return [f"--examine={bash_word(folder, field='--logs-root')}"]
+        case RunStages(folder=folder, stages=names, hands_over=hands_over):
+            stages = " ".join(f"--stage={bash_word(stage, field='the stage')}" for stage in names)
+            options = f"--pipeline={bash_word(folder, field='the folder of the pipeline')}"
+            return [f"{options} {stages}", *(["--hand-over"] if hands_over else [])]
+        case RunCommand(folder=folder, command=command):  # its words last: what follows -- is no option of the driver
+            data = [] if command.data is None else [f"--data={bash_word(command.data, field='--data')}"]
+            words = f"-- {bash_words(command.words, field='the command')}"
+            return [f"--command={bash_word(folder, field='--logs-root')}", *data, words]
+        case TrainRuns(side_by_side=number) if number > 1:
+            return [f"--side-by-side={number}", f'"${{runs[@]:$((SLURM_ARRAY_TASK_ID * {number})):{number}}}"']
+        case TrainRuns(run_folders=()) as runs:
+            return _begin(job, runs.begin or Begin())
+        case TrainRuns():
+            folders = _run_folders(job)
+            return folders if len(folders) == 1 else ['"$run"']
 
 
 def _begin(job: Job, begin: Begin) -> list[str]:

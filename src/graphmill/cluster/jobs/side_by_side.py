@@ -9,24 +9,19 @@ import signal
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import about
 from graphmill.cluster.jobs import job_end, next_job
+from graphmill.cluster.jobs.driver import Driver
 from graphmill.cluster.jobs.srun_step import Signals
 from graphmill.cluster.launch.attempt import Decision
 from graphmill.record.endings import ENDINGS
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.runtime.job_environment import JobEnvironment
 
-if TYPE_CHECKING:
-    from graphmill.cluster.jobs.in_job import Driver
-
 _log = logging.getLogger(__name__)
-
-_PORTS_APART: Final = 211  # prime: runs that share a host begin to look for a port far from each other
 
 
 @dataclass(slots=True)
@@ -52,7 +47,7 @@ class SharedSignals:
             signals.warnings.append(number)
 
 
-def train_side_by_side(drivers: "Sequence[Driver]", folders: Sequence[RunFolder], environ: Mapping[str, str]) -> int:
+def train_side_by_side(drivers: Sequence[Driver], folders: Sequence[RunFolder], environ: Mapping[str, str]) -> int:
     """Train all runs at a time, each by its driver. Returns the exit status of the job."""
     with ThreadPoolExecutor(len(folders), thread_name_prefix="driver") as pool:
         decisions = list(pool.map(_trained, drivers, folders))
@@ -64,18 +59,7 @@ def train_side_by_side(drivers: "Sequence[Driver]", folders: Sequence[RunFolder]
     return (failed or codes or [exits.DONE])[0]
 
 
-def port_key(job_id: int, number: int) -> int:
-    """Where a run looks for a port first; `number`: which of those that share the job."""
-    return job_id + _PORTS_APART * number
-
-
-def share_of_memory(environ: Mapping[str, str], number: int) -> int | None:
-    """MiB of each host for one of so many runs that share it; None: the job was given none, or memory by CPU."""
-    whole = environ.get("SLURM_MEM_PER_NODE", "")
-    return int(whole) // number if whole.isascii() and whole.isdecimal() else None
-
-
-def _trained(driver: "Driver", folder: RunFolder) -> Decision:
+def _trained(driver: Driver, folder: RunFolder) -> Decision:
     """One run to the end of its attempt. What ends it is its own."""
     with about(folder.path.name):
         try:
@@ -107,7 +91,7 @@ def _has_failed_for_good(folder: RunFolder, environ: Mapping[str, str], retries:
     return False
 
 
-def _requeue(driver: "Driver", folders: Sequence[RunFolder], environ: Mapping[str, str]) -> None:
+def _requeue(driver: Driver, folders: Sequence[RunFolder], environ: Mapping[str, str]) -> None:
     for folder in folders[1:]:  # `retry` notes it for the first
         with best_effort_write():
             next_job.note_requeue(folder, JobEnvironment(environ).queue_id)

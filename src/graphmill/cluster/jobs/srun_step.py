@@ -85,6 +85,11 @@ class SrunStep:
         """Whether it failed because the controller did not answer, and reported the end of no task."""
         return bool(self.status) and not self.exits() and any(is_silence(line) for line in self.said)
 
+    def was_ended(self) -> bool:
+        """Whether a SIGTERM ended what it started: Slurm's, most likely, whatever for."""
+        codes = {self.status, *(seen.code for seen in self.exits())}
+        return bool(codes & {-signal.SIGTERM, 128 + signal.SIGTERM})
+
     def first_error(self) -> str:
         """The first line that reports more than that tasks were ended: of a rank, of staging, of srun. "": none."""
         found = (_ERROR.fullmatch(line.strip()) for line in self.said if not is_of_an_end(line))

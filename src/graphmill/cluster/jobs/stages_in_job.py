@@ -7,15 +7,16 @@ requeued.
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from pathlib import Path
+from typing import Final, Literal
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.jobs import job_end, next_job
-from graphmill.cluster.jobs.arguments import Arguments, StagesHere
+from graphmill.cluster.jobs.driver import Driver
 from graphmill.cluster.jobs.pipeline_record import (
     PipelineFolder,
     PlannedStage,
@@ -24,10 +25,8 @@ from graphmill.cluster.jobs.pipeline_record import (
     stages_of,
 )
 from graphmill.cluster.jobs.script import render_script
-from graphmill.cluster.jobs.srun_step import Signals
-from graphmill.cluster.jobs.steps import JobHere, single_python
+from graphmill.cluster.jobs.steps import single_python
 from graphmill.cluster.jobs.submit import code_of_job, read_job
-from graphmill.cluster.launch.attempt import Decision
 from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
 from graphmill.cluster.launch.pipeline import Stages
 from graphmill.cluster.launch.run_graph import DONE, NEW, PlanOf, RunState, checked_plan
@@ -36,6 +35,7 @@ from graphmill.record.weights import warn_of_damage
 from graphmill.runtime.deadline import job_deadline
 from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.runtime.trust import code_of_file, hand_on, remember, vouch_for
+from graphmill.spec.job.work import RunStages
 
 _log = logging.getLogger(__name__)
 
@@ -44,24 +44,9 @@ StageEnd = Literal["done", "failed", "over"]
 _FAILURES: Final = (exits.ANSWER_IS_NO, exits.BAD_REQUEST)
 
 
-class JobDriver(Protocol):
-    """What runs one attempt of a run: `in_job.Driver`."""
-
-    @property
-    def arguments(self) -> Arguments: ...  # noqa: D102
-    @property
-    def environ(self) -> Mapping[str, str]: ...  # noqa: D102
-    @property
-    def signals(self) -> Signals: ...  # noqa: D102
-    @property
-    def here(self) -> JobHere: ...  # noqa: D102
-
-    def train(self, folder: RunFolder) -> Decision: ...  # noqa: D102
-
-
-def run_stages(driver: JobDriver, part: StagesHere) -> int:
+def run_stages(driver: Driver, part: RunStages) -> int:
     """Run the stages of this job, or as far as it gets. Returns the exit status of the job."""
-    folder = PipelineFolder(part.folder)
+    folder = PipelineFolder(Path(part.folder))
     code = code_of_file(folder.record_path)
     vouch_for(code)  # by whoever submitted the script
     hand_on(code, os.environ)
@@ -72,8 +57,8 @@ def run_stages(driver: JobDriver, part: StagesHere) -> int:
 
 @dataclass(slots=True)
 class _StagesInJob:
-    driver: JobDriver
-    part: StagesHere
+    driver: Driver
+    part: RunStages
     folder: PipelineFolder
     submitted: SubmittedPipeline
     stages: Stages

@@ -27,7 +27,6 @@ from graphmill.cluster.jobs.submit import (
     refuse_alive,
     resubmit,
     submit_new,
-    write_request,
 )
 from graphmill.cluster.launch.run_graph import DONE, NEW, RunState
 from graphmill.cluster.launch.study import runs_of_study
@@ -39,17 +38,13 @@ from graphmill.slurm.queue import Queue, alive
 from graphmill.spec.job.limits import ResourceRequest, refuse_too_many_side_by_side
 from graphmill.spec.job.resolve import Job
 from graphmill.spec.job.site import Site
+from graphmill.spec.job.work import TrainRuns
 from graphmill.spec.study import Cell, Study, expand, load_cell
 
 _log = logging.getLogger(__name__)
 
 Chain = Literal["afterok", "afterany"]
-_OF_ONE_CELL = (
-    "run_folders",
-    "output_dir",
-    "array",
-    "side_by_side",
-)  # of a job; the tasks of an array agree in all else
+_OF_ONE_CELL = ("work", "output_dir", "array")  # of a job; the tasks of an array agree in all else
 _SCRIPTS = "array-{}.sbatch"
 
 
@@ -259,13 +254,9 @@ def _array(
     together = min(pack, len(requests))
     count = -(-len(requests) // together)
     indices = f"0-{count - 1}" + (f"%{at_once}" if at_once is not None and at_once < count else "")
-    update = {
-        "array": indices,
-        "side_by_side": together,
-        "run_folders": tuple(str(request.folder.path) for request in requests),
-        "output_dir": str(folder),
-    }
-    job = requests[0].job.model_copy(update=update)
+    runs = tuple(str(request.folder.path) for request in requests)
+    work = TrainRuns(run_folders=runs, begin=None, side_by_side=together)
+    job = requests[0].job.model_copy(update={"array": indices, "work": work, "output_dir": str(folder)})
     return Array(job, render_script(job), folder / _SCRIPTS.format(number), tuple(requests), dependency)
 
 
@@ -310,12 +301,12 @@ def _opened(request: Request) -> Iterator[None]:
     """The run folder of a cell, new or existing, with its own job and script: those that continue it alone."""
     if not request.folder.plan_path.exists():
         with new_folder(request):
-            write_request(request)
+            request.write()
             yield
         return
     with request.folder.lock():
         refuse_alive(request.folder)
-        write_request(request)
+        request.write()
         yield
 
 

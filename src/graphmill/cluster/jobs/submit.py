@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
@@ -32,6 +32,7 @@ from graphmill.spec.experiment import Experiment
 from graphmill.spec.job.change import changed_job, differences
 from graphmill.spec.job.resolve import Job, resolve_job
 from graphmill.spec.job.site import Site
+from graphmill.spec.job.work import TrainRuns
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.spec.world import world_of
 
@@ -39,17 +40,14 @@ _SITE_OPTION: Final = "slurm.site="
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class JobRequest:
     """A job that could be submitted: every choice made, nothing written."""
 
-    plan: Plan
     job: Job
     script: str
     folder: RunFolder
-    logs_root: Path
     dependency: str = ""  # in sbatch's syntax; overrides the script's
-    changes: tuple[str, ...] = ()  # to what the run's last job asked for
-    own_code: OwnCode | None = None  # what is to be copied for `job.code`; None: nothing, or it is there
+    changes: tuple[str, ...] = ()  # to what the last job of this folder asked for
 
     @property
     def submission(self) -> Submission:
@@ -57,8 +55,25 @@ class Request:
         return Submission(self.folder.script_path, self.script, self.dependency)
 
     def write(self) -> None:
+        """Write job.json and job.sbatch."""
+        write_text(self.folder.job_path, self.job.model_dump_json(indent=2) + "\n")
+        write_text(self.folder.script_path, self.script)
+        renew_checksums(self.folder, [self.folder.job_path.name, self.folder.script_path.name])
+        remember(code_of_job(self.folder))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(JobRequest):
+    """The job of one run."""
+
+    plan: Plan
+    logs_root: Path
+    own_code: OwnCode | None = None  # what is to be copied for `job.code`; None: nothing, or it is there
+
+    def write(self) -> None:
         """Write the copy of the user's code, job.json and job.sbatch."""
-        write_request(self)
+        write_code(self)
+        JobRequest.write(self)
 
 
 def plan_request(
@@ -98,7 +113,7 @@ def plan_request(
     job = resolve_job(
         experiment, site, plan, run_folders=[str(folder.path)], python=python_here(), called_in=str(Path.cwd())
     )
-    return Request(plan, job, render_script(job), folder, logs_root, dependency)
+    return Request(job, render_script(job), folder, dependency, plan=plan, logs_root=logs_root)
 
 
 def refuse_taken(request: Request) -> None:
@@ -120,26 +135,13 @@ def submit_new(request: Request, environ: Mapping[str, str]) -> SubmittedJob:
     refuse_taken(request)
     check_with_slurm(request.submission, environ)
     with new_folder(request):
-        write_request(request)
+        request.write()
         job = submit_script(request.submission, environ)
         note([request.folder], [job])
         return job
 
 
-class Resubmitted(Protocol):
-    """What is submitted again: a run to continue, or a command."""
-
-    @property
-    def folder(self) -> RunFolder: ...  # noqa: D102
-    @property
-    def submission(self) -> Submission: ...  # noqa: D102
-    @property
-    def changes(self) -> tuple[str, ...]: ...  # noqa: D102
-
-    def write(self) -> None: ...  # noqa: D102
-
-
-def resubmit(request: Resubmitted, environ: Mapping[str, str]) -> SubmittedJob:
+def resubmit(request: JobRequest, environ: Mapping[str, str]) -> SubmittedJob:
     """Submit a job that continues the run of an existing folder. Refused while another job, or a process, trains it."""
     folder = request.folder
     with folder.lock():
@@ -212,15 +214,6 @@ def refuse_jobs_known_alive(jobs: Sequence[SubmittedJob], path: Path) -> tuple[s
             fix=f"watch it with `graphmill watch {path}`, or `graphmill stop {path}` first",
         )
     return queue.troubles if jobs else ()
-
-
-def write_request(request: Request) -> None:
-    """Write the copy of the user's code, job.json and job.sbatch."""
-    write_code(request)
-    write_text(request.folder.job_path, request.job.model_dump_json(indent=2) + "\n")
-    write_text(request.folder.script_path, request.script)
-    renew_checksums(request.folder, [request.folder.job_path.name, request.folder.script_path.name])
-    remember(code_of_job(request.folder))
 
 
 def write_code(request: Request) -> None:
@@ -323,9 +316,10 @@ def request_of(folder: RunFolder, *, dependency: str = "", options: Sequence[str
         job = with_options(job, options)
         script = render_script(job)
     plan = folder.read_plan()
-    if not job.pipeline:
+    if isinstance(job.work, TrainRuns):
         world_of(plan, ranks=job.ranks, hosts=job.hosts)  # refuses what the plan does not allow for
-    return Request(plan, job, script, folder, folder.path.parent, dependency, changes=differences(before, job))
+    changes = differences(before, job)
+    return Request(job, script, folder, dependency, changes, plan=plan, logs_root=folder.path.parent)
 
 
 def with_options(job: Job, options: Sequence[str]) -> Job:

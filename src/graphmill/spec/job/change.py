@@ -52,7 +52,7 @@ def differences(before: Job, after: Job) -> tuple[str, ...]:
     return tuple(
         f"{name.removesuffix('_s')} {_shown(name, old)} → {_shown(name, new)}"
         for name in Job.model_fields
-        if name != "remarks" and (old := getattr(before, name)) != (new := getattr(after, name))
+        if name not in ("work", "remarks") and (old := getattr(before, name)) != (new := getattr(after, name))
     )
 
 

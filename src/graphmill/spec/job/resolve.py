@@ -13,7 +13,6 @@ from graphmill.config.frozen import Spec
 from graphmill.config.problems import Problem, refuse
 from graphmill.runtime.snapshot import Snapshot
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.job.command import Command
 from graphmill.spec.job.kernels import kernel_problems, kernel_remarks
 from graphmill.spec.job.limits import ResourceRequest, cpus_paid_for, limit_problems
 from graphmill.spec.job.options import (
@@ -33,6 +32,7 @@ from graphmill.spec.job.options import (
 from graphmill.spec.job.site import Site
 from graphmill.spec.job.sizes import JobSize, gpus_in_gres, sizes_of
 from graphmill.spec.job.text import is_text, pattern_problems, text_problems
+from graphmill.spec.job.work import Begin, TrainRuns, Work
 
 if TYPE_CHECKING:
     from graphmill.spec.plan import Plan
@@ -47,31 +47,11 @@ __all__ = [
     "PyxisSpec",
     "ShifterSpec",
     "SlurmSpec",
-    "StagesOfAPipeline",
     "Staging",
     "StagingSpec",
     "resolve_job",
 ]
 _SIGNAL_BEFORE_S: Final = 120
-
-
-class Begin(Spec):
-    """How a job makes its own run folder, for `graphmill script`, when no run exists yet."""
-
-    experiment: str | None = Field(
-        None, description="a recipe or a file, as seen from the folder that the job works in"
-    )
-    overrides: tuple[str, ...] = Field((), description="key=value, laid over the experiment")
-    logs_root: str = Field("logs", description="where the run folder is made")
-    dataset_root: str | None = Field(None, description="where prepared datasets are; null: by the environment")
-
-
-class StagesOfAPipeline(Spec):
-    """What a job runs of a pipeline."""
-
-    folder: str = Field(description="of the pipeline, in the logs root; it holds pipeline.json")
-    stages: tuple[str, ...] = Field(description="in order; unfinished ones before them are continued first")
-    hands_over: bool = Field(description="what is not finished at the time limit is left to the next job of the chain")
 
 
 class Staging(Spec):
@@ -126,12 +106,7 @@ class Job(Spec):
     interface: str | None = Field(description="None: chosen on the hosts")
     port: int | None = Field(description="None: from the job's id")
     staging: Staging | None
-    run_folders: tuple[str, ...] = Field(description="one; several for an array, by index; none: the job makes it")
-    begin: Begin | None
-    side_by_side: int = Field(1, description="runs that share the job, each with the hosts and amounts above")
-    pipeline: StagesOfAPipeline | None = None
-    examines: bool = Field(False, description="it looks at its hosts in place of training (`doctor --hosts`)")
-    command: Command | None = Field(None, description="what it runs in place of training (`submit --run`)")
+    work: Work = Field(discriminator="kind", description="what it runs")
     code: Snapshot | None = Field(None, description="the copy of the user's own code that it imports; null: none")
     job_commands: tuple[str, ...]
     remarks: tuple[str, ...] = Field(description="what the user should know and need not change")
@@ -140,6 +115,11 @@ class Job(Spec):
     def ranks(self) -> int:
         """Over all hosts; samplers are none."""
         return self.hosts * self.ranks_per_host - self.samplers
+
+    @property
+    def side_by_side(self) -> int:
+        """Runs that share the job, each with its hosts and amounts."""
+        return self.work.side_by_side if isinstance(self.work, TrainRuns) else 1
 
     @property
     def cpus_per_host(self) -> int:
@@ -196,8 +176,7 @@ def resolve_job(
         interface=site.interface if slurm.interface == "auto" else slurm.interface,
         port=None if slurm.port == "auto" else slurm.port,
         staging=staging,
-        run_folders=tuple(run_folders),
-        begin=None if run_folders else begin or Begin(),
+        work=TrainRuns(run_folders=tuple(run_folders), begin=None if run_folders else begin or Begin()),
         job_commands=site.job_commands,
         remarks=(*_remarks(site, slurm, sizes.asked), *kernel_remarks(experiment, site, sizes.asked)),
         **{field: getattr(slurm, field) for field in _AS_ASKED},
