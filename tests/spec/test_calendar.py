@@ -114,11 +114,7 @@ def test_nobody_else_divides_steps_by_epochs():
         text = path.read_text(encoding="utf-8")
         if path.name == "calendar.py" or not any(name in text for name in ASKS):  # the others need no look
             continue
-<<<<<<< HEAD
         nodes = list(ast.walk(ast.parse(text)))
-=======
-        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
->>>>>>> t3
         for node in nodes:
             is_division = isinstance(node, ast.BinOp) and isinstance(node.op, DIVIDES)
             is_divmod = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "divmod"
