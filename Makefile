@@ -80,7 +80,7 @@ test-slow: install ## run the slow tests: full fuzz, many kills, big graphs; and
 
 check: install ## format, lint, types, layers, docs
 	$(MAKE) --no-print-directory -j 2 --output-sync=target check-form check-types check-benchmarks
-	$(if $(filter test,$(MAKECMDGOALS)),@echo "== tests/docs: make test runs them",$(BIN)/python -m pytest tests/docs -n $(TEST_WORKERS) --dist loadgroup)
+	$(if $(filter test,$(MAKECMDGOALS)),@echo "== tests/docs: make test runs them",$(BIN)/python -m pytest tests/docs -m "not slow" -n $(TEST_WORKERS) --dist loadgroup)
 
 check-form: ## of check: form, lint, layers, reference, the list of mutations, measured numbers
 	$(BIN)/ruff format --check .

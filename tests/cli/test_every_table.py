@@ -50,7 +50,7 @@ SHOWN: dict[str, tuple[tuple[str, ...] | str, tuple[str, ...] | str, tuple[str, 
     "recipes": (("cora-sage", "traffic-demo"),) * 3,
     "study list": (("study-demo", "study-traffic-strong"),) * 3,
     "inspect {run}": (("nodes", "test micro-F1", "majority class"), ("test MAE", "last value"), ("test MAE",)),
-    "bottleneck {run}": (("-bound", "shares"), ("-bound", "shares"), ("-bound", "shares")),
+    "bottleneck {run}": (("shares",),) * 3,  # what bounds it may be that other processes took the cores
 }
 OF_RECIPES = ("recipes", "study list")  # which are not of the runs
 
