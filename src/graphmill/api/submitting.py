@@ -16,7 +16,7 @@ from graphmill.base.messages import messages_shown
 
 if TYPE_CHECKING:
     from graphmill.api.planning import Asked
-    from graphmill.cluster.jobs.submit import JobRequest, Request
+    from graphmill.cluster.jobs.submit import JobRequest, RunRequest
     from graphmill.cluster.status import RunView
     from graphmill.record.documents import SubmittedJob
     from graphmill.record.run_folder import RunFolder
@@ -141,7 +141,7 @@ def to_submit(
     dependency: str,
     code_snapshot: bool | None,
     prepare: bool = True,
-) -> "Request | RunFolder":
+) -> "RunRequest | RunFolder":
     """What would be submitted: every choice made, nothing written. A folder: the run to continue is done already.
 
     `prepare`: the data of a new run, if they come with the package.
@@ -150,7 +150,7 @@ def to_submit(
     from graphmill.cluster.jobs.copy_code import with_code
     from graphmill.record.run_folder import RunFolder
 
-    found: Request | RunFolder
+    found: RunRequest | RunFolder
     if resume:
         found = _continued(experiment, overrides, agree, root, logs_root, run_id, dependency)
     else:
@@ -163,7 +163,7 @@ def to_submit(
     return made
 
 
-def sent(asked: "Request", *, is_new: bool) -> "SubmittedJob":
+def sent(asked: "RunRequest", *, is_new: bool) -> "SubmittedJob":
     """Submit it, after what there is to say of it."""
     from graphmill.cluster.jobs.submit import resubmit, submit_new
 
@@ -182,9 +182,9 @@ def _new(
     dependency: str,
     *,
     to_train: bool,
-) -> "Request":
+) -> "RunRequest":
     from graphmill.cluster.jobs.sites import find_site
-    from graphmill.cluster.jobs.submit import folder_for, plan_request, refuse_taken
+    from graphmill.cluster.jobs.submit import folder_for, plan_request
     from graphmill.record.run_folder import default_run_id
     from graphmill.runtime.roots import dataset_root
 
@@ -199,7 +199,7 @@ def _new(
         dependency=dependency,
         to_train=to_train,
     )
-    refuse_taken(request)
+    request.refuse_taken()
     return request
 
 
@@ -211,7 +211,7 @@ def _continued(
     logs_root: Path,
     run_id: str | None,
     dependency: str,
-) -> "Request | RunFolder":
+) -> "RunRequest | RunFolder":
     """The request that continues a run; its folder if it is done."""
     from graphmill.cluster.jobs.sites import find_site
     from graphmill.cluster.jobs.submit import plan_request, read_job, refuse_alive, request_of

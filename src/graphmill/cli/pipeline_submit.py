@@ -15,7 +15,7 @@ from graphmill.cli.submit import slurms_answers, tell_first
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.pipeline import PipelineRequest
     from graphmill.cluster.jobs.pipeline_record import SubmittedPipeline
-    from graphmill.cluster.jobs.submit import Request
+    from graphmill.cluster.jobs.submit import RunRequest
     from graphmill.cluster.launch.pipeline import Stages
     from graphmill.cluster.launch.predict import Prediction
     from graphmill.record.documents import SubmittedJob
@@ -74,7 +74,7 @@ def submit_stages(
 def _packed(
     of: "Stages",
     chosen: "Sequence[StageSpec]",
-    stages: "Mapping[str, Request | UserError]",
+    stages: "Mapping[str, RunRequest | UserError]",
     memory_mib: float | None,
     *,
     trial: int,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from graphmill.cluster.jobs.sbatch import Submission
-    from graphmill.cluster.jobs.submit import JobRequest, Request
+    from graphmill.cluster.jobs.submit import JobRequest, RunRequest
     from graphmill.record.documents import SubmittedJob
     from graphmill.record.run_folder import RunFolder
 
@@ -163,7 +163,7 @@ def _agree(folder: "RunFolder") -> None:
     agree_to_job(folder)
 
 
-def show_request(request: "Request", *, is_new: bool, json: bool) -> None:
+def show_request(request: "RunRequest", *, is_new: bool, json: bool) -> None:
     """Show the whole request, and Slurm's answer to it: also, and above all, if it refuses."""
     with slurms_answers([request.submission]) as (answer,):
         if json:

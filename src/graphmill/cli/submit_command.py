@@ -15,7 +15,7 @@ from graphmill.cli.agree import agree_to_job
 from graphmill.cli.show import print_json, print_line
 
 if TYPE_CHECKING:
-    from graphmill.cluster.jobs.submit import JobRequest
+    from graphmill.cluster.jobs.command import CommandRequest
 
 _log = logging.getLogger(__name__)
 
@@ -60,8 +60,7 @@ def submit_command(
     """Submit the command, or show what would be. `given`: options that may not go with it, by name."""
     from graphmill.api.submitting import say_what_counts
     from graphmill.cli.submit import tell_submitted
-    from graphmill.cluster.jobs.command import submit_command as submit_new
-    from graphmill.cluster.jobs.submit import resubmit
+    from graphmill.cluster.jobs.submit import resubmit, submit_new
 
     is_new = not given["--resume"]
     request = _new(asked, overrides, given) if is_new else _again(asked, overrides, given)
@@ -77,7 +76,7 @@ def submit_command(
     tell_submitted(request.folder, job, json=json)
 
 
-def _new(asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, object]) -> "JobRequest":
+def _new(asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, object]) -> "CommandRequest":
     from graphmill.cluster.jobs.command import FOLDER, name_of, plan_command
     from graphmill.cluster.jobs.submit import folder_for
     from graphmill.graph.header import is_prepared, read_header
@@ -98,7 +97,7 @@ def _new(asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, obje
     return plan_command(asked.words, overrides, folder, data=data, dependency=asked.dependency)
 
 
-def _again(asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, object]) -> "JobRequest | None":
+def _again(asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, object]) -> "CommandRequest | None":
     from graphmill.cli.find_run import named_command
     from graphmill.cluster.jobs.command import command_again
     from graphmill.cluster.jobs.submit import refuse_alive
@@ -167,14 +166,11 @@ def _refuse_unread(words: Sequence[str]) -> None:
         raise UserError(f"{title}: {error.format_message()}", fix=f"`{title} --help` says what it takes") from None
 
 
-def _show(request: "JobRequest", *, is_new: bool, json: bool) -> None:
+def _show(request: "CommandRequest", *, is_new: bool, json: bool) -> None:
     from graphmill.cli.submit import asked_as_json, print_asked, slurms_answers
-    from graphmill.cluster.jobs.command import command_of
 
     with slurms_answers([request.submission]) as (answer,):
         if json:
-            print_json(
-                {"run": request.folder.path, "words": command_of(request).words, **asked_as_json(request, answer)}
-            )
+            print_json({"run": request.folder.path, "words": request.command.words, **asked_as_json(request, answer)})
         else:
             print_asked(request, answer, is_new=is_new)

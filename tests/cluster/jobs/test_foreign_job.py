@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.jobs.command import command_again, command_of, plan_command
+from graphmill.cluster.jobs.command import command_again, plan_command
 from graphmill.cluster.jobs.sites import find_site
 from graphmill.cluster.jobs.submit import folder_for, plan_request, request_of
 from graphmill.record.run_folder import RunFolder, make_empty_folder
@@ -85,7 +85,7 @@ def test_a_command_of_a_copied_folder_is_not_submitted(tmp_path, monkeypatch):
     request = plan_command(["sh", "-c", "id"], ["slurm.site=devcluster", "slurm.time=10"], folder)
     make_empty_folder(folder.path)
     request.write()
-    assert command_of(command_again(folder, [])).words == ("sh", "-c", "id")
+    assert command_again(folder, []).command.words == ("sh", "-c", "id")
     be(monkeypatch, tmp_path / "of another")
     with pytest.raises(UserError, match="was not submitted by you"):
         command_again(folder, [])

@@ -17,7 +17,7 @@ from graphmill.cluster.jobs.own_code import find_own_code, search_path
 from graphmill.cluster.jobs.sites import find_site
 from graphmill.cluster.jobs.steps import JobHere, Rendezvous, rank_command
 from graphmill.cluster.jobs.study import make_arrays, plan_cells
-from graphmill.cluster.jobs.submit import Request, folder_for, plan_request, read_job, request_of
+from graphmill.cluster.jobs.submit import RunRequest, folder_for, plan_request, read_job, request_of
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.snapshot import damage, put_into
 from graphmill.spec.dotted import import_named
@@ -100,7 +100,7 @@ def home(tmp_path, monkeypatch) -> Path:
 def asked(home, data):
     """Makes a request."""
 
-    def ask(run_id: str = "a", **sections) -> Request:
+    def ask(run_id: str = "a", **sections) -> RunRequest:
         experiment = inline_experiment({**EXPERIMENT, **sections}, "the test", [])
         logs = home / "logs"
         folder = folder_for(run_id, logs)
@@ -109,12 +109,12 @@ def asked(home, data):
     return ask
 
 
-def with_copy(request: Request, copies: bool | None = None) -> Request:
+def with_copy(request: RunRequest, copies: bool | None = None) -> RunRequest:
     (found,) = with_code([request], copies=copies, environ=os.environ)
     return found
 
 
-def submitted(request: Request) -> RunFolder:
+def submitted(request: RunRequest) -> RunFolder:
     """As `submit` leaves it, without a job."""
     RunFolder.create(request.plan, request.logs_root)
     request.write()
@@ -167,7 +167,7 @@ def test_of_a_container_only_the_working_folder_is_copied(asked, home):
     assert f"--bind={request.job.code.folder}:{request.job.code.folder}:ro" in command
 
 
-def driver_words(request: Request) -> list[str]:
+def driver_words(request: RunRequest) -> list[str]:
     """What the script execs, as bash reads it."""
     line = request.script.partition("exec ")[2]
     told = f"python=python3; set -- {line.replace(chr(92) + chr(10), ' ')}\nprintf '%s\\0' \"$@\""

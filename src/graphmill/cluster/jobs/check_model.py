@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.copy_code import tried_code
-from graphmill.cluster.jobs.submit import Request, python_here
+from graphmill.cluster.jobs.submit import RunRequest, python_here
 from graphmill.cluster.launch.check_model import unfit_problems
 from graphmill.config.problems import Problem
 from graphmill.runtime.snapshot import Snapshot, snapshot_in
@@ -16,15 +16,15 @@ from graphmill.spec.plan import Plan
 _log = logging.getLogger(__name__)
 
 
-def refuse_unfit_request(request: Request) -> None:
+def refuse_unfit_request(request: RunRequest) -> None:
     """`UserError` if the job's plan names code of the user's that cannot be trained with; tried on a CPU."""
     for problem in unfit_requests(["the job"], [request]):
         raise UserError(problem.what, fix=problem.fix)
 
 
-def unfit_requests(where: Sequence[str], requests: Sequence[Request]) -> Iterator[Problem]:
+def unfit_requests(where: Sequence[str], requests: Sequence[RunRequest]) -> Iterator[Problem]:
     """The same of several jobs, as problems; each told once. What is tried is what the job would import."""
-    alike: dict[Snapshot | None, list[tuple[str, Request]]] = {}
+    alike: dict[Snapshot | None, list[tuple[str, RunRequest]]] = {}
     for name, request in zip(where, requests, strict=True):
         if _can_be_tried(request):
             alike.setdefault(request.job.code, []).append((name, request))
@@ -59,7 +59,7 @@ def _of_the_copy(problem: Problem, snapshot: Snapshot | None) -> Problem:
     return Problem(problem.where, what, fix)
 
 
-def _can_be_tried(request: Request) -> bool:
+def _can_be_tried(request: RunRequest) -> bool:
     """Here; with a message for one that has to wait for its job."""
     if not request.plan.own_code:
         return False

@@ -4,14 +4,14 @@ The folder of a command is like that of a run (the same job, script, attempts, l
 has `command.json` in place of a plan. A command runs once, on one host, and is begun again only by a person.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
-from graphmill.cluster.jobs.sbatch import check_with_slurm, note, submit_script
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.sites import find_site
 from graphmill.cluster.jobs.submit import (
@@ -22,7 +22,6 @@ from graphmill.cluster.jobs.submit import (
     refuse_foreign_job,
     with_options,
 )
-from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder, make_empty_folder
 from graphmill.spec.dotted import PLAN_FILE
 from graphmill.spec.job.change import differences
@@ -50,6 +49,32 @@ _BETTER: Final = {
 """Our own commands that are more than a command where a job runs them: they stop in time, and go on in the next job."""
 
 
+@dataclass(frozen=True, slots=True)
+class CommandRequest(JobRequest):
+    """The job of one command."""
+
+    @property
+    def command(self) -> Command:
+        """What the job runs."""
+        assert isinstance(self.job.work, RunCommand), "it was made here"
+        return self.job.work.command
+
+    def refuse_taken(self) -> None:
+        """Raise a `UserError` if the folder would lie in a run. One that is there is refused when it is made."""
+        for parent in self.folder.path.parents:
+            if (parent / PLAN_FILE).exists():
+                raise UserError(f"{parent} is a run, and a run cannot hold a command", fix="give another --run-id")
+
+    @contextmanager
+    def new_folder(self) -> Iterator[None]:
+        """Make the folder, with command.json, and lock it."""
+        folder = self.folder
+        make_empty_folder(folder.path)
+        write_text(folder.command_path, self.command.model_dump_json(indent=2) + "\n")
+        with kept_for_a_job(folder, [folder.script_path, folder.job_path, folder.command_path]), folder.lock():
+            yield
+
+
 def name_of(words: Sequence[str]) -> str:
     """What the folder and the job of a command are called.
 
@@ -64,7 +89,7 @@ def name_of(words: Sequence[str]) -> str:
 
 def plan_command(
     words: Sequence[str], overrides: Sequence[str], folder: RunFolder, *, data: Path | None = None, dependency: str = ""
-) -> JobRequest:
+) -> CommandRequest:
     """The job that runs `words`, with `overrides` of what is asked of Slurm. `data`: prepared data that are staged."""
     _refuse_better(words)
     _refuse_overrides(overrides)
@@ -81,20 +106,10 @@ def plan_command(
         experiment, site, run_folders=[str(folder.path)], python=python_here(), called_in=str(Path.cwd())
     )
     job = resolved.model_copy(update={"work": RunCommand(folder=str(folder.path), command=command)})
-    return JobRequest(job, render_script(job), folder, dependency)
+    return CommandRequest(job, render_script(job), folder, dependency)
 
 
-def submit_command(request: JobRequest, environ: Mapping[str, str]) -> SubmittedJob:
-    """Make the folder and submit the job. If that fails, nothing is left behind."""
-    check_with_slurm(request.submission, environ)
-    with _new_folder(request):
-        request.write()
-        job = submit_script(request.submission, environ)
-        note([request.folder], [job])
-        return job
-
-
-def command_again(folder: RunFolder, options: Sequence[str], *, dependency: str = "") -> JobRequest:
+def command_again(folder: RunFolder, options: Sequence[str], *, dependency: str = "") -> CommandRequest:
     """The request that runs a command again as it was submitted, with `options` such as `slurm.time=60` changed."""
     refuse_foreign_job(folder)
     before = read_job(folder)
@@ -103,26 +118,7 @@ def command_again(folder: RunFolder, options: Sequence[str], *, dependency: str 
     _refuse_overrides(options)
     job = with_options(before, options)
     changes = differences(before, job)
-    return JobRequest(job, render_script(job), folder, dependency, changes)
-
-
-def command_of(request: JobRequest) -> Command:
-    """What the job of such a request runs."""
-    assert isinstance(request.job.work, RunCommand), "it was made here"
-    return request.job.work.command
-
-
-@contextmanager
-def _new_folder(request: JobRequest) -> Iterator[None]:
-    """The folder of a command, made and locked; removed if the block fails, unless a job may be queued for it."""
-    folder = request.folder
-    for parent in folder.path.parents:
-        if (parent / PLAN_FILE).exists():
-            raise UserError(f"{parent} is a run, and a run cannot hold a command", fix="give another --run-id")
-    make_empty_folder(folder.path)
-    write_text(folder.command_path, command_of(request).model_dump_json(indent=2) + "\n")
-    with kept_for_a_job(folder, [folder.script_path, folder.job_path, folder.command_path]), folder.lock():
-        yield
+    return CommandRequest(job, render_script(job), folder, dependency, changes)
 
 
 def _refuse_better(words: Sequence[str]) -> None:

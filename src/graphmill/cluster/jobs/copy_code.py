@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.own_code import OwnCode, find_own_code, search_path
 from graphmill.cluster.jobs.script import render_script
-from graphmill.cluster.jobs.submit import Request, read_job
+from graphmill.cluster.jobs.submit import RunRequest, read_job
 from graphmill.runtime.snapshot import Snapshot, damage, put_into, write_snapshot
 from graphmill.spec.job.change import differences
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _SHOWN = 3  # names of files in a message
 
 
-def with_code(requests: Sequence[Request], *, copies: bool | None, environ: Mapping[str, str]) -> list[Request]:
+def with_code(requests: Sequence[RunRequest], *, copies: bool | None, environ: Mapping[str, str]) -> list[RunRequest]:
     """The requests, each with the copy that its job imports; what all new ones need is one copy. Writes nothing.
 
     `copies`: True takes a copy for all, False for none; None as above.
@@ -45,7 +45,7 @@ def with_code(requests: Sequence[Request], *, copies: bool | None, environ: Mapp
 
 
 @contextmanager
-def tried_code(request: Request, environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
+def tried_code(request: RunRequest, environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """The environment of a process that imports what the job will, before that is written where the job finds it."""
     found = dict(environ)
     with TemporaryDirectory(prefix="graphmill-code-") as folder:
@@ -57,15 +57,15 @@ def tried_code(request: Request, environ: Mapping[str, str]) -> Iterator[dict[st
         yield found
 
 
-def _found(requests: Sequence[Request], environ: Mapping[str, str]) -> dict[tuple[str, ...], OwnCode | None]:
+def _found(requests: Sequence[RunRequest], environ: Mapping[str, str]) -> dict[tuple[str, ...], OwnCode | None]:
     """The code of all requests that look for it in the same folders, by those."""
-    alike: dict[tuple[str, ...], list[Request]] = {}
+    alike: dict[tuple[str, ...], list[RunRequest]] = {}
     for request in requests:
         alike.setdefault(tuple(search_path(request.job, environ)), []).append(request)
     return {search: find_own_code([request.plan for request in group], search) for search, group in alike.items()}
 
 
-def _continued(request: Request, environ: Mapping[str, str]) -> Request:
+def _continued(request: RunRequest, environ: Mapping[str, str]) -> RunRequest:
     """With the copy that the run was submitted with; told where the code is another one now."""
     kept = read_job(request.folder).code
     if kept is None:
@@ -87,7 +87,7 @@ def _continued(request: Request, environ: Mapping[str, str]) -> Request:
     return _importing(request, kept, own if problem is not None else None)
 
 
-def _importing(request: Request, code: Snapshot | None, own: OwnCode | None) -> Request:
+def _importing(request: RunRequest, code: Snapshot | None, own: OwnCode | None) -> RunRequest:
     if request.job.code == code:
         return replace(request, own_code=own)
     job = request.job.model_copy(update={"code": code})
@@ -95,15 +95,15 @@ def _importing(request: Request, code: Snapshot | None, own: OwnCode | None) -> 
     return replace(request, job=job, script=render_script(job), own_code=own, changes=changes)
 
 
-def _was_submitted(request: Request) -> bool:
+def _was_submitted(request: RunRequest) -> bool:
     return request.folder.plan_path.exists() and request.folder.job_path.exists()
 
 
-def _logs_root(request: Request) -> Path:
+def _logs_root(request: RunRequest) -> Path:
     return request.folder.path.absolute().parents[request.plan.run_id.count("/")]
 
 
-def _told(request: Request) -> str:
+def _told(request: RunRequest) -> str:
     if request.own_code is None or request.job.code is None:
         return ""
     names = request.own_code.names

@@ -21,7 +21,7 @@ from graphmill.cluster.jobs.pipeline_here import all_jobs, hold_pipeline
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PlannedStage, SubmittedPipeline, UnplannedStage
 from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, note, submit_script
 from graphmill.cluster.jobs.script import render_script
-from graphmill.cluster.jobs.submit import Request, plan_request, refuse_alive_jobs, write_code
+from graphmill.cluster.jobs.submit import RunRequest, plan_request, refuse_alive_jobs, write_code
 from graphmill.cluster.launch.pipeline import Stages
 from graphmill.cluster.launch.predict import Prediction
 from graphmill.cluster.launch.run_graph import DONE
@@ -61,7 +61,7 @@ class PipelineRequest:
     folder: PipelineFolder
     submitted: SubmittedPipeline
     jobs: tuple[ChainedJob, ...]
-    stages: tuple[Request, ...]  # each alone: what they import is copied
+    stages: tuple[RunRequest, ...]  # each alone: what they import is copied
 
 
 def plan_stages(
@@ -73,14 +73,14 @@ def plan_stages(
     find_site: Callable[[str], Site],
     to_train: bool,
     code_snapshot: bool | None = None,
-) -> dict[str, Request | UserError]:
+) -> dict[str, RunRequest | UserError]:
     """Plan every stage, by name, for the hosts of its job; all problems at once. Writes nothing, unless `to_train`:
     then data that come with the package are prepared. `code_snapshot`: as `with_code` takes it.
 
     Of a stage that is not chosen a plan is wanted where there can be one: else, why there is none.
     """
     problems: list[Problem] = []
-    found: dict[str, Request | UserError] = {}
+    found: dict[str, RunRequest | UserError] = {}
     names = {stage.name for stage in chosen}
     is_read = stages.pipeline.evaluate_on == "all"  # what is not chosen as well: weights are evaluated on its data
     for stage in stages.pipeline.stages:
@@ -100,7 +100,7 @@ def plan_stages(
             if is_chosen or (is_read and not isinstance(error, AbsentDataError)):
                 add_problem(problems, f"stage {stage.name}", error)
     if not problems:
-        asked = {name: each for name, each in found.items() if name in names and isinstance(each, Request)}
+        asked = {name: each for name, each in found.items() if name in names and isinstance(each, RunRequest)}
         coded = dict(zip(asked, with_code([*asked.values()], copies=code_snapshot, environ=os.environ), strict=True))
         found |= coded
         whole = [stage.name for stage in chosen if not stages.runs.missing_sources(stage.name)]
@@ -118,7 +118,7 @@ def _plan_stage(
     find_site: Callable[[str], Site],
     to_train: bool,
     is_chosen: bool,
-) -> Request:
+) -> RunRequest:
     experiment = load_stage(stages.pipeline, stage, None, overrides)
     _refuse_resubmit(experiment.slurm.on_time_limit)
     slurm = experiment.slurm.model_copy(update={"array": None})
@@ -144,7 +144,7 @@ def _refuse_resubmit(on_time_limit: str) -> None:
         )
 
 
-def _recorded(stages: Stages, stage: StageSpec, planned: Request | UserError) -> PlannedStage | UnplannedStage:
+def _recorded(stages: Stages, stage: StageSpec, planned: RunRequest | UserError) -> PlannedStage | UnplannedStage:
     if isinstance(planned, UserError):
         return UnplannedStage(stage=stage, why=planned.message, fix=planned.fix)
 
@@ -168,7 +168,7 @@ def _weights(pipeline: Pipeline, source: SourceSpec, logs_root: Path) -> InitFro
 
 
 def record_of(
-    stages: Stages, chosen: Sequence[StageSpec], found: Mapping[str, Request | UserError]
+    stages: Stages, chosen: Sequence[StageSpec], found: Mapping[str, RunRequest | UserError]
 ) -> SubmittedPipeline:
     """What the jobs will read. `UserError` if a chosen stage needs one that is neither done nor chosen."""
     names = [stage.name for stage in chosen]
@@ -231,7 +231,7 @@ def _shape(planned: PlannedStage) -> Shape:
 
 
 def make_request(
-    folder: PipelineFolder, record: SubmittedPipeline, packing: Packing, stages: Sequence[Request]
+    folder: PipelineFolder, record: SubmittedPipeline, packing: Packing, stages: Sequence[RunRequest]
 ) -> PipelineRequest:
     """The jobs and their scripts. Pure."""
     count = len(packing.jobs)

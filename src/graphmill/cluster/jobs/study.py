@@ -21,8 +21,7 @@ from graphmill.cluster.jobs.copy_code import with_code
 from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, note, submit_script
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.submit import (
-    Request,
-    new_folder,
+    RunRequest,
     plan_request,
     refuse_alive,
     resubmit,
@@ -55,7 +54,7 @@ class Array:
     job: Job
     script: str
     script_path: Path
-    requests: tuple[Request, ...]  # in order; `job.side_by_side` of them for each index of the array
+    requests: tuple[RunRequest, ...]  # in order; `job.side_by_side` of them for each index of the array
     dependency: str = ""
     waits_for: int | None = None  # index of the array before it, where all arrays together would be too many at a time
 
@@ -70,7 +69,7 @@ class CellPlan:
     """A cell that is to be submitted."""
 
     state: RunState
-    request: Request
+    request: RunRequest
 
 
 def plan_cells(
@@ -157,7 +156,7 @@ def make_arrays(
 
     `pack`: how many cells share a job, side by side on its host; `find_site` then tells what a host holds.
     """
-    kinds: dict[str, list[Request]] = {}
+    kinds: dict[str, list[RunRequest]] = {}
     for plan in plans:
         kinds.setdefault(_kind(plan.request.job), []).append(plan.request)
     for requests in kinds.values():
@@ -249,7 +248,7 @@ def _kind(job: Job) -> str:
 
 
 def _array(
-    requests: Sequence[Request], folder: Path, number: int, at_once: int | None, dependency: str, pack: int
+    requests: Sequence[RunRequest], folder: Path, number: int, at_once: int | None, dependency: str, pack: int
 ) -> Array:
     together = min(pack, len(requests))
     count = -(-len(requests) // together)
@@ -297,10 +296,10 @@ def _written(array: Array) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(request: Request) -> Iterator[None]:
+def _opened(request: RunRequest) -> Iterator[None]:
     """The run folder of a cell, new or existing, with its own job and script: those that continue it alone."""
     if not request.folder.plan_path.exists():
-        with new_folder(request):
+        with request.new_folder():
             request.write()
             yield
         return

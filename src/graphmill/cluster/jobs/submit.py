@@ -5,8 +5,9 @@ got lost is looked for in the queue by its script, so that no run is ever submit
 """
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,7 +41,7 @@ _SITE_OPTION: Final = "slurm.site="
 
 
 @dataclass(frozen=True, slots=True)
-class JobRequest:
+class JobRequest(ABC):
     """A job that could be submitted: every choice made, nothing written."""
 
     job: Job
@@ -61,9 +62,17 @@ class JobRequest:
         renew_checksums(self.folder, [self.folder.job_path.name, self.folder.script_path.name])
         remember(code_of_job(self.folder))
 
+    @abstractmethod
+    def refuse_taken(self) -> None:
+        """Raise a `UserError` if a new folder cannot be made."""
+
+    @abstractmethod
+    def new_folder(self) -> AbstractContextManager[None]:
+        """Make the folder and lock it; it is removed if the block fails, unless a job may be queued that needs it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request(JobRequest):
+class RunRequest(JobRequest):
     """The job of one run."""
 
     plan: Plan
@@ -75,6 +84,27 @@ class Request(JobRequest):
         write_code(self)
         JobRequest.write(self)
 
+    def refuse_taken(self) -> None:
+        """Raise a `UserError` if the run folder holds a run already."""
+        if not self.folder.plan_path.exists():
+            return
+        jobs = self.folder.jobs()
+        what = f"was submitted already, as job {jobs[-1].job_id}" if jobs else "holds a run already"
+        raise UserError(
+            f"{self.folder.path} {what}",
+            fix=f"`graphmill watch {self.folder.path}` shows it, `graphmill submit --resume {self.folder.path}`"
+            " continues it; or give another --run-id",
+        )
+
+    @contextmanager
+    def new_folder(self) -> Iterator[None]:
+        """Make the run folder and lock it."""
+        folder = RunFolder.create(self.plan, self.logs_root)
+        sources = [folder.source_path(name) for name in self.plan.sources]
+        made = [folder.script_path, folder.job_path, folder.plan_path, folder.initial_weights_path, *sources]
+        with kept_for_a_job(folder, made), folder.lock():
+            yield
+
 
 def plan_request(
     experiment: Experiment,
@@ -85,7 +115,7 @@ def plan_request(
     logs_root: Path,
     dependency: str = "",
     to_train: bool = False,
-) -> Request:
+) -> RunRequest:
     """Make every choice: the job's size first, then the plan for such hosts, not for this one, then the script.
 
     `to_train`: prepare the data first, if they come with the package; else nothing is written.
@@ -113,28 +143,14 @@ def plan_request(
     job = resolve_job(
         experiment, site, plan, run_folders=[str(folder.path)], python=python_here(), called_in=str(Path.cwd())
     )
-    return Request(job, render_script(job), folder, dependency, plan=plan, logs_root=logs_root)
+    return RunRequest(job, render_script(job), folder, dependency, plan=plan, logs_root=logs_root)
 
 
-def refuse_taken(request: Request) -> None:
-    """Raise a `UserError` if the run folder holds a run already."""
-    folder = request.folder
-    if not folder.plan_path.exists():
-        return
-    jobs = folder.jobs()
-    what = f"was submitted already, as job {jobs[-1].job_id}" if jobs else "holds a run already"
-    raise UserError(
-        f"{folder.path} {what}",
-        fix=f"`graphmill watch {folder.path}` shows it, `graphmill submit --resume {folder.path}` continues it;"
-        " or give another --run-id",
-    )
-
-
-def submit_new(request: Request, environ: Mapping[str, str]) -> SubmittedJob:
-    """Make the run folder and submit the job. If that fails, nothing is left behind."""
-    refuse_taken(request)
+def submit_new(request: JobRequest, environ: Mapping[str, str]) -> SubmittedJob:
+    """Make the folder and submit the job. If that fails, nothing is left behind."""
+    request.refuse_taken()
     check_with_slurm(request.submission, environ)
-    with new_folder(request):
+    with request.new_folder():
         request.write()
         job = submit_script(request.submission, environ)
         note([request.folder], [job])
@@ -157,16 +173,6 @@ def resubmit(request: JobRequest, environ: Mapping[str, str]) -> SubmittedJob:
         job = job.model_copy(update={"changes": request.changes})
         note([folder], [job])
         return job
-
-
-@contextmanager
-def new_folder(request: Request) -> Iterator[RunFolder]:
-    """A run folder, made and locked; removed if the block fails, unless a job may be queued that needs it."""
-    folder = RunFolder.create(request.plan, request.logs_root)
-    sources = [folder.source_path(name) for name in request.plan.sources]
-    made = [folder.script_path, folder.job_path, folder.plan_path, folder.initial_weights_path, *sources]
-    with kept_for_a_job(folder, made), folder.lock():
-        yield folder
 
 
 @contextmanager
@@ -216,7 +222,7 @@ def refuse_jobs_known_alive(jobs: Sequence[SubmittedJob], path: Path) -> tuple[s
     return queue.troubles if jobs else ()
 
 
-def write_code(request: Request) -> None:
+def write_code(request: RunRequest) -> None:
     """Write the copy of the user's code that the job imports, unless it is there."""
     if request.own_code is not None and request.job.code is not None:
         try:
@@ -296,7 +302,7 @@ def read_job(folder: RunFolder) -> Job:
     return read_document(folder.job_path, Job, fix)
 
 
-def request_of(folder: RunFolder, *, dependency: str = "", options: Sequence[str] = ()) -> Request:
+def request_of(folder: RunFolder, *, dependency: str = "", options: Sequence[str] = ()) -> RunRequest:
     """The request that continues a run as it was submitted before: the same plan, job and script.
 
     `options`: overrides of what Slurm is asked for, such as `slurm.mem=8G`, and of how many hosts and ranks continue;
@@ -319,7 +325,7 @@ def request_of(folder: RunFolder, *, dependency: str = "", options: Sequence[str
     if isinstance(job.work, TrainRuns):
         world_of(plan, ranks=job.ranks, hosts=job.hosts)  # refuses what the plan does not allow for
     changes = differences(before, job)
-    return Request(job, script, folder, dependency, changes, plan=plan, logs_root=folder.path.parent)
+    return RunRequest(job, script, folder, dependency, changes, plan=plan, logs_root=folder.path.parent)
 
 
 def with_options(job: Job, options: Sequence[str]) -> Job:
