@@ -70,12 +70,12 @@ def test_what_does_not_fit_is_refused_with_its_reason(here: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["static", "measured", "trial"])
 def test_seeds_are_counted_where_there_is_one_graph(here: Path, mode: str) -> None:
-    asked = ["-O", f"train.batch.mode={mode}", "--memory-budget", "2G", "-O", "train.batch.max=4"]
+    asked = ["-O", f"train.batch.mode={mode}", "--memory-budget", "2G", "-O", "train.batch.max=16"]
     found = json.loads(graphmill("batch-size", "toy.yaml", *asked, "--json", cwd=here).stdout)
-    assert (found["mode"], found["unit"], found["max_fit"], found["safe"]) == (mode, "seeds", 4, 3)
+    assert (found["mode"], found["unit"], found["max_fit"], found["safe"]) == (mode, "seeds", 16, 13)
     if mode == "trial":
         graphmill("train", "toy.yaml", *asked, "--epochs", "1", "--run-id", mode, cwd=here)
         plan = json.loads((here / "logs" / mode / "plan.json").read_text())
     else:
         plan = json.loads(graphmill("plan", "toy.yaml", *asked, "--json", cwd=here).stdout)["plan"]
-    assert plan["batch_size"] == 3
+    assert plan["batch_size"] == 13
