@@ -26,7 +26,7 @@ class SettledDraws:
     cpu_s: float | None = None
 
     def in_words(self) -> str:
-        """For the log."""
+        """Sentence for the log: who draws neighbourhoods, and why."""
         if self.device_s is None or self.cpu_s is None:
             why = "as this run began" if self.asked == "measured" else "as train.gpu_draws says"
             return f"neighbourhoods are drawn by the {self.by}, {why}"

@@ -27,7 +27,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class HiddenRows:
-    """Those rows of a layer's result that the layers after it read, of this rank's nodes.
+    """Rows of a layer's result that later layers read, for the nodes that this rank owns.
 
     On a disk they are pages of a file, which the kernel writes back and drops when memory is short; with memory to
     spare they stay there, and are read as fast as an array. While they are written the process does not count them as

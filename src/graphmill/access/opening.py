@@ -1,4 +1,4 @@
-"""From a spec to one rank's access: the one place that chooses how a graph is read."""
+"""How a spec becomes one rank's access: the only place that chooses how a graph is read."""
 
 from typing import cast
 

@@ -27,7 +27,7 @@ class NodesThemselves:
     schedule: SeedSchedule
 
     def nodes_of(self, seeds: Seeds) -> Seeds:
-        """The same."""
+        """Return the seeds themselves: they are nodes."""
         return seeds
 
     def kept(self, sampled: Sampled) -> Sampled:

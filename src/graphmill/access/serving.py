@@ -60,7 +60,7 @@ class BatchServer:
         return self.access.source.is_shared
 
     def begin(self) -> None:
-        """From here on `said` counts."""
+        """Start a new count of what `said` reports."""
         self._before = dict(self.access.group.spans.seconds)
         self.access.source.mark()
 

@@ -127,7 +127,7 @@ def _sizes(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _numbers(values: NDArray[Any], *, maximize: bool) -> NDArray[Any]:
-    """As float32, float64 or int64, negated if the largest sum is wanted."""
+    """Costs as float32, float64 or int64, negated if the largest sum is wanted."""
     kind = values.dtype.kind
     if kind not in "fiub":
         raise InvalidCostsError(f"costs are of type {values.dtype}", fix="give real numbers")

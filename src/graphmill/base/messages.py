@@ -60,7 +60,7 @@ def show_messages(prefix: str = "") -> None:
 
 @contextmanager
 def messages_shown() -> Iterator[None]:
-    """The same while a call from Python lasts, unless whoever calls has set up logging: then it is theirs."""
+    """Show messages on standard error while a call from Python lasts, unless the caller has set up logging."""
     log = logging.getLogger(_OURS[0])
     if log.hasHandlers():
         yield

@@ -203,5 +203,5 @@ def _current_stream(device: torch.device) -> Callable[[], int]:
 
 
 def shim_kernels(library: Path) -> DeviceKernels:
-    """The same kernels on the CPU, for tests: `library` is what `tools/cubins/shim.py` compiled."""
+    """Kernels of `graphmill.device` on the CPU, for tests: `library` is what `tools/cubins/shim.py` compiled."""
     return DeviceKernels(KernelDriver(library, b"", lambda: 0), torch.device("cpu"))

@@ -51,7 +51,7 @@ class RowPlaces:
         own: tuple[int, int] = (0, 0),
         held: HeldNodes | None = None,
     ) -> None:
-        """Of a rank, or of a whole graph whose hottest rows are held.
+        """Find rows of a rank, or of a whole graph whose hottest rows are held.
 
         Args:
             kernels: of the device.

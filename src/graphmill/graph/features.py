@@ -60,7 +60,7 @@ def dense(x: NDArray[Any]) -> DenseFeatures:
 
 
 def no_features(num_nodes: int) -> DenseFeatures:
-    """Of nodes that have none: rows without a column."""
+    """Features of nodes that have none: rows without a column."""
     return DenseFeatures(np.empty((num_nodes, 0), dtype=np.float32), "float32")
 
 

@@ -51,7 +51,7 @@ class GraphSet:
         x: NDArray[np.float32],
         edge_attr: NDArray[np.float32] | None = None,
     ) -> Self:
-        """From graphs one after another: sizes [num_graphs], `edge_index` [2, e] with nodes counted within each graph.
+        """Make a set of graphs one after another: sizes [num_graphs], `edge_index` [2, e], nodes counted within each.
 
         `x` [n, num_features], `edge_attr` [e, num_edge_features], in the order of `edge_index`.
 
@@ -95,7 +95,7 @@ class GraphSet:
         return len(self.node_offsets) - 1
 
     def cut(self, graphs: Ids, *, num_threads: int, allocate: Allocate = np.empty) -> "CutGraphs":
-        """These graphs [num_graphs of the batch], one after another, as one graph.
+        """Cut out the graphs `graphs` [num_graphs of the batch], one after another, as one graph.
 
         `allocate(shape, dtype)` gives the memory, which need not be fresh: fresh memory costs more than what is copied.
         """

@@ -67,7 +67,7 @@ class Header(BaseModel):
 
     @property
     def num_bytes(self) -> int:
-        """Of all files."""
+        """Bytes of all files."""
         return sum(record.bytes for record in self.arrays.values())
 
     def expected_arrays(self) -> Expected | None:
@@ -90,7 +90,7 @@ M = TypeVar("M", bound=Header)
 
 
 def seal(metadata: M) -> M:
-    """The same metadata with its checksum filled in."""
+    """Return a copy of the metadata with its checksum filled in."""
     return metadata.model_copy(update={"checksum": metadata.content_checksum()})
 
 

@@ -21,7 +21,7 @@ def statistics(features: DenseFeatures, nodes: NDArray[np.int64]) -> tuple[NDArr
 def statistics_of(
     rows_of: Callable[[NDArray[np.int64]], DenseFeatures], nodes: NDArray[np.int64], num_features: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The same of rows that `rows_of` brings, some nodes at a time; it is called equally often for as many nodes."""
+    """Mean and deviation of rows that `rows_of` brings in blocks; len(nodes) alone decides how often it is called."""
     blocks = np.array_split(nodes, max(1, -(-len(nodes) // _ROWS_AT_A_TIME)))
     mean = np.zeros(num_features)
     for block in blocks:

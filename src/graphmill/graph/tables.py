@@ -62,7 +62,7 @@ def _refuse_other_separator(path: Path) -> None:
 
 
 def read_table(path: Path, columns: Sequence[str]) -> pl.DataFrame:
-    """These columns of the table; those of a CSV as text, so that the conversion can report which row fails."""
+    """Read these columns of a table; those of a CSV as text, so that the conversion can report which row fails."""
     try:
         if path.suffix == ".parquet":
             _refuse_inflated(path, columns)
@@ -87,7 +87,7 @@ def _refuse_inflated(path: Path, columns: Sequence[str]) -> None:
 
 
 def read_integers(path: Path, columns: Sequence[str]) -> list[NDArray[np.int64]]:
-    """These columns of the table as integers, none missing. Text is only read if they are not."""
+    """Read these columns of a table as integers, none missing. A CSV is read as text only if they are not."""
     frame = None
     if path.suffix != ".parquet":
         schema = dict.fromkeys(columns, pl.Int64)

@@ -61,7 +61,7 @@ class NodeType(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_absent_columns(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without what came later: checksums of earlier stores were computed without it."""
+        """Serialise without `columns` if there are none: checksums of earlier stores were computed without it."""
         known: dict[str, Any] = handler(self)
         if self.columns is None:
             known.pop("columns", None)
@@ -80,7 +80,7 @@ class EdgeType(BaseModel):
 
     @property
     def relation(self) -> Relation:
-        """Without the count."""
+        """Relation of this type, without the number of its edges."""
         return Relation(self.source, self.name, self.target)
 
 
@@ -96,7 +96,7 @@ class NamedTypes:
 
     @property
     def node_type_names(self: _HasTypes) -> tuple[str, ...]:
-        """In the order of their numbers; none of a graph without types."""
+        """Names of the types of nodes, in the order of their numbers; none for a graph without types."""
         return tuple(each.name for each in self.node_types)
 
     @property
@@ -247,7 +247,7 @@ def with_reverse(raw: "R") -> "R":
 
 
 def types_in_words(nodes: Sequence[NodeType], edges: Sequence[EdgeType]) -> list[tuple[str, str]]:
-    """For a table of facts: how many nodes and edges are of each type; nothing of a graph without types."""
+    """Rows for a table of facts: the number of nodes and edges of each type; none for a graph without types."""
     if not edges:
         return []
     most = sorted(edges, key=lambda each: -each.num_edges)[:_SHOWN]

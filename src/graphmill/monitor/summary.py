@@ -86,7 +86,7 @@ class MonitorSummary:
 
     @property
     def peak_mib_by_sampler(self) -> dict[int, float]:
-        """The same of processes that sample for ranks."""
+        """Highest resident memory of each process that samples for ranks."""
         return _peaks([host.samplers for host in self.hosts])
 
 
@@ -185,7 +185,7 @@ def _numbered(uses: Mapping[str, Usage], prefix: str) -> dict[int, Usage]:
 
 
 def _ranks_together(rows: Sequence[MonitorRow]) -> tuple[list[float], list[float]]:
-    """Of each sample: cores that all ranks and samplers kept busy; their memory (MiB), shared pages counted once."""
+    """Cores that all ranks and samplers kept busy in each sample, and their memory (MiB), shared pages counted once."""
     samples: dict[float, list[MonitorRow]] = {}
     for row in rows:
         if row.subject.startswith(("rank_", "sampler_")):

@@ -114,7 +114,7 @@ class Weights:
         )
 
     def load_all_into(self, model: nn.Module, *, name: str = "") -> None:
-        """As `load_into`; `UserError` unless the weights and the model have exactly the same tensors."""
+        """Load all tensors into a model; `UserError` unless the weights and the model have exactly the same tensors."""
         loaded = self.load_into(model, name=name)
         if loaded.not_taken or loaded.not_filled:
             raise UserError(

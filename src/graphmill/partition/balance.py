@@ -135,7 +135,7 @@ def graph_of(
 
 
 def _overfull(problem: PartitionProblem, parts: Parts) -> NDArray[np.bool_]:
-    """In which amounts a part is over its limit [num_amounts]."""
+    """Whether a part is over its limit, by amount [num_amounts]."""
     columns = [np.bincount(parts, weights=column, minlength=problem.num_parts) for column in problem.amounts.T]
     return np.array([column.max() > limit for column, limit in zip(columns, problem.limits, strict=True)])
 

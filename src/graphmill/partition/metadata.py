@@ -64,7 +64,7 @@ class PartsMetadata(Header, NamedTypes):
 
     @model_serializer(mode="wrap")
     def _without_absent_types(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `by_type` if there are none: checksums of earlier parts were computed without it."""
+        """Serialise without `by_type` if there are none: checksums of earlier parts were computed without it."""
         known: dict[str, Any] = handler(self)
         if self.by_type is None:
             known.pop("by_type", None)
@@ -85,12 +85,12 @@ class PartsMetadata(Header, NamedTypes):
 
     @property
     def num_nodes(self) -> int:
-        """Of the whole graph."""
+        """Number of nodes of the whole graph."""
         return int(self.store["num_nodes"])
 
     @property
     def num_edges(self) -> int:
-        """Of the whole graph, as given."""
+        """Number of edges of the whole graph, as given."""
         return int(self.store["num_edges"])
 
     @property
@@ -105,7 +105,7 @@ class PartsMetadata(Header, NamedTypes):
 
     @property
     def feature_dtype(self) -> FeatureDtype:
-        """Of dense features."""
+        """Data type of dense features."""
         found: FeatureDtype = self.store["feature_dtype"]
         return found
 
@@ -136,12 +136,12 @@ class PartsMetadata(Header, NamedTypes):
 
     @property
     def node_types(self) -> tuple[NodeType, ...]:
-        """Of a typed graph, in the order of their numbers."""
+        """Types of nodes, in the order of their numbers; none for a graph without types."""
         return tuple(map(NodeType.model_validate, self.store.get("node_types", ())))
 
     @property
     def edge_types(self) -> tuple[EdgeType, ...]:
-        """Of a typed graph, in the order of their numbers."""
+        """Types of edges, in the order of their numbers; none for a graph without types."""
         return tuple(map(EdgeType.model_validate, self.store.get("edge_types", ())))
 
     @property

@@ -40,7 +40,7 @@ class PartitionProblem:
 
     @property
     def num_nodes(self) -> int:
-        """Of the graph."""
+        """Number of nodes of the graph."""
         return self.graph.num_nodes
 
 

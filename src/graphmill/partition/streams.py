@@ -33,7 +33,7 @@ class ArrayReader:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row."""
+        """Bytes of a row."""
         return self._row_items * self.dtype.itemsize
 
     def read(self, count: int) -> NDArray[Any]:

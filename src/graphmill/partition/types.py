@@ -34,7 +34,7 @@ class TypesInParts(BaseModel):
 
 
 def types_in_parts(store: GraphStore, parts: Parts, num_parts: int) -> TypesInParts | None:
-    """Of a store whose node n is in `parts[n]`; None if the graph has no types."""
+    """Nodes and cut edges of each type, where node n of a store is in `parts[n]`; None if the graph has no types."""
     nodes, edges = store.metadata.node_types, store.metadata.edge_types
     if not edges:
         return None

@@ -43,11 +43,11 @@ class PartsFolder:
 
     @property
     def num_nodes(self) -> int:
-        """Of the whole graph."""
+        """Number of nodes of the whole graph."""
         return len(self.parts)
 
     def writer(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> ArrayWriter:
-        """Of an array of the folder."""
+        """Writer of an array of the folder."""
         return ArrayWriter(self.path / f"{name}.npy", dtype, shape, self.advance)
 
     def of_parts(self, name: str, dtype: np.dtype[Any], lengths: Ids, row: tuple[int, ...]) -> list[ArrayWriter]:
@@ -267,7 +267,7 @@ def _split_ragged(
 def _columns(
     store: GraphStore, folder: PartsFolder, columns: Mapping[str, ReadRows | None], lengths: Ids, stack: ExitStack
 ) -> tuple[list[ReadRows], list[list[ArrayWriter]], int]:
-    """Of each column how it is read and written; and the bytes of its widest row."""
+    """Reader of each column, its writers by part, and the bytes of the widest row."""
     reads: list[ReadRows] = []
     writers, row_bytes = [], 1
     for name, read in columns.items():

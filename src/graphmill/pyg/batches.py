@@ -65,7 +65,7 @@ class SeedBatches(Sampler[Any]):
         return BatchIterator(self)
 
     def batches(self, epoch: int, first: int) -> Iterator[SeedBatch]:
-        """Those of an epoch from step `first` on."""
+        """Batches of an epoch from step `first` on."""
         if self._of_user is None:
             order = self._places if self._shuffled is None else self._shuffled(epoch)
             for step in range(first, self._num_steps):

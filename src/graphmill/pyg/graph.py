@@ -37,12 +37,12 @@ class TypedGraph:
 
     @property
     def node_types(self) -> list[NodeType]:
-        """In the order of the data."""
+        """Types of nodes, in the order of the data."""
         return list(self.num_nodes)
 
     @property
     def edge_types(self) -> list[EdgeType]:
-        """In the order of the data, which is the order in which a hop draws."""
+        """Types of edges, in the order of the data, which is the order in which a hop draws."""
         return list(self.columns)
 
     def ends(self, edge_type: EdgeType) -> tuple[NodeType, NodeType]:
@@ -189,7 +189,7 @@ def _of_stores(data: Any, backward: bool) -> TypedGraph:  # noqa: ANN401  # (Fea
 
 
 def _of_sparse(store: Any, backward: bool) -> Columns | None:  # noqa: ANN401  # a PyG storage
-    """Of a `SparseTensor` under `adj_t`, which holds its edges by target."""
+    """Columns of a `SparseTensor` under `adj_t`, which holds its edges by target; None: there is none."""
     matrix = _attribute(store, "adj_t")
     if matrix is None or not hasattr(matrix, "csr"):
         return None

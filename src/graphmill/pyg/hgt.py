@@ -29,7 +29,7 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
         is_sorted: bool = False,  # found out, at no cost
         share_memory: bool = False,  # workers are forked, or read the graph again
     ) -> None:
-        """As PyG's.
+        """Take the arguments of PyG's `HGTSampler`.
 
         Args:
             data: the graph, with types.
@@ -86,7 +86,7 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
             budgets[edge_type[0]].add(ids, 1 / degrees[targets])
 
     def _hood(self, nodes: Mapping[NodeType, Ints], fanouts: list[list[int]], key: int) -> _native.TypedSubgraph:
-        """Of one hop; of none, with all edges between the nodes."""
+        """Subgraph of one hop from `nodes`; with empty fan-outs, of `nodes` alone with all edges between them."""
         return self.graph.native.sample(
             list(range(len(self.node_types))),
             [nodes[name] for name in self.node_types],

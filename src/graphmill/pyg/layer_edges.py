@@ -42,7 +42,7 @@ class LayerEdges:
 
     @cached_property
     def reached(self) -> "LayerEdges":
-        """The same without the rows at the end that have no edges: in a sampled batch, those of the last hop."""
+        """Edges without the rows at the end that have none: in a sampled batch, those of the last hop."""
         last = int(torch.searchsorted(self.indptr, len(self.indices)))
         return _for_training(lambda: replace(self, indptr=self.indptr[: last + 1]))
 

@@ -66,7 +66,7 @@ class NeighborLoader(KeyedLoader, pyg.NeighborLoader):  # type: ignore[misc]  # 
         prefetch: int = 2,
         **named: Any,  # noqa: ANN401
     ) -> None:
-        """As PyG's, and more.
+        """Take the arguments of PyG's `NeighborLoader`, and more.
 
         Args:
             data: the graph.
@@ -124,7 +124,7 @@ class LinkNeighborLoader(KeyedLoader, pyg.LinkNeighborLoader):  # type: ignore[m
         prefetch: int = 2,
         **named: Any,  # noqa: ANN401
     ) -> None:
-        """As PyG's, and more.
+        """Take the arguments of PyG's `LinkNeighborLoader`, and more.
 
         Args:
             data: the graph.
@@ -199,7 +199,7 @@ class HGTLoader(KeyedLoader, pyg.HGTLoader):  # type: ignore[misc]  # PyG is not
         prefetch: int = 2,
         **named: Any,  # noqa: ANN401
     ) -> None:
-        """As PyG's, and more.
+        """Take the arguments of PyG's `HGTLoader`, and more.
 
         Args:
             data: the graph.

@@ -49,7 +49,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
         directed: bool = True,
         sample_direction: Literal["forward", "backward"] = "forward",
     ) -> None:
-        """As PyG's. `is_sorted` and `share_memory` are not needed: sorted edges are recognised and not moved."""
+        """Take PyG's arguments. `is_sorted` and `share_memory` are ignored: sorted edges are recognised, not moved."""
         one_of("sample_direction", sample_direction, ("forward", "backward"))
         one_of("temporal_strategy", temporal_strategy, ("uniform", "last"))
         if sample_direction == "backward" and time_attr is not None:
@@ -72,7 +72,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
 
     @property
     def num_nodes(self) -> int | dict[NodeType, int]:
-        """Of the graph, by type where it has types."""
+        """Number of nodes of the graph, by type where it has types."""
         return self.graph.num_nodes if self.is_hetero else self.graph.num_nodes[None]
 
     @property
@@ -239,7 +239,7 @@ class BidirectionalNeighborSampler(pyg.neighbor_sampler.BidirectionalNeighborSam
     """PyG's sampler of in- and out-edges, hop by hop, on two native ones."""
 
     def __init__(self, data: Any, num_neighbors: Any, *options: Any, **named: Any) -> None:  # noqa: ANN401
-        """As PyG's."""
+        """Take the arguments of PyG's `BidirectionalNeighborSampler`."""
         if isinstance(getattr(num_neighbors, "values", num_neighbors), dict):
             raise RuntimeError("BidirectionalNeighborSampler does not yet support edge delimited sampling.")  # noqa: TRY004  # PyG's
         forward, backward = ({**named, "sample_direction": way} for way in ("forward", "backward"))

@@ -18,7 +18,7 @@ _SIGN: Final = 32  # characters of a signature: 128 bits
 
 
 def new_token() -> str:
-    """For the environment of the ranks of one attempt."""
+    """Make a token for the environment of the ranks of one attempt."""
     return secrets.token_hex(_BYTES)
 
 
@@ -32,7 +32,7 @@ class Secret:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Secret":
-        """That of the run whose process has this environment.
+        """Secret of the run whose process has this environment.
 
         Ranks that torchrun or a user's own srun has started have no token unless the user exports one: what they know
         in common is no secret then, and only tells runs apart (docs/assumptions.md).

@@ -39,7 +39,7 @@ class Snapshot:
     origins: tuple[str, ...]
 
     def in_environment(self) -> str:
-        """As `VARIABLE` holds it."""
+        """Snapshot as the environment variable `VARIABLE` holds it."""
         return json.dumps(asdict(self))
 
 
@@ -121,7 +121,7 @@ def damage(folder: Path) -> str | None:
 
 
 def import_from_snapshot(environ: Mapping[str, str]) -> None:
-    """From here on, code of the user's is imported from the copy that the environment names, if it names one.
+    """Have code of the user's imported from the copy that the environment names, if it names one.
 
     No bytecode is written beside it, so that what else is found there was added by someone. Its folders come first in
     `sys.path`, and those that it was copied from are taken out: what was not copied is

@@ -38,7 +38,7 @@ class Budget:
     num_edges: int
 
     def costs(self, num_nodes: Ids, num_edges: Ids, ids: Ids | None = None) -> Costs:
-        """Of graphs of these sizes [n]: shares of the budget, the larger of two. `ids` [n]: for messages; None: 0, 1, …
+        """Shares of the budget for graphs of these sizes [n], the larger of two. `ids` [n]: for messages; None: 0, 1, …
 
         Raises `UserError` if a graph does not fit by itself.
         """
@@ -54,7 +54,7 @@ class Budget:
         return costs
 
     def costs_of(self, graphs: GraphSet, ids: Ids) -> Costs:
-        """Of the graphs `ids` [n] of a set. `UserError` if one of them does not fit by itself."""
+        """Costs of the graphs `ids` [n] of a set. `UserError` if one of them does not fit by itself."""
         nodes, edges = np.diff(graphs.node_offsets), np.diff(graphs.edge_offsets)
         return self.costs(nodes[ids], edges[ids], ids)
 

@@ -105,7 +105,7 @@ class Evaluations:
             self.run_log.evaluated(num_epochs, name, measures)
 
     def _pause(self) -> None:
-        """In the middle of an evaluation: abort it if a rank wants to stop."""
+        """Abort an evaluation that is under way if a rank wants to stop."""
         self.alive()
         if any(vote[0] for vote in self.group.gather_numbers([int(self.time_left.is_up())])):
             raise EvaluationStopped

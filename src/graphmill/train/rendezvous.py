@@ -150,7 +150,7 @@ def _links(
 
 
 def _own_address(hostnames: Sequence[str], process: int) -> str:
-    """Of this host, as the others reach it."""
+    """Address of this host, as the others reach it."""
     others = [name for name in hostnames if name != hostnames[process]]
     if not others:
         return loopback()

@@ -149,7 +149,7 @@ def _refuse_other_run(words: Words, whole: Store, patience: PeerTimeout) -> None
 
 
 def _other_hosts(environ: Mapping[str, str]) -> list[str]:
-    """Of the step of Slurm that this process is in."""
+    """Other hosts of the Slurm step that this process is in."""
     job = JobEnvironment(environ)
     return [name for name in expand_hostlist(job.step_hosts) if name != job.host] if job.host else []
 

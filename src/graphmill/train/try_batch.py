@@ -168,7 +168,7 @@ def _held_mib(device: torch.device) -> float:
 
 
 def _status() -> dict[str, float]:
-    """Of /proc/self/status what is an amount of memory, MiB."""
+    """Amounts of memory in /proc/self/status, MiB."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return {
         name: int(rest.split()[0]) / 1024 for name, _, rest in (line.partition(":") for line in lines) if "kB" in rest

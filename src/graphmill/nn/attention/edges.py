@@ -66,7 +66,7 @@ def _empty_groups(
 def _sorted_groups(
     edge_index: Tensor, num_sources: int, num_targets: int, num_loops: int, by_source: bool
 ) -> list[Tensor]:
-    """The same by stable sorts, on the device of `edge_index`, without waiting for it."""
+    """Group edges by node with stable sorts, on the device of `edge_index`, without waiting for it."""
     sources, targets = edge_index
     inside = (sources >= 0) & (sources < num_sources) & (targets >= 0) & (targets < num_targets)
     torch._assert_async(inside.all(), f"an edge leads beyond {num_sources} sources or {num_targets} targets")

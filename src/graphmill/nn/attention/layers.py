@@ -87,7 +87,7 @@ def is_mixed(x: Tensor) -> bool:
 
 
 def projection(in_channels: int, out_channels: int, *, bias: bool) -> Projection:
-    """From `in_channels`, or from as many as come where that is -1."""
+    """Projection from `in_channels`; -1: from as many channels as its first input has."""
     return LazyProjection(out_channels, bias) if in_channels == -1 else Projection(in_channels, out_channels, bias=bias)
 
 

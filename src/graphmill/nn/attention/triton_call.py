@@ -38,12 +38,12 @@ class Call:
 
     @property
     def num_edges(self) -> int:
-        """Without loops."""
+        """Number of edges, without loops."""
         return self.sources.shape[0]
 
     @property
     def channels(self) -> int:
-        """Of a head."""
+        """Channels of a head."""
         return self.x.shape[1] // self.heads
 
     @property
@@ -111,7 +111,7 @@ class Call:
         return {"HEADS": self.heads, "CHANNELS": self.channels, "EDGE_DIM": self.edge_dim}
 
     def even(self) -> "Call":
-        """The same with heads of a multiple of 8 channels, zeros beside those there are: loads of 16 bytes.
+        """Pad heads with zeros to a multiple of 8 channels, so that loads take 16 bytes.
 
         A row that begins anywhere is loaded number by number, which takes several times the registers; padding costs a
         copy of what nodes have, not of what edges do. Of GAT only x has channels.

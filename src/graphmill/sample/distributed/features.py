@@ -120,12 +120,12 @@ class FeatureFetcher:
         self._asked, self._answers = Exchange(self.wire), Exchange(self.wire)
 
     def fetch(self, batches: Sequence[NodeIds]) -> list[RowsOfBatch]:
-        """Of each batch where its rows are."""
+        """Find the rows of each batch."""
         found, _ = self.fetch_besides(batches, self.held)
         return found
 
     def fetch_besides(self, batches: Sequence[NodeIds], holder: RowHolder | None) -> tuple[list[RowsOfBatch], NewRows]:
-        """Of each batch where its rows are, and what had to be fetched: what is neither here nor held by `holder`.
+        """Find the rows of each batch, and return those that had to be fetched: neither here nor held by `holder`.
 
         What another holder than `held` has was fetched for an earlier batch.
         """
@@ -146,7 +146,7 @@ class FeatureFetcher:
         return RowsNeeded(rows_of, window.nodes, holder, num_local, num_held)
 
     def put_together(self, needs: RowsNeeded, new: NewRows) -> list[RowsOfBatch]:
-        """Of each batch where its rows are, once those that were not here are."""
+        """Find the rows of each batch, once those that were not here have come."""
         holder = needs.holder
         self._count(needs)
         tables = (*self.features, *(() if holder is None else (holder.features,)))
@@ -228,7 +228,7 @@ class FeatureFetcher:
 
 
 def _sparse_table(messages: Sequence[Bytes], counts: Sequence[int], num_features: int) -> SparseFeatures:
-    """Of each rank's message the rows, of which there are so many, rank after rank."""
+    """Table of the rows in the ranks' messages, rank after rank; `counts` [world_size]: rows of each."""
     lengths, indices, values = [], [], []
     for message, count in zip(messages, counts, strict=True):
         words = message.view(np.int32)

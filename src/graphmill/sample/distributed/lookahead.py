@@ -32,7 +32,7 @@ class LookaheadFetcher:
         self._tables, self._rows = self.fetcher.features, np.empty(0, dtype=np.int64)
 
     def fetch(self, window: Sequence[NodeIds], following: Sequence[Sequence[NodeIds]]) -> list[RowsOfBatch]:
-        """Of each batch of a window where its rows are. `following`: what the windows after it will need."""
+        """Find the rows of each batch of a window. `following`: what the windows after it will need."""
         held = self._held_for([window, *following])
         found, new = self.fetcher.fetch_besides(window, held)
         self._cache.add(new.nodes)

@@ -32,7 +32,7 @@ class Questions:
     ids: list[NDArray[Any]]  # [world_size]: which, as they travel
 
     def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of each node its row in a table where those of the nodes in `order` are `rows` [n]."""
+        """Row of each node in a table where the rows of the nodes in `order` are `rows` [n]."""
         places = np.empty_like(self.order)
         places[self.order] = rows
         return places

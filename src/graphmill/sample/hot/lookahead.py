@@ -80,12 +80,12 @@ class LookaheadCache:
         return stays
 
     def add(self, nodes: NDArray[Any]) -> None:
-        """They are fetched for the window that `keep` was told of first, and come behind those that were kept."""
+        """Add nodes fetched for the first window of the last `keep`; they come behind those that were kept."""
         self.nodes = np.concatenate([self.nodes, nodes])
         self._num_uses = np.concatenate([self._num_uses, np.ones(len(nodes), dtype=np.int32)])
 
     def _in_sight(self, coming: Sequence[Sequence[NDArray[Any]]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Of each node the first window that needs it, and how many batches do."""
+        """First window that needs each node, and the number of batches that need it."""
         nearest = np.full(len(self.nodes), _OUT_OF_SIGHT, dtype=np.int32)
         num_batches = np.zeros(len(self.nodes), dtype=np.int32)
         if not len(self.nodes):

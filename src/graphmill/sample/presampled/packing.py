@@ -51,7 +51,7 @@ class Form:
         return 1 + _PER_HOP * self.num_hops
 
     def as_text(self) -> dict[str, Any]:
-        """For the header of a file."""
+        """Names and values for the header of a file."""
         return {
             "node_ids": self.node_ids.str,
             "edge_ids": None if self.edge_ids is None else self.edge_ids.str,
@@ -80,7 +80,7 @@ def is_count(number: object) -> bool:
 
 
 def packed(sampled: Sampled, form: Form) -> tuple[bytes, NDArray[np.int64]]:
-    """Its bytes, and its counts [form.num_counts]: seeds, then of each hop nodes added, edges, rows."""
+    """Bytes of a neighbourhood, and its counts [form.num_counts]: seeds, then of each hop nodes added, edges, rows."""
     hops = sampled.blocks[::-1]
     if form.resample:
         degrees = np.concatenate([np.diff(block.indptr) for block in hops])
@@ -98,7 +98,7 @@ def packed(sampled: Sampled, form: Form) -> tuple[bytes, NDArray[np.int64]]:
 
 
 def num_bytes_of(counts: NDArray[np.int64], form: Form, most: int) -> int:
-    """Of a neighbourhood with these counts. ValueError if one of them is negative, or more than `most`."""
+    """Bytes of a neighbourhood with these counts. ValueError if one of them is negative, or more than `most`."""
     if counts.min() < 0 or counts.max() > most:  # each: their sum could overflow
         raise ValueError(f"counts from {counts.min()} to {counts.max()}")
     return sum(count * dtype.itemsize for count, dtype in _pieces(counts, form))

@@ -54,7 +54,7 @@ class ScheduleIdentity(Spec):
 
     @property
     def checksum(self) -> str:
-        """Of all of it."""
+        """Checksum of the whole identity."""
         return xxhash.xxh3_64_hexdigest(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
 
 
@@ -76,7 +76,7 @@ OF_THE_CUT: Final = frozenset({"batch_size", "ranks", "seeds"})
 
 
 def differing(one: ScheduleIdentity, other: ScheduleIdentity) -> list[str]:
-    """In which of these two schedules differ."""
+    """Names of the fields in which two schedules differ."""
     return [name for name in KEY_OF if getattr(one, name) != getattr(other, name)]
 
 
@@ -295,5 +295,5 @@ def _text(value: Any) -> str:  # noqa: ANN401  # whatever an identity holds
 
 
 def epochs_to_write(folder: PresampledFolder, num_epochs: int) -> Iterator[int]:
-    """Of the first `num_epochs` those that are not there, in order."""
+    """Epochs below `num_epochs` that are not in the folder, in order."""
     return (epoch for epoch in range(num_epochs) if not folder.has(epoch))

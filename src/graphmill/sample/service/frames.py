@@ -42,7 +42,7 @@ class Frame:
 
     @property
     def num_bytes(self) -> int:
-        """That `write` fills."""
+        """Number of bytes that `write` fills."""
         begin = _WORD * len(self._head())
         for tensor in self.tensors:
             begin = _aligned(begin) + tensor.numel() * tensor.element_size()
@@ -61,7 +61,7 @@ class Frame:
 
     @classmethod
     def read(cls, source: Tensor) -> "Frame":
-        """From bytes that `write` has filled."""
+        """Read a frame from bytes that `write` has filled."""
         words = source[: len(source) // _WORD * _WORD].view(torch.int64)
         num_numbers, num_tensors = words[:2].tolist()
         numbers, place = words[2 : 2 + num_numbers].tolist(), 2 + num_numbers

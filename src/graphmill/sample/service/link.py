@@ -108,7 +108,7 @@ class Link:
         return Frame.read(content)
 
     def close(self) -> None:
-        """Of this end; what was sent arrives."""
+        """Close this end; what was sent arrives."""
         if self._sender is not None:
             self._sender.shutdown()
         self.channel.close()

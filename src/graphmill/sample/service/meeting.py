@@ -27,7 +27,7 @@ _BATCHES_IN_USE: Final = 3  # being made, being copied to a GPU, computed on
 
 
 def num_memories(prefetch: int) -> int:
-    """Of each link: batches that can be alive at once, as many as where a rank samples for itself."""
+    """Number of memories of each link: batches alive at once, as many as where a rank samples for itself."""
     return prefetch + _BATCHES_IN_USE
 
 
@@ -181,7 +181,7 @@ def _connected(name: str, address: str, port: int) -> socket.socket:
 
 
 def _direct(channel: socket.socket) -> socket.socket:
-    """Without waiting whether a small message has company."""
+    """Have a socket send small messages at once, without waiting for more."""
     channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return channel
 
