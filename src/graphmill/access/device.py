@@ -61,7 +61,7 @@ class Lane:
             self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # unannotated
 
     def __call__(self) -> AbstractContextManager[object]:
-        """What is queued within goes this way."""
+        """Context in which work is queued on this lane."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def wait(self) -> None:
@@ -162,10 +162,10 @@ class DeviceGraph:
         )
 
     def mark(self) -> None:
-        """Nothing is counted."""
+        """Do nothing: no facts are counted."""
 
     def facts(self) -> Mapping[str, Cell]:
-        """None."""
+        """Return an empty mapping: no facts are counted."""
         return {}
 
     def received_bytes(self) -> None:
@@ -212,7 +212,7 @@ class ResidentCollector:
         object.__setattr__(self, "_device", self.graph.whole.group.device)
 
     def collect(self, sampled: Sampled, fetched: Fetched) -> MiniBatch:
-        """All of it is on the device, and done, when this returns."""
+        """Make the batch; all of it is on the device, and done, when this returns."""
         if not isinstance(sampled, DrawnOnDevice):
             return self.of_cpu.collect(sampled, fetched)
         lane = self.graph.lane

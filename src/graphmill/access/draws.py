@@ -46,7 +46,7 @@ class EitherSampler:
         self.by = "cpu" if self.asked == "cpu" else "device"
 
     def sample(self, seeds: AnySeeds) -> Sampled:
-        """By whom it is."""
+        """Sample with the one of the two samplers that draws now."""
         return self.ways[self.by].sample(seeds)
 
     def settle(self, make: Callable[[int], float], num_steps: int, before: DrawnBy | None) -> SettledDraws:
@@ -73,5 +73,5 @@ class EitherSampler:
 
 
 def faster(device_s: Sequence[float], cpu_s: Sequence[float]) -> DrawnBy:
-    """By medians; of equals the device, which leaves the CPU alone."""
+    """Choose the faster by medians; of equals the device, which leaves the CPU alone."""
     return "device" if median(device_s) <= median(cpu_s) else "cpu"

@@ -150,7 +150,7 @@ class GraphSource(Protocol):
         """What was fetched of other ranks since, of all together, by column. All ranks must call it."""
 
     def received_bytes(self) -> int | None:
-        """By this rank, of other ranks, so far: for batches, evaluations and all else; None: it asks no other rank."""
+        """Bytes that this rank received from others so far, for batches, evaluations and all else; None: none asked."""
 
 
 class MeanAggregation(Protocol):
@@ -178,4 +178,4 @@ class LayerwiseModel(Protocol):
 
     @property
     def mean_layers(self) -> Sequence[MeanAggregation]:
-        """All of them, in order."""
+        """Mean layers of the model, in order."""

@@ -57,7 +57,7 @@ class HiddenRows:
         return cls(DenseFeatures(x, "float32"), places)
 
     def write(self, begin: int, rows: NDArray[np.float32]) -> None:
-        """The rows [n, width] of the table from `begin` on."""
+        """Write rows [n, width] of the table from `begin` on."""
         step = max(1, _WRITTEN_AT_A_TIME // (4 * rows.shape[1]))
         for first in range(0, len(rows), step):
             piece = rows[first : first + step]
@@ -71,7 +71,7 @@ class HiddenRows:
 
 
 def _made(folder: Path | None, shape: tuple[int, int]) -> NDArray[np.float32] | None:
-    """None: the disk has no room."""
+    """Make the table; None: the disk has no room."""
     if folder is None:
         return np.zeros(shape, dtype=np.float32)
     try:

@@ -133,7 +133,7 @@ class LayerwiseInference:
         indptr: NDArray[np.int64],
         activation: Activation | None,
     ) -> Tensor:
-        """The layer on [self ; mean] rows `x` on its device."""
+        """Result of a layer for [self ; mean] rows `x` on its device."""
         if h is None and self.model.standardise is not None:
             x = self.model.standardise.of_self_and_mean(x, on_device(torch.from_numpy(indptr), x.device))
         return layer.on_self_and_mean(x, activation)

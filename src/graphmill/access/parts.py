@@ -123,7 +123,7 @@ class GraphInParts:
 
     @property
     def sampled_together(self) -> int:
-        """More than a window where each hop asks other ranks."""
+        """Batches that are sampled together: more than a window where each hop asks other ranks."""
         return max(self.window, HOPS_TOGETHER) if self.partition.topology == "partitioned" else self.window
 
     @property
@@ -224,7 +224,7 @@ class GraphInParts:
         }
 
     def received_bytes(self) -> int:
-        """By this rank, of other ranks, so far: `wire_of_batches` is the same wire, or carries nothing."""
+        """Bytes that this rank received from others so far: `wire_of_batches` is the same wire, or carries nothing."""
         return self.wire.received_bytes
 
     def _counted(self) -> list[int]:

@@ -31,7 +31,7 @@ class NodesThemselves:
         return seeds
 
     def kept(self, sampled: Sampled) -> Sampled:
-        """All of it."""
+        """Return the whole neighbourhood: nothing of it is to be predicted."""
         return sampled
 
 

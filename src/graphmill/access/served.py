@@ -56,7 +56,7 @@ class ServedAccess:
         return None if self.spec.features != "standardised" else Standardise(*self.served.scale())
 
     def begin(self, labels: Labels, *, form: InputForm, dtype: torch.dtype) -> None:
-        """Nothing: the sampler knows the same plan."""
+        """Do nothing: the sampler knows the same plan."""
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank, as they arrive."""

@@ -34,7 +34,7 @@ class NodeStore(Protocol):
 
 
 class WholeStore(NodeStore, Protocol):
-    """One that is stored whole; `GraphStore` and a split of its nodes."""
+    """Prepared graph that is stored whole; `GraphStore` and a split of its nodes."""
 
     @property
     def features(self) -> Features:

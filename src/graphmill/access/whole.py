@@ -90,13 +90,13 @@ class WholeGraph:
         return LayerwiseInference(model, self.topology, self.features, self.group, pause, weights)
 
     def warm_up(self, sampler: NeighbourSource, seeds: SeedNodes, nodes: Ids, num_steps: int) -> None:
-        """Nothing: all rows are here."""
+        """Do nothing: all rows are here."""
 
     def mark(self) -> None:
-        """Nothing is counted."""
+        """Do nothing: no facts are counted."""
 
     def facts(self) -> Mapping[str, Cell]:
-        """None."""
+        """Return an empty mapping: no facts are counted."""
         return {}
 
     def received_bytes(self) -> None:

@@ -29,7 +29,7 @@ class Costs:
 
     @property
     def of_potentials(self) -> Any:  # noqa: ANN401  # a numpy scalar type
-        """What potentials are computed in."""
+        """Number type that potentials are computed in."""
         return np.int64 if self.values.dtype == np.int64 else np.float64
 
     def solve(self, start: int, candidates: int, u: Potentials, v: Potentials) -> tuple[Columns, dict[str, int]] | None:

@@ -74,7 +74,7 @@ class BatchNodes:
         self.count = self.count + count
 
     def end_hop(self, found: int) -> None:
-        """What was found since the last call, at most `found`, asks next."""
+        """End a hop: nodes found since the last call, at most `found`, ask next."""
         self.span = torch.cat([self.span[1:], self.count])
         self.hop_room = found if self.is_disjoint else min(found, self.most)
 
@@ -83,7 +83,7 @@ class BatchNodes:
         return self.subgraphs.values if self.is_disjoint else None
 
     def forget(self) -> None:
-        """Nothing is known of this batch's nodes."""
+        """Forget the batch's nodes."""
         self.numbers.forget(self.ids.values, self.count, self.room)
 
 

@@ -34,7 +34,7 @@ class HopRows:
     times: Tensor | None = None  # int64 by subgraph: later edges do not exist yet
 
     def struct(self) -> RowsStruct:
-        """What kernels take."""
+        """Struct that kernels take."""
         return RowsStruct(
             address(self.nodes, torch.int64),
             address(self.places, torch.int64),
@@ -55,7 +55,7 @@ class OfferedEdges:
     room: int  # edges that the hop may have
 
     def struct(self) -> SpansStruct:
-        """What kernels take."""
+        """Struct that kernels take."""
         return SpansStruct(address(self.starts), address(self.available), address(self.ends))
 
 

@@ -36,7 +36,7 @@ class HeldNodes:
         )
 
     def struct(self) -> SlotsStruct:
-        """What kernels take."""
+        """Struct that kernels take."""
         return SlotsStruct(address(self._keys), address(self._places), self._mask, self._shift)
 
 

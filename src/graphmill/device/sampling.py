@@ -67,7 +67,7 @@ class DeviceSampler:
     """Samples in-neighbours hop by hop; the same batches as `_native.NeighborSampler`, to the bit."""
 
     def __init__(self, kernels: DeviceKernels, columns: DeviceColumns, *, resample: bool) -> None:
-        """Over a graph that the device reads.
+        """Sample from a graph that the device reads.
 
         Args:
             kernels: of the device.

@@ -71,7 +71,7 @@ class Block:
         return Block(copied(self.indptr, device), copied(self.indices, device))
 
     def to(self, device: torch.device) -> "Block":
-        """Only the block's own edges, on `device`: on the CPU all blocks share one array of them."""
+        """Copy the block's own edges alone to `device`: on the CPU all blocks share one array of them."""
         first, last = int(self.indptr[0]), int(self.indptr[-1])
         return Block(copied(self.indptr - first, device), copied(self.indices[first:last], device))
 

@@ -86,12 +86,12 @@ class GraphSet:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All of them, by name."""
+        """Arrays of the set, by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def num_graphs(self) -> int:
-        """How many there are."""
+        """Number of graphs."""
         return len(self.node_offsets) - 1
 
     def cut(self, graphs: Ids, *, num_threads: int, allocate: Allocate = np.empty) -> "CutGraphs":

@@ -81,7 +81,7 @@ class Header(BaseModel):
         return None if expected in (None, found) else f"arrays are {found}, and should be {expected}"
 
     def content_checksum(self) -> str:
-        """What `checksum` must be."""
+        """Checksum that `checksum` must be equal to."""
         content = self.model_dump(mode="json", exclude=_NOT_CONTENT)
         return xxhash.xxh3_128(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

@@ -128,7 +128,7 @@ def type_dtype(num_types: int) -> np.dtype[Any]:
 
 
 def raw_types_problem(types: RawTypes, num_nodes: int, edge_index: NDArray[Any]) -> str | None:
-    """Why these are no types of such a graph, or None."""
+    """Why types do not fit a graph, or None."""
     given = (("node", types.node_type, types.node_names), ("edge", types.edge_type, types.relations))
     for (what, numbers, names), count in zip(given, (num_nodes, edge_index.shape[1]), strict=True):
         if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
@@ -198,7 +198,7 @@ def neighbours_and_types(indices: NDArray[Any], types: NDArray[Any], num_types: 
 def column_problem(
     relations: Sequence[Relation], node_names: Sequence[str], of_ends: NDArray[Any], column: NDArray[np.float32]
 ) -> str | None:
-    """Why these are no types of such edges, or None. `of_ends`: the types of their nodes [2, num_edges]."""
+    """Why types do not fit edges, or None. `of_ends`: the types of their nodes [2, num_edges]."""
     is_type = (column >= 0) & (column < len(relations)) & (column == np.floor(column))
     if not is_type.all():
         edge = int(np.argmin(is_type))

@@ -238,7 +238,7 @@ def _usage(rows: Sequence[MonitorRow]) -> Usage:
 
 
 def _seconds_covered(times: Sequence[float]) -> list[float]:
-    """How long before each row its subject was looked at last."""
+    """Seconds that each row covers: since its subject was looked at last."""
     gaps = [later - earlier for earlier, later in pairwise(times)]
     usual = statistics.median([gap for gap in gaps if 0 < gap < _NEW_MONITOR_S] or [1.0])
     return [usual, *(gap if 0 < gap < _NEW_MONITOR_S else usual for gap in gaps)]

@@ -154,7 +154,7 @@ class RelationalGcn(nn.Module):
                 raise AssertionError("a model that reads rows was given averages")
 
     def _activation(self, batch: MiniBatch, number: int) -> Activation | None:
-        """What follows layer `number`, counted from 0."""
+        """Activation after layer `number`, counted from 0; None after the last."""
         if number == len(self.layers) - 1:
             return None
         return self.dropout.after(number, batch) if self.training else RELU

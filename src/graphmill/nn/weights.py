@@ -124,7 +124,7 @@ class Weights:
             )
 
     def chosen(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> "Weights":
-        """Only the tensors whose names match; patterns as in `load_into`."""
+        """Keep only the tensors whose names match; patterns as in `load_into`."""
         wanted = self._matching(tuple(include), tuple(exclude))
         return replace(self, tensors={name: tensor for name, tensor in self.tensors.items() if name in wanted})
 

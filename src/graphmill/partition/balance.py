@@ -32,7 +32,7 @@ def in_edges(given: Topology) -> Ids:
 
 
 def has_few_edges(num_edges: int, num_nodes: int) -> bool:
-    """All edges in one part would weigh less than what a part may exceed the mean by: they are not worth a cut."""
+    """Whether edges are too few to balance: all of them in one part would weigh less than the tolerance."""
     return 100 * num_edges < TOLERANCE_PERCENT * num_nodes
 
 
@@ -152,7 +152,7 @@ def _make_room(problem: PartitionProblem, parts: Parts) -> int:
 
 
 def imbalance(loads: NDArray[np.int64]) -> float:
-    """By how much the fullest of the parts exceeds their mean; 0 if there is nothing."""
+    """Share by which the fullest of the parts exceeds their mean; 0 if there is nothing."""
     total = int(loads.sum())
     return (int(loads.max()) * len(loads) - total) / total if total else 0.0
 

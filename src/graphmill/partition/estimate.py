@@ -46,12 +46,12 @@ class Estimate:
 
     @property
     def own_bytes(self) -> int:
-        """At the peak, of this process."""
+        """Bytes of this process at the peak."""
         return max(step.own_bytes for step in self.steps)
 
     @property
     def total_bytes(self) -> int:
-        """At the peak, with a partitioner's process."""
+        """Bytes at the peak, with a partitioner's process."""
         return max(step.own_bytes + step.other_bytes for step in self.steps)
 
     def rows(self) -> Sequence[tuple[str, int, int]]:

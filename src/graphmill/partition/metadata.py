@@ -247,7 +247,7 @@ class PartsMetadata(Header, NamedTypes):
         return expected
 
     def _sums_problem(self) -> str | None:
-        """Every edge is in exactly one part."""
+        """Name a direction in which not every edge is in exactly one part, or None."""
         for prefix, num_entries in self._directions():
             found = sum(self._entries(f"{part_folder(part)}/{prefix}indices") for part in range(self.num_parts))
             if found != num_entries:

@@ -167,7 +167,7 @@ class PartedGraph:
 
     @property
     def has_topology(self) -> bool:
-        """Whether the whole graph's is on this host."""
+        """Whether the whole graph's topology is on this host."""
         return parts_here(self.path, self.metadata).whole_topology
 
     @property
@@ -182,13 +182,13 @@ class PartedGraph:
         return _mapped(self.path, self.metadata.arrays, "node_book/node_type")
 
     def part(self, number: int) -> Part:
-        """One of `parts`."""
+        """Return one of the parts that were opened."""
         if number not in self.parts:
             raise ValueError(f"part {number} was not opened: {self.parts}")
         return Part(self.path, self.metadata, number)
 
     def topology(self, *, undirected: bool) -> Topology:
-        """The whole graph's, where every host has it."""
+        """Topology of the whole graph, where every host has it."""
         prefix = "undirected_" if undirected and not self.metadata.is_symmetric else ""
         arrays = self.metadata.arrays
         return Topology(

@@ -45,5 +45,5 @@ class PartitionProblem:
 
 
 def nothing_assigned(num_nodes: int) -> Parts:
-    """Every node at -1."""
+    """Assignment of no node: -1 for each."""
     return np.full(num_nodes, -1, dtype=np.int32)

@@ -51,7 +51,7 @@ class TypedGraph:
 
     @property
     def native(self) -> _native.TypedNeighborSampler:
-        """A sampler of it, made when first asked for, in each process."""
+        """Native sampler of the graph, made when first asked for, in each process."""
         if self._made is None:
             self._made = self._sampler()
         return self._made
@@ -226,7 +226,7 @@ class _StoredTimes:
 
     @classmethod
     def of(cls, data: Any, graph: TypedGraph, time_attr: str | None) -> Mapping[Any, Any]:  # noqa: ANN401
-        """By type of nodes or edges."""
+        """Time attributes by type of nodes or edges."""
         features, found = data[0], {}
         for attr in features.get_all_tensor_attrs():
             if attr.attr_name == time_attr and time_attr is not None:
@@ -237,7 +237,7 @@ class _StoredTimes:
         return {key: cls({time_attr: value}, str(time_attr)) for key, value in found.items()}
 
     def get(self, name: str) -> Tensor | None:
-        """The attribute, if it is that."""
+        """Return the time attribute, if it is the one named."""
         return self.values.get(name)
 
 

@@ -47,7 +47,7 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
 
     @property
     def edge_permutation(self) -> None:
-        """None: edges that come out have the caller's numbers."""
+        """Return None: edges that come out have the caller's numbers."""
         return None
 
     def sample_from_nodes(self, inputs: NodeSamplerInput, *, key: int | None = None) -> HeteroSamplerOutput:
@@ -77,7 +77,7 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
         raise NotImplementedError("HGTSampler samples around nodes")
 
     def _share_out(self, found: Mapping[NodeType, Ints], budgets: Mapping[NodeType, "_Budget"], key: int) -> None:
-        """Every node found gives its neighbours a weight of 1, in equal shares, by relation."""
+        """Give the neighbours of every node found a weight of 1, in equal shares, by relation."""
         hood = self._hood(found, [[_MOST_NEIGHBOURS]] * len(self.edge_types), key)
         for number, edge_type in enumerate(self.edge_types):
             sources, targets = hood.edge_index(number).reshape(2, -1)
@@ -125,7 +125,7 @@ class _Budget:
         self._weights.append(weights)
 
     def choose(self, count: int, taken: Ints, key: int) -> Ints:
-        """At most `count` nodes, none of `taken`, by the square of their weight and without replacement.
+        """Choose at most `count` nodes, none of `taken`, by the square of their weight and without replacement.
 
         The nodes of the smallest exponential variates (Efraimidis and Spirakis 2006).
         """

@@ -46,7 +46,7 @@ class NeighborLoader(KeyedLoader, pyg.NeighborLoader):  # type: ignore[misc]  # 
     """
 
     def __new__(cls, data: Any = None, *given: Any, **named: Any) -> Any:  # noqa: ANN401  # without data: unpickled
-        """A loader of a graph in parts is another class, whose ranks make batches together."""
+        """Make a loader; for a graph in parts it is of another class, whose ranks make batches together."""
         from graphmill.sample.distributed.opened import PartitionedData
 
         if isinstance(data, PartitionedData):
@@ -269,7 +269,7 @@ def _checked_negatives(given: Any) -> NegativeSampling | None:  # noqa: ANN401  
 
 
 def _fills_in_workers(data: Any, options: dict[str, Any]) -> bool:  # noqa: ANN401
-    """By default workers do, as in PyG; not rows of another device, and none that a gradient must reach."""
+    """Whether workers fill batches, as in PyG by default; not with rows of a device or that a gradient must reach."""
     asked = options.get("filter_per_worker")
     if asked is not None:
         return bool(asked)

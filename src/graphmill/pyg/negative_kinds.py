@@ -123,7 +123,7 @@ class HardNegatives(SourcedNegatives):
         mode: str = "triplet",
         dst_weight: Tensor | None = None,
     ) -> None:
-        """A scorer, and among how many it chooses.
+        """Take a scorer, and the number of candidates it chooses among.
 
         Args:
             scorer: sources [n] and targets [n, candidates], as node ids → scores of that shape.

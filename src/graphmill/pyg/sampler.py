@@ -77,7 +77,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
 
     @property
     def num_neighbors(self) -> NumNeighbors:
-        """The fan-outs."""
+        """Fan-outs, as PyG has them."""
         return self._num_neighbors
 
     @num_neighbors.setter
@@ -99,7 +99,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
 
     @property
     def edge_permutation(self) -> None:
-        """None: edges that come out have the caller's numbers."""
+        """Return None: edges that come out have the caller's numbers."""
         return None
 
     def sample_from_nodes(self, inputs: NodeSamplerInput, *, key: int | None = None) -> Output:
@@ -265,7 +265,7 @@ def _since(times: Any, count: int) -> Ints:  # noqa: ANN401  # an array, a tenso
 
 
 def _checked_fanouts(given: NumNeighbors, edge_types: list[EdgeType], is_hetero: bool) -> list[list[int]]:
-    """By relation, hop by hop. 2.5 and -2 would be taken for 2 and all."""
+    """Return fan-outs by relation, hop by hop. 2.5 and -2 would be taken for 2 and all."""
     by_type = given.get_values(edge_types) if is_hetero else {None: given.get_values()}
     if not isinstance(by_type, dict) or any(isinstance(each, dict) for each in by_type.values()):
         raise InvalidInputError("num_neighbors is by type, and edges have none", fix="num_neighbors=[25, 10]")

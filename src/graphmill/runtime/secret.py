@@ -23,7 +23,7 @@ def new_token() -> str:
 
 
 class Secret:
-    """Derived from a token. It has no `repr` that would show it."""
+    """Secret of a run, derived from a token. It has no `repr` that would show it."""
 
     __slots__ = ("_key",)
 

@@ -53,7 +53,7 @@ def snapshot_in(environ: Mapping[str, str]) -> Snapshot | None:
 
 
 def own_code(environ: Mapping[str, str]) -> str:
-    """The SHA-256 of that copy; "": there is none."""
+    """SHA-256 of the copy that this process imports; "": there is none."""
     snapshot = snapshot_in(environ)
     return "" if snapshot is None else snapshot.sha256
 
@@ -148,7 +148,7 @@ def import_from_snapshot(environ: Mapping[str, str]) -> None:
 
 
 def _refuse_others(folder: Path, here: list[str]) -> None:
-    """Another finder may come before `sys.path`, and what is imported already stays.
+    """Refuse code that another finder before `sys.path` would import, or that is imported already.
 
     A folder without `__init__.py` is a package only where no other is called so, here as anywhere in Python.
     """

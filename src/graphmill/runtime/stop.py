@@ -35,7 +35,7 @@ class StopRequest:
         self._interrupts = 0
 
     def ask(self, why: str) -> None:
-        """This process asks itself to stop."""
+        """Note that this process asks itself to stop."""
         self.asked, self.why = True, why
 
     def note_warnings(self) -> None:

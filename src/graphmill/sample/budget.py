@@ -70,7 +70,7 @@ class BudgetPacking:
 
     @property
     def num_batches(self) -> int:
-        """Over all ranks, in every epoch."""
+        """Number of batches over all ranks, in every epoch."""
         return len(self.rooms)
 
 
@@ -92,7 +92,7 @@ def _rounded_up(number: int, ranks: int) -> int:
 
 
 def _packed(costs: Costs, num_batches: int) -> BudgetPacking | None:
-    """None: so few batches are not sure to be enough."""
+    """Pack graphs into batches; None: so few batches may not be enough."""
     mean = costs.sum() / num_batches
     is_large = costs > min(_LARGE, _LARGE_SHARE * mean)
     small, large = np.flatnonzero(~is_large), np.flatnonzero(is_large)

@@ -177,7 +177,7 @@ class Collector:
         )
 
     def release(self) -> None:
-        """Between epochs: free the memory of batches that are done with."""
+        """Free the memory of batches that are done with, between epochs."""
         self._ring.release()
         self._edge_ring.release()
 

@@ -108,7 +108,7 @@ class DeferredAllreduce:
 
     @property
     def leaves_ranks_alike(self) -> bool:
-        """Every rank has had the same gradients."""
+        """Return True: every rank has had the same gradients."""
         return True
 
     def after_backward(self, step: Step) -> bool:
@@ -128,11 +128,11 @@ class DeferredAllreduce:
         return True
 
     def state(self) -> dict[str, Tensor]:
-        """Nothing: a checkpoint is taken after a sync only, when the round is empty."""
+        """Return no tensors: a checkpoint is taken after a sync only, when the round is empty."""
         return {}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Nothing to restore."""
+        """Restore nothing: a checkpoint has no tensors of this scheme."""
         assert not state
 
 
@@ -155,7 +155,7 @@ class Averaging:
         anchor += change
 
     def state(self) -> dict[str, Tensor]:
-        """Nothing."""
+        """Return no tensors: an average has no state."""
         return {}
 
 
@@ -173,7 +173,7 @@ class NesterovStep:
         anchor.add_(change + self.momentum * self.velocity, alpha=self.lr)
 
     def state(self) -> dict[str, Tensor]:
-        """The velocity, the same on all ranks."""
+        """Velocity, the same on all ranks."""
         return {"outer_velocity": self.velocity}
 
 

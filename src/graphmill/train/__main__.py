@@ -120,7 +120,7 @@ def _command(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Inst
 
 
 def _met(rank: Rank) -> Words | None:
-    """None: there are no others."""
+    """Meet the other ranks; None: there are no others."""
     if rank.world_size == 1:
         return None
     patience = PeerTimeout(MEET_WITHIN_S)

@@ -58,7 +58,7 @@ class DataCheck:
             raise self._error
 
     def finish(self) -> None:
-        """At the end of a run: wait for what is left if it is little, and say so if it is much."""
+        """Wait at the end of a run for what is left if it is little, and say so if it is much."""
         if self._thread is not None:
             left = sum(record.bytes for record in [*self.records.values()][self._num_read :])
             if left <= _WAITED_FOR:

@@ -132,7 +132,7 @@ class Pace:
     _before: torch.cuda.Event | None = None  # when the step before is over
 
     def step_queued(self) -> None:
-        """All of a step is queued: wait for the one before it, so that the device has work while this returns."""
+        """Wait for the step before one that is queued, so that the device has work while this returns."""
         if self.device.type == "cpu":
             return
         before, self._before = self._before, torch.cuda.current_stream(self.device).record_event()

@@ -155,7 +155,7 @@ def _other_hosts(environ: Mapping[str, str]) -> list[str]:
 
 
 def named(rank: Rank, environ: Mapping[str, str]) -> str:
-    """This rank, for a message."""
+    """Name of this rank, for a message."""
     return f"rank {rank.rank} of {rank.world_size} on {host_name(environ)}"
 
 
@@ -165,7 +165,7 @@ def names_here(names: Sequence[str]) -> str:
 
 
 def interface_in_words(host: str, environ: Mapping[str, str]) -> str:
-    """Which interface leads this process to the others."""
+    """Sentence on the interface that leads this process to the others."""
     named_one = environ.get("GLOO_SOCKET_IFNAME")
     if named_one:
         return f"interface {named_one}, by GLOO_SOCKET_IFNAME"

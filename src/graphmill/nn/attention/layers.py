@@ -66,7 +66,7 @@ class LazyProjection(nn.modules.lazy.LazyModuleMixin, Projection):
             self.bias = nn.UninitializedParameter()
 
     def reset_parameters(self) -> None:
-        """Once the shapes are known."""
+        """Draw weights once their shapes are known."""
         if not is_lazy(self.weight) and self.in_features:
             super().reset_parameters()
 
@@ -241,7 +241,7 @@ def refuse_missing_triton(gpu: str) -> None:
 
 @functools.cache
 def has_triton() -> bool:
-    """Whether it can be imported; it is not."""
+    """Whether Triton can be imported; this does not import it."""
     return importlib.util.find_spec("triton") is not None
 
 

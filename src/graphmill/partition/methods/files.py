@@ -62,7 +62,7 @@ def write_graph_file(path: Path, graph: Topology, weights: NDArray[np.int64]) ->
 
 
 def read_graph_file(path: Path) -> GraphFile:
-    """The inverse, mapped."""
+    """Map a graph file that `write_graph_file` wrote."""
     words = np.memmap(path, dtype="<i8", mode="r")
     num_nodes, num_edges = int(words[1]), int(words[2])
     first = _HEADER_BYTES // 8

@@ -13,7 +13,7 @@ _CHUNK = 10_000  # nodes that a part takes when it is its turn
 
 
 def hotness_parts(problem: PartitionProblem) -> Parts:
-    """Every node in a part; the numbers of nodes of the parts are equal, or differ by one in the last round.
+    """Put every node in a part; the numbers of nodes of the parts are equal, or differ by one in the last round.
 
     Its own drops the training nodes that are left over when they are dealt to parts; here every one is in a share.
     """

@@ -18,7 +18,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class EdgesAsked:
-    """Whom a window's edges are asked of."""
+    """Questions to other ranks for the edges of a window."""
 
     targets: Questions  # of the edges of all its batches [num_edges]
     nums_edges: list[int]  # of each batch

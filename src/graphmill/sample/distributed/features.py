@@ -214,7 +214,7 @@ class FeatureFetcher:
 
     @property
     def _is_sparse(self) -> bool:
-        """Whether rows have a length each."""
+        """Whether rows are sparse, so that each has a length."""
         return isinstance(self.features[0], SparseFeatures)
 
     def _own_rows(self, nodes: NDArray[Any]) -> Ids:

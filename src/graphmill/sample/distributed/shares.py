@@ -97,7 +97,7 @@ class Shares:
         return Located(parts, places - self.book.offsets[parts], self._servers[parts])
 
     def questions(self, nodes: NodeIds) -> Questions:
-        """Whom to ask for `nodes` [n]."""
+        """Questions for `nodes` [n], by the rank to ask."""
         order, ends = self.by_rank(self.locate(nodes).servers)
         ids = nodes[order].astype(self.book.id_dtype)
         return Questions(order, np.diff(ends).tolist(), [ids[begin:end] for begin, end in pairwise(ends)])

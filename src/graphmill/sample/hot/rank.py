@@ -37,7 +37,7 @@ class HotBudget:
     num_rows: int | None = None
 
     def max_rows(self, num_nodes: int, row_bytes: int) -> int | None:
-        """How many rows of `row_bytes` each fit. None: all, for nothing is given."""
+        """Number of rows of `row_bytes` each that fit. None: all, for no limit is given."""
         limits = [
             *(() if self.num_rows is None else (self.num_rows,)),
             *(() if self.ratio is None else (int(self.ratio * num_nodes),)),

@@ -131,7 +131,7 @@ class EpochReader:
             raise
 
     def close(self) -> None:
-        """Nothing can be read any more."""
+        """Close the file: nothing can be read any more."""
         self._file.close()
 
     def read(self, step: int, rank: int) -> Sampled:

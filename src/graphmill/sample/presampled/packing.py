@@ -75,7 +75,7 @@ class Form:
 
 
 def is_count(number: object) -> bool:
-    """Whether it is a whole number of things, as JSON has it."""
+    """Whether a number of JSON is a whole number of things."""
     return type(number) is int and number >= 0
 
 

@@ -49,7 +49,7 @@ class Frame:
         return begin
 
     def write(self, out: Tensor) -> None:
-        """Into the bytes `out` [num_bytes], from whatever devices the tensors are on."""
+        """Write to the bytes `out` [num_bytes], from whatever devices the tensors are on."""
         head = torch.tensor(self._head())
         begin = _WORD * len(head)
         out[:begin].view(torch.int64).copy_(head)

@@ -51,7 +51,7 @@ class LostPeerError(Exception):
 
 
 class Link:
-    """One end. `peer`: the process at the other one, as a message names it.
+    """End of a connection. `peer`: the process at the other one, as a message names it.
 
     A sampler's end has `sends`, which is whether it sends batches rather than leaves them in shared memory: while it
     does so, in a thread, the next one is made.
