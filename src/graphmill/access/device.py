@@ -1,7 +1,7 @@
 """A whole graph that lies for a GPU: in its memory as far as a budget goes, else page-locked and read over the bus.
 
 Neighbourhoods are drawn and rows gathered on the device, in a thread and on a stream of their own, which alone wait for
-the sizes of what was drawn. Batches, and exact inference, have the same bits as those of `WholeGraph`. Statistics are
+the sizes of what was drawn. Batches, and exact inference, are bit-identical to those of `WholeGraph`. Statistics are
 the CPU's, of the mapped files.
 """
 

@@ -1,6 +1,6 @@
 """Blocks of rows for exact inference of a graph that lies for a GPU: drawn, gathered and averaged there.
 
-Neighbours are added up in the order of edges, as on the CPU: sums have the same bits. Hidden rows lie on the device
+Neighbours are added up in the order of edges, as on the CPU: sums are bit-identical. Hidden rows lie on the device
 where they fit into what the plan gives the graph, else page-locked, to be read over the bus.
 """
 

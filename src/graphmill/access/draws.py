@@ -1,6 +1,6 @@
 """Draws of a graph that a device holds: by the device, or by the CPU for it, whichever makes batches faster.
 
-Both give the same batches to the bit, so each rank decides for itself. An attempt that resumes keeps to what the first
+Both give bit-identical batches, so each rank decides for itself. An attempt that resumes keeps to what the first
 one found: were a GPU's sums others after all, the run would still be the same as without the break.
 """
 

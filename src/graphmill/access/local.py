@@ -31,7 +31,7 @@ from graphmill.sync.pause import Pause
 
 @dataclass(slots=True)
 class LocalAccess:
-    """`GraphAccess` over a `GraphSource`: the same steps whatever the graph, and whoever draws neighbourhoods."""
+    """`GraphAccess` over a `GraphSource`: the same steps for any graph and any way to draw neighbourhoods."""
 
     spec: AccessSpec
     store: NodeStore

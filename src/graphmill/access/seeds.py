@@ -1,6 +1,6 @@
 """Which rank learns from which seeds: placement of parts, owners of nodes, shares of a batch, schedule of a run.
 
-Every way to mini-batches takes them from here, so that ranks, samplers and presampled epochs agree to the bit.
+Every way to mini-batches takes them from here, so that ranks, samplers and presampled epochs agree exactly.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Costs as a caller may give them, as arrays that the native solver reads; what is no problem is refused here."""
+"""Costs as a caller may give them, as arrays that the native solver reads; what is not a problem is refused here."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -81,7 +81,7 @@ class Costs:
 def costs_of(given: Any, *, maximize: bool = False) -> Costs:  # noqa: ANN401  # whatever numpy makes an array of
     """Read costs: a matrix [n, m], or a scipy.sparse one whose missing entries are infeasible pairs.
 
-    Raises `InvalidCostsError` for what is no matrix of real numbers, and for integers so large that sums overflow.
+    Raises `InvalidCostsError` for what is not a matrix of real numbers, and for integers so large that sums overflow.
     """
     maximize, matrix = flag("maximize", maximize), matrix_of(given)
     if not isinstance(matrix, np.ndarray):

@@ -1,4 +1,4 @@
-"""Arguments of calls from Python: what has another type, or lies outside its bounds, is told by the argument's name."""
+"""Arguments of calls from Python: what has another type, or is out of bounds, is reported with the argument's name."""
 
 import operator
 import os

@@ -2,7 +2,7 @@
 
 An I/O error says nothing about what is in the file, so the operation is tried again for a bounded time. Reads that
 fail to the end are an `UnreadableError`; writes stay the OSError that they are. `is_io_error` knows both, wherever they
-were raised. A disk that is full, or a quota, is no such error: waiting does not help.
+were raised. A full disk, or a quota, is not such an error: waiting does not help.
 """
 
 import errno

@@ -89,7 +89,7 @@ class DeviceKernels:
             rows: the hop's.
             rule: how many, and which.
             edges_before: int64 [1]: where the hop's edges begin among those of the batch.
-            num_edges: of the rows, with a fan-out of -1; None: nobody knows.
+            num_edges: of the rows, with a fan-out of -1; None: not known.
 
         Returns:
             With room for a full fan-out of each row; with a fan-out of -1 for as many as there are, which the host
@@ -162,7 +162,7 @@ class DeviceKernels:
 
 
 def cuda_kernels(device: torch.device, image: Path = IMAGE) -> DeviceKernels:
-    """The kernels on a GPU. Nobody has seen them there yet: see the package's page.
+    """Kernels on a GPU. They have not been tried there yet: see the package's page.
 
     Args:
         device: a CUDA device of this process; each thread that starts kernels must have made it its current one.

@@ -30,7 +30,7 @@ class NodeNumbers:
         return PlacesStruct(address(self.position), None, self.num_nodes, 0, 0)
 
     def make_room(self, most_nodes: int, nodes: Tensor, subgraphs: Tensor, count: Tensor) -> None:
-        """Room for a batch of so many nodes: there is room for all."""
+        """Do nothing: there is room for all nodes."""
 
     def place_seeds(self, seeds: Tensor, subgraphs: Tensor | None, first: int) -> None:
         """Seeds [n], int64, get the numbers from `first` on; of one that stands twice the first counts."""
@@ -102,7 +102,7 @@ class SubgraphNodeNumbers(NodeNumbers):
         return PlacesStruct(address(self.position), address(self._keys), self.num_nodes, self._size - 1, 64 - bits)
 
     def make_room(self, most_nodes: int, nodes: Tensor, subgraphs: Tensor, count: Tensor) -> None:
-        """Room for a batch of so many nodes; the host waits if the table must grow while there are some.
+        """Make room for the nodes of a batch; the host waits if the table must grow while there are some.
 
         Args:
             most_nodes: of the batch.

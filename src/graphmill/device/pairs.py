@@ -1,4 +1,4 @@
-"""Negatives on the device: pairs that are no edges, the same that `_native.draw_negatives` draws."""
+"""Negatives on the device: pairs that are not edges, the same that `_native.draw_negatives` draws."""
 
 from dataclasses import dataclass
 
@@ -52,7 +52,7 @@ def draw_pairs(
     times: Tensor | None = None,
     numbers: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Draw pairs that are no known edges.
+    """Draw pairs that are not known edges.
 
     Args:
         kernels: of the device.

@@ -117,7 +117,7 @@ def gather(kernels: DeviceKernels, tables: RowTables, rows: Tensor, span: Tensor
         out: float32 [n, num_columns], or None: new memory.
 
     Returns:
-        float32 [n, num_columns]: the values as they are stored, to the bit; zeros for -1.
+        float32 [n, num_columns]: the values exactly as they are stored; zeros for -1.
     """
     num_rows, num_columns = len(rows), tables.near.shape[1]
     if out is None:

@@ -54,7 +54,7 @@ class TypedOnDevice:
 
 
 class TypedDeviceSampler:
-    """Samples around seeds of any type, in relations between types; the CPU's batches to the bit."""
+    """Samples around seeds of any type, in relations between types; batches are bit-identical to the CPU's."""
 
     def __init__(self, kernels: DeviceKernels, num_nodes: Sequence[int], relations: Sequence[DeviceColumns]) -> None:
         self.kernels = kernels
@@ -71,7 +71,7 @@ class TypedDeviceSampler:
             rule: how many edges, and which.
 
         Raises:
-            InvalidInputError: a seed is no node, or has a time where seeds share a subgraph.
+            InvalidInputError: a seed is not a node, or has a time where seeds share a subgraph.
         """
         batch = _TypedBatch(self, rule)
         batch.place(seeds)

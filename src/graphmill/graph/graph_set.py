@@ -140,7 +140,7 @@ class CutGraphs:
 
 
 def arrays_of_graphs(graphs: int, nodes: int, edges: int, features: int, edge_features: int) -> Expected:
-    """What the arrays of so many graphs, nodes and edges must be, with so many columns."""
+    """Dtypes and shapes of the arrays of a set with these numbers of graphs, nodes, edges and columns."""
     return {
         **dict.fromkeys(("node_offsets", "edge_offsets"), ("int64", (graphs + 1,))),
         **dict.fromkeys(("first_in", "first_out"), ("int32", (nodes,))),
@@ -151,7 +151,7 @@ def arrays_of_graphs(graphs: int, nodes: int, edges: int, features: int, edge_fe
 
 
 def offsets_of(counts: NDArray[np.integer[Any]]) -> Ids:
-    """[n] → [n + 1]: where each of so many things begins, and the end.
+    """[n] → [n + 1]: where each of n ranges of these lengths begins, and the end.
 
     >>> offsets_of(np.array([2, 0, 3])).tolist()
     [0, 2, 2, 5]

@@ -39,7 +39,7 @@ class ArrayRecord(BaseModel):
 
 
 def _inside(name: str) -> str:
-    """A path that stays in the folder: whoever copies the data reads, and writes, what it names."""
+    """Return a path that stays in the folder, else raise ValueError: copies read, and write, what it names."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
         raise ValueError(f"{name!r} leads out of the folder")

@@ -33,7 +33,7 @@ def statistics_of(
 
 
 def _is_constant(mean: NDArray[np.float64], variance: NDArray[np.float64], num_nodes: int) -> NDArray[np.bool_]:
-    """Whether a variance is no more than what rounding makes of a constant column (scikit-learn's bound)."""
+    """Whether a variance is at most what rounding makes of a constant column (scikit-learn's bound)."""
     eps = np.finfo(np.float64).eps
     found: NDArray[np.bool_] = variance <= num_nodes * eps * variance + (num_nodes * mean * eps) ** 2
     return found

@@ -47,7 +47,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def _refuse_other_separator(path: Path) -> None:
-    """Tables of spreadsheets of many countries; told by the first line, for decimal commas are fields of the others."""
+    """Refuse tables of spreadsheets of many countries, by the first line: decimal commas are fields of the others."""
     with open_packed(path) as file:
         first = file.readline(FIRST_BYTES).decode(errors="replace")
     own = _separator(path)

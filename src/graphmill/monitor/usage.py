@@ -19,7 +19,7 @@ _NO_LIMIT: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """The whole host, whoever uses it."""
+    """Counters of the whole host, whichever processes use it."""
 
     busy_s: float  # of all cores together, since boot
     total_s: float  # the same, idle included

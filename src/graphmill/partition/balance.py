@@ -158,7 +158,7 @@ def imbalance(loads: NDArray[np.int64]) -> float:
 
 
 def warn_if_uneven(imbalances: Mapping[str, float], wanted: Collection[str]) -> None:
-    """Say which balance was asked for and not reached, so that nobody takes it for granted."""
+    """Say which balance was asked for and not reached."""
     uneven = [
         f"{name} by {share:.1%}"
         for name, share in imbalances.items()

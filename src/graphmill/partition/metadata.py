@@ -121,7 +121,7 @@ class PartsMetadata(Header, NamedTypes):
         return found
 
     def stored_target(self, num_nodes: int) -> tuple[str, tuple[int, ...]]:
-        """dtype and shape of the targets of so many nodes."""
+        """Dtype and shape of the targets of `num_nodes` nodes."""
         return stored_target(self.target_kind, num_nodes, int(self.store.get("num_classes", 0)))
 
     @property

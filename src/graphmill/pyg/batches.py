@@ -1,6 +1,6 @@
 """Which seeds each batch of a loader has, and the key it is drawn with: functions of (seed, epoch, step).
 
-The key travels with the seeds to whoever samples: the loader itself, a thread, a worker process. So batches are the
+The key travels with the seeds to what samples: the loader itself, a thread, a worker process. So batches are the
 same for any number of workers, and a loader's position is two numbers.
 """
 

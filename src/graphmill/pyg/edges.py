@@ -33,7 +33,7 @@ class _Links:
 def sampled_edges(
     sampler: "NeighborSampler", inputs: EdgeSamplerInput, neg_sampling: NegativeSampling | None, key: int
 ) -> Any:  # noqa: ANN401  # a SamplerOutput or HeteroSamplerOutput
-    """What PyG's `edge_sample` gives, with negatives that are no edges.
+    """What PyG's `edge_sample` gives, with negatives that are not edges.
 
     Negatives of the i-th link stand at i, i + num_links, …, so that all of a link share its subgraph where it has one
     of its own, and `dst_neg_index[i]` are the i-th link's.

@@ -1,4 +1,4 @@
-"""Sampling as the Heterogeneous Graph Transformer does (arXiv 2003.01332): so many nodes of a type, layer by layer."""
+"""Sampling as the Heterogeneous Graph Transformer does (arXiv 2003.01332): nodes of each type, layer by layer."""
 
 from collections.abc import Mapping
 from typing import Any, Final

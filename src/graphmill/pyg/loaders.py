@@ -326,7 +326,7 @@ def _check_links(links: EdgeSamplerInput, sampler: NeighborSampler) -> None:
 
 
 def check_ids(name: str, ids: Tensor, count: int) -> None:
-    """Refuse ids of seeds that are no nodes; `count`: nodes there are."""
+    """Refuse ids of seeds that are not nodes; `count`: nodes there are."""
     if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
         raise InvalidInputError(
             f"{name} are {ids.dtype} {list(ids.shape)}", fix=f"give a mask [{count}], or ids from 0 to {count - 1}"

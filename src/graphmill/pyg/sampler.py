@@ -118,7 +118,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
     def sample_from_edges(
         self, inputs: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None, *, key: int | None = None
     ) -> Output:
-        """The subgraph around the ends of some edges, and of pairs that are no edges.
+        """The subgraph around the ends of some edges, and of pairs that are not edges.
 
         Args:
             inputs: the edges to learn from, their labels and times.
@@ -169,7 +169,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
         return self._negatives[1]
 
     def know(self, edge_type: EdgeType, edges: Tensor, times: Tensor | None) -> None:
-        """Take `edges` [2, num_edges] for edges as well, since `times`: what a loader learns from is no negative."""
+        """Take `edges` [2, num_edges] for edges as well, since `times`: what a loader learns from is not a negative."""
         columns = self.graph.known.get(edge_type, self.graph.columns[edge_type])
         ends = columns.ends()[:: 1 if self.sample_direction == "forward" else -1]
         since = None

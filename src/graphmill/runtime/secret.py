@@ -1,4 +1,4 @@
-"""What the processes of one run know and nobody else does: a token, which their launcher hands over in the environment.
+"""Secret that only the processes of one run know: a token, which their launcher hands over in the environment.
 
 It never goes over the network, and lies in no file. What it is used for is derived from it, for one purpose each.
 """
@@ -35,7 +35,7 @@ class Secret:
         """Secret of the run whose process has this environment.
 
         Ranks that torchrun or a user's own srun has started have no token unless the user exports one: what they know
-        in common is no secret then, and only tells runs apart (docs/assumptions.md).
+        in common is not a secret then, and only tells runs apart (docs/assumptions.md).
         """
         token = environ.get(TOKEN, "")
         if token and len(token) < 2 * _BYTES:

@@ -89,7 +89,7 @@ def write_snapshot(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def _make_shared(copies: Path) -> None:
-    """The folder of all copies: whoever may write to the logs root may add one to it."""
+    """Make the folder of all copies, to which those who may write to the logs root may add one."""
     with suppress(FileExistsError):
         copies.mkdir(parents=True)
         copies.chmod(stat.S_IMODE(copies.parent.stat().st_mode))  # mkdir's has lost what the umask takes

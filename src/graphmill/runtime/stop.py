@@ -12,7 +12,7 @@ def end_when_interrupted() -> None:
     """Let SIGINT end this process, until `StopRequest` takes over; unless it is ignored, as of a background process.
 
     SIGTERM does so by itself: a rank that has not met the others has nothing to save, and those that wait for it are
-    ended, too. Whoever started it judges that it was stopped (`cluster/launch/judge.py`).
+    ended, too. The process that started it judges that it was stopped (`cluster/launch/judge.py`).
 
     While torch is imported, a KeyboardInterrupt is lost: it and numpy catch errors of their imports, and go on.
     """

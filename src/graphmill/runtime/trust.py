@@ -3,7 +3,7 @@
 A plan may name a model, a loss, measures and a task by dotted path, with options: to use its run is to import and call
 them. Who owns the file says nothing: `cp`, `tar`, `git clone` and `pull` make the reader its owner. So a person's own
 commands keep a list of what they were asked to run, `~/.config/graphmill/trusted`, and what is read from a folder is
-compared with it. Processes that have no such list (ranks in a container, on another host) are told by the environment.
+compared with it. Processes that have no such list (ranks in a container, on another host) read the environment.
 """
 
 import hashlib

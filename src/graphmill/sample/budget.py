@@ -1,4 +1,4 @@
-"""Mini-batches of whole graphs by budget: as many graphs as fit into so many nodes and edges, never more.
+"""Mini-batches of whole graphs by budget: as many graphs as fit into a number of nodes and edges, never more.
 
 A graph costs the larger of its shares of the two budgets, so graphs whose costs add up to 1 fit. Of the graphs of an
 epoch, the few that are large are spread over the batches first, largest first, each to the batch that has least (LPT:

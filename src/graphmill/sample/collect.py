@@ -47,7 +47,7 @@ class BufferRing(Generic[Array]):
         return taken
 
     def release(self) -> None:
-        """Free what nobody reads any longer; the next calls take fresh memory."""
+        """Free what is not read any longer; the next calls take fresh memory."""
         self._slots.clear()
         self._next = 0
 

@@ -1,7 +1,7 @@
 """How ranks agree: what happens after each backward pass, and at the end of each round.
 
 A round is `every` steps, or what is left of them at the end of an epoch. Whatever its length it ends with a real
-exchange, after which all replicas are equal to the bit. Gradients arrive as weighted sums over seeds, so that a batch
+exchange, after which all replicas are bit-identical. Gradients arrive as weighted sums over seeds, so that a batch
 counts for its weight and a rank without seeds for nothing.
 """
 

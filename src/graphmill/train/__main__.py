@@ -173,7 +173,7 @@ def _starter() -> str:
 def _resumed(request: TrainRequest) -> RunFolder:
     """The run that is named in place of the experiment, or by --run-id together with the experiment.
 
-    How many ranks were started is no part of what is asked for: others than planned may continue.
+    How many ranks were started is not part of what is asked for: others than planned may continue.
     """
     changes = bool(request.overrides)
     folder, is_named = run_to_resume(

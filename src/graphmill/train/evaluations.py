@@ -53,7 +53,7 @@ class Evaluations:
             self.run_log.evaluated(INITIAL, "val", measures)
 
     def after_epoch(self, num_epochs: int, steps_done: int) -> tuple[Measures, Best, bool]:
-        """Evaluate after so many epochs. Returns the validation split's measures, the best, and whether it is these."""
+        """Evaluate after an epoch. Returns the validation split's measures, the best, and whether it is these."""
         measures = self._evaluate("val")
         improved, best = self._compared(measures, num_epochs, steps_done)
         self.best = best

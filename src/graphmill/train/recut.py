@@ -2,7 +2,7 @@
 
 A checkpoint is taken after a sync, so weights and the outer step's tensors are the same on all ranks, and no gradient
 is under way. What may differ by rank is averaged: moments of optimizers that updated alone (local SGD). Where ranks are
-alike, as after an all-reduce of gradients, the mean in float64 is what each of them had, to the bit.
+alike, as after an all-reduce of gradients, the mean in float64 is exactly what each of them had.
 """
 
 import math

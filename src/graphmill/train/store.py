@@ -43,7 +43,7 @@ class PortBusyError(Exception):
 
 
 def open_words(rank: Rank, environ: Mapping[str, str], run: str, patience: PeerTimeout) -> Words:
-    """The ranks' store, which `Words.store` is. `run`: what other runs are told that come to the same port.
+    """The ranks' store, which `Words.store` is. `run`: what other runs that come to the same port read.
 
     Raises `NotMetError` if rank 0 is not found in time, `PortBusyError` if its port is another's.
     """

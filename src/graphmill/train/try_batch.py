@@ -137,7 +137,7 @@ def _built(plan: Plan, device: torch.device) -> tuple[AnyTask, Learner]:
 
 
 def _steps(plan: Plan, task: AnyTask, learner: Learner, epoch: int, first: int, count: int = _STEPS_AT_ONCE) -> int:
-    """Take so many steps from there on, each with an update. Returns how many there were."""
+    """Take a number of steps, each with an update, and return how many there were."""
     taken = 0
     with closing(task.batches(epoch, first)) as batches:
         for batch in islice(batches, count):

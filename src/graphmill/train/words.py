@@ -1,6 +1,6 @@
 """What ranks tell each other in their store, signed: what a stranger writes there counts as not written.
 
-torch's store asks nobody who they are, and lists its keys to whoever connects.
+torch's store asks no one who they are, and lists its keys to all who connect.
 """
 
 from collections.abc import Sequence

@@ -104,7 +104,7 @@ def group_edges(
 ) -> EdgeGroups:
     """Group the edges of `edge_index` int64 [2, num_edges], in any order, sources first.
 
-    `num_loops`: so many nodes, from the first on, get an edge to themselves in place of any they have; 0: edges stay as
+    `num_loops`: nodes, from the first on, that get an edge to themselves in place of any they have; 0: edges stay as
     they are. `by_source` may be False where no gradient will be asked for.
     """
     first, second, third, fourth, fifth, sixth = _grouped(edge_index, num_sources, num_targets, num_loops, by_source)

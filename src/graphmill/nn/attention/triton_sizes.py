@@ -98,7 +98,7 @@ def edge_tiles(width: int, edge_dim: int, *, has_att: bool) -> EdgeTiles:
 
 
 def shares_of(size: int, partials: int, block: int) -> tuple[int, int]:
-    """(number of shares of `size` edges, edges of each, a multiple of `block`), each share with so many sums."""
+    """(number of shares of `size` edges, edges of each, a multiple of `block`), each share with `partials` sums."""
     most = max(64, _MOST_PARTIALS // partials)
     count = max(1, min(size // 256, 4096, most))
     length = block * max(1, -(-size // (count * block)))

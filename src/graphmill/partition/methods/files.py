@@ -76,7 +76,7 @@ def read_graph_file(path: Path) -> GraphFile:
 
 
 def row_blocks(indptr: Ids, most_entries: int, most_rows: int | None = None) -> Iterator[tuple[int, int]]:
-    """Ranges of consecutive rows with at most so many entries, and so many rows; one row may have more."""
+    """Ranges of consecutive rows with at most `most_entries` entries and `most_rows` rows; one row may have more."""
     num_rows, start = len(indptr) - 1, 0
     while start < num_rows:
         stop = int(np.searchsorted(indptr, indptr[start] + most_entries, side="right")) - 1

@@ -134,7 +134,7 @@ class FeatureFetcher:
         return self.put_together(needs, new), new
 
     def look_up(self, batches: Sequence[NodeIds], holder: RowHolder | None) -> RowsNeeded:
-        """What the batches of a window need, and what of it is here. Nobody is asked."""
+        """What the batches of a window need, and what of it is here. No other rank is asked."""
         window, rows_of, num_local, num_held = _native.Window(), list[Ids](), 0, 0
         table = None if holder is None else holder.table
         for nodes in batches:

@@ -18,7 +18,7 @@ class LookaheadFetcher:
     """Rows of the windows of one rank, in the order of its batches. All ranks must fetch equally often.
 
     What stays is decided when the next window comes, not when the one before has been used: by then it has been
-    sampled, and at the end of an epoch nobody need guess. Other fetches of the same `fetcher` change nothing here.
+    sampled, and at the end of an epoch no guess is needed. Other fetches of the same `fetcher` change nothing here.
     """
 
     fetcher: FeatureFetcher

@@ -1,4 +1,4 @@
-"""One sampled neighbourhood as few bytes, and back to the bit.
+"""One sampled neighbourhood as few bytes, and the identical one back.
 
 In a row: node ids, local ids of the edges' sources, edge ids, and of each row how many edges it has, which is one byte
 where no fan-out is above 255. How many there are of each stands in the index of the file.
@@ -40,7 +40,7 @@ class Form:
     def of(
         cls, num_nodes: int, num_entries: int, fanouts: Sequence[int], *, resample: bool, with_edge_ids: bool
     ) -> "Form":
-        """The narrowest that holds whatever can be sampled of a topology of so many nodes and entries."""
+        """Narrowest form that holds all that can be sampled of a topology of that number of nodes and entries."""
         edges = index_dtype(num_entries) if with_edge_ids else None
         degrees = np.min_scalar_type(num_entries if -1 in fanouts else max(fanouts))
         return cls(index_dtype(num_nodes), edges, degrees, len(fanouts), resample, num_nodes, num_entries)

@@ -22,7 +22,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(slots=True)
 class RecutSampler:
-    """What `WholeSampler` samples with `resample`, out of what was sampled for other ranks: the same bits."""
+    """What `WholeSampler` samples with `resample`, out of what was sampled for other ranks: bit-identical."""
 
     folder: PresampledFolder  # of the identity that it was sampled with
     rank: int

@@ -33,7 +33,7 @@ _EPOCH_FILE: Final = re.compile(r"epoch_([0-9]{5,9})\.schedule", re.ASCII)
 
 
 class ScheduleIdentity(Spec):
-    """All that sampled neighbourhoods depend on. Two schedules with the same identity are the same to the bit."""
+    """All that sampled neighbourhoods depend on. Two schedules with the same identity are bit-identical."""
 
     format_version: Literal[1] = _FORMAT
     data: str  # checksum of the prepared data
@@ -190,7 +190,7 @@ def _why_not_cut(wanted: ScheduleIdentity, found: ScheduleIdentity, names: list[
 
 
 def read_identity(folder: Path) -> ScheduleIdentity:
-    """What a folder's epochs depend on. `UserError` if it is no such folder."""
+    """Identity of a folder's epochs. `UserError` if it is not a folder of presampled epochs."""
     path = folder / FILE_NAME
     try:
         return ScheduleIdentity.model_validate_json(path.read_bytes())
@@ -247,7 +247,7 @@ class PresampledReader:
 
 @dataclass(slots=True)
 class PresampledSampler:
-    """What `WholeSampler` samples, read from a folder: the same to the bit, for the seeds of one rank."""
+    """What `WholeSampler` samples, read from a folder: bit-identical, for the seeds of one rank."""
 
     folder: PresampledFolder
     rank: int

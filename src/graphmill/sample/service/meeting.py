@@ -1,6 +1,6 @@
 """How samplers and trainers find each other, through what they say in the store of the run.
 
-A trainer knows a secret of the run, which is never in the store. Strangers may connect, and hold up nobody.
+A trainer knows a secret of the run, which is never in the store. Strangers may connect, and hold up no process.
 """
 
 import json
@@ -32,7 +32,7 @@ def num_memories(prefetch: int) -> int:
 
 
 class Board(Protocol):
-    """Where the processes of a run tell each other where they are; nobody else's words are taken there."""
+    """Place where the processes of a run tell each other where they are; words of others are not taken there."""
 
     def put(self, key: str, word: str) -> None:
         """Say it."""
