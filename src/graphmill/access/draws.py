@@ -18,7 +18,7 @@ NUM_MEASURED: Final = 5  # batches of each way, after one that is not: its memor
 
 @dataclass(frozen=True, slots=True)
 class SettledDraws:
-    """Who draws, and what was measured for it: medians of one batch, s; None: nothing was."""
+    """Device or CPU that draws, and what was measured for it: medians of one batch, s; None: nothing was."""
 
     by: DrawnBy
     asked: GpuDraws

@@ -31,12 +31,12 @@ class NodesThemselves:
         return seeds
 
     def kept(self, sampled: Sampled) -> Sampled:
-        """Return the whole neighbourhood: nothing of it is to be predicted."""
+        """Return the whole neighbourhood: no edge of it is to be predicted."""
         return sampled
 
 
 def owners_of(spec: AccessSpec, path: Path, *, ranks: int, hosts: int) -> Owners | None:
-    """Who answers for which nodes if `ranks` ranks on `hosts` hosts hold the parts in `path`; None: no parts."""
+    """Owners of the nodes if `ranks` ranks on `hosts` hosts hold the parts in `path`; None: no parts."""
     if spec.partition is None:
         return None
     graph = PartedGraph.open(path, parts=(), whole_topology=False)

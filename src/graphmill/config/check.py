@@ -28,7 +28,7 @@ from graphmill.config.yaml_text import flow_text
 
 T = TypeVar("T", bound=BaseModel)
 Others = Callable[[], Mapping[str, Model]]
-"""Called only when there is something to report, since each model costs its import."""
+"""Function that is called only when there is something to report, since each model costs its import."""
 
 
 @dataclass(frozen=True, slots=True)

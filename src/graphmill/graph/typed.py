@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     R = TypeVar("R", bound=RawGraph)
 
 ANY: Final = "*"
-"""In place of a node type: edges of a relation have ends of several."""
+"""Stand-in for a node type: edges of a relation have ends of several."""
 MAX_TYPES: Final = 2**15
 _REVERSE: Final = "rev_"
 _SHOWN: Final = 6  # edge types that a line of facts has room for

@@ -31,7 +31,7 @@ Quantity = StrictInt | float | tuple[StrictInt, ...] | tuple[float, ...]
 
 _COUNTS: Final = ("num_nodes", "num_edges", "num_undirected_edges", "num_features")
 TOPOLOGY_FOLDER: Final = "topology"
-"""Of the whole graph, in the parts folder."""
+"""Folder of the whole graph's topology, in the parts folder."""
 LISTS_FOLDER: Final = "lists"
 """What is of no node and no edge: whole, in the parts folder. Which arrays these are, the task knows."""
 _OF_ROWS: Final = frozenset({"node_ids", "split", "y", "indptr", "undirected_indptr", "x_indptr"})

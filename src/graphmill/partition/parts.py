@@ -93,7 +93,7 @@ class LabelsOfSplits:
     """Targets by node id, of the nodes in a split: searched for in what is mapped, so that no array is kept."""
 
     splits: tuple[tuple[NDArray[np.int64], NDArray[np.integer[Any]]], ...]
-    """Of each split its nodes, ascending, and their classes int64 [n], or labels int8 [n, num_labels]."""
+    """Nodes of each split, ascending, and their classes int64 [n], or labels int8 [n, num_labels]."""
 
     def __getitem__(self, ids: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
         """The class, or the labels, of each of `ids` [n], which are in a split."""

@@ -17,7 +17,7 @@ Seeds = NDArray[Any]  # bool or uint32 [num_nodes]: seeds of an epoch that each 
 Ids = NDArray[np.int64]
 
 DEFAULT_FANOUTS: Final = (15, 10, 5)
-"""Of the sampling that hotness and the expected remote rows are computed for, if no other is asked for."""
+"""Fan-outs of the sampling that hotness and the expected remote rows are computed for, if no other is asked for."""
 
 
 def default_balance(method: str) -> Balance:

@@ -125,7 +125,7 @@ def _by_type(links: _Links, source_type: Any, target_type: Any) -> dict[Any, Ten
 
 
 def _name_subgraphs(out: Any, links: _Links) -> None:  # noqa: ANN401  # a SamplerOutput or HeteroSamplerOutput
-    """Every seed has a subgraph; `batch` says beside which link of the batch it stands."""
+    """Rename the subgraphs of seeds: `batch` says beside which link of the batch each stands."""
     num_sources, num = links.sources.numel(), max(links.num_positive, 1)
 
     def link_of(subgraph: Tensor) -> Tensor:

@@ -179,7 +179,7 @@ class NesterovStep:
 
 @dataclass(slots=True)
 class LocalSgd:
-    """Each rank updates on its own for a round; then the outer step applies the mean change, the same on all ranks.
+    """Local SGD: each rank updates alone for a round; the outer step applies the mean change, the same on all ranks.
 
     Exchanging changes since the last sync rather than parameters lets a 16-bit payload keep what 32-bit parameters
     hold. For the first `warmup_steps` steps of a rank, gradients are all-reduced every step instead (post-local SGD:

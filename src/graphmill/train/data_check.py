@@ -92,7 +92,7 @@ class DataCheck:
 
 @contextmanager
 def checked_data(context: RankContext) -> Iterator[DataCheck]:
-    """Begin the check of this process's data if it is the first of its host and they are not a staged copy."""
+    """Check of this process's data, begun if it is the first of its host and they are not a staged copy."""
     plan, path = plan_over_data(context)
     is_first = context.process.local_rank == 0 and path == str(context.plan.dataset.path)
     folder = Path(path)

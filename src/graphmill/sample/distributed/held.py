@@ -72,7 +72,7 @@ def _sparse(fetcher: FeatureFetcher, nodes: Ids, mine: slice) -> Features:
 
 
 def _in_steps(fetcher: FeatureFetcher, nodes: Ids, step: int) -> Iterator[tuple[int, Features, Ids]]:
-    """Fetch some rows at a time: messages at once would take several times the memory of the rows."""
+    """Fetch rows in steps: messages for all at once would take several times the memory of the rows."""
     for begin in range(0, fetcher.wire.largest(len(nodes)), step):
         yield begin, *fetcher.ask_owners(nodes[begin : begin + step])
 

@@ -64,7 +64,7 @@ class LookaheadCache:
     asked: Lookahead
     nodes: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64), init=False)  # distinct, in any order
     _num_uses: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32), init=False)
-    """Of each the windows that have needed it since it was fetched."""
+    """Windows that have needed each node since it was fetched."""
 
     def keep(self, coming: Sequence[Sequence[NDArray[Any]]]) -> Ids:
         """Drop what is not to stay for the windows that come next → where in `nodes` stood what stays, ascending.
