@@ -1,7 +1,7 @@
 """A whole graph that lies for a GPU: in its memory as far as a budget goes, else page-locked and read over the bus.
 
 Neighbourhoods are drawn and rows gathered on the device, in a thread and on a stream of their own, which alone wait for
-the sizes of what was drawn. Batches, and exact inference, have the same bits as those of `WholeGraph`. Statistics are
+the sizes of what was drawn. Batches, and exact inference, are bit-identical to those of `WholeGraph`. Statistics are
 the CPU's, of the mapped files.
 """
 
@@ -61,11 +61,11 @@ class Lane:
             self.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # unannotated
 
     def __call__(self) -> AbstractContextManager[object]:
-        """What is queued within goes this way."""
+        """Context in which work is queued on this lane."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def wait(self) -> None:
-        """Until all of it is done: in the thread that makes batches, never in that of steps."""
+        """Wait until all work on this lane is done: in the thread that makes batches, never in that of steps."""
         if self.stream is not None:
             self.stream.synchronize()
 
@@ -109,15 +109,15 @@ class DeviceGraph:
 
     @property
     def topology(self) -> Topology:
-        """As mapped."""
+        """Topology of the graph, as mapped on the host."""
         return self.whole.topology
 
     def sampler(self, fanouts: tuple[int, ...], *, resample: bool) -> NeighbourSource:
-        """On the device."""
+        """Sampler that draws on the device."""
         return ResidentSampler(self, fanouts, resample)
 
     def collecting(self, collector: Collector) -> Collects:
-        """Of what is drawn on the device its batches, made there."""
+        """Collector that makes batches of what is drawn on the device there, and leaves the others to `collector`."""
         return ResidentCollector(self, collector)
 
     def statistics(self, nodes: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -125,7 +125,7 @@ class DeviceGraph:
         return self.whole.statistics(nodes)
 
     def sweep(self, model: LayerwiseModel, nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
-        """In contiguous shares of `nodes`, on the device."""
+        """This rank's contiguous share of `nodes` and their rows, computed layer by layer on the device."""
         assert self.rows is not None, "warm_up comes first"
         self.lane.wait()  # its kernels keep tables that these use, too
         device, hidden_on = self.whole.group.device, self.laid_out.hidden_rows_on or "page_locked"
@@ -162,14 +162,14 @@ class DeviceGraph:
         )
 
     def mark(self) -> None:
-        """Nothing is counted."""
+        """Do nothing: no facts are counted."""
 
     def facts(self) -> Mapping[str, Cell]:
-        """None."""
+        """Return an empty mapping: no facts are counted."""
         return {}
 
     def received_bytes(self) -> None:
-        """It asks no other rank."""
+        """Return None: no other rank is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class ResidentCollector:
         object.__setattr__(self, "_device", self.graph.whole.group.device)
 
     def collect(self, sampled: Sampled, fetched: Fetched) -> MiniBatch:
-        """All of it is on the device, and done, when this returns."""
+        """Make the batch; all of it is on the device, and done, when this returns."""
         if not isinstance(sampled, DrawnOnDevice):
             return self.of_cpu.collect(sampled, fetched)
         lane = self.graph.lane
@@ -268,7 +268,7 @@ def _dense(whole: WholeGraph) -> DenseFeatures:
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
-    """Of a mapped file, which is read only: so is the tensor."""
+    """Tensor that shares the memory of a read-only mapped array, so it is read only too."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch has no tensors that cannot be written to, and says so
         return torch.from_numpy(array)

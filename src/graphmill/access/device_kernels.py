@@ -45,7 +45,7 @@ class DeviceHood:
 
 
 class GraphKernels(Protocol):
-    """The same results to the bit as the native core's, whatever the device."""
+    """Kernels that sample and read rows on a device; results are bit-identical to the native core's on any device."""
 
     def sample(
         self, topology: DeviceTopology, seeds: SeedIds, fanouts: Sequence[int], key: int, *, resample: bool
@@ -63,7 +63,7 @@ class GraphKernels(Protocol):
 
 
 def kernels_of(device: torch.device) -> GraphKernels:
-    """Those of a GPU; `UserError` where there are none."""
+    """Kernels of the GPU `device`; `UserError` where there are none."""
     return LaunchedKernels(cuda_kernels(device))
 
 
@@ -78,22 +78,22 @@ class LaunchedKernels:
     def sample(
         self, topology: DeviceTopology, seeds: SeedIds, fanouts: Sequence[int], key: int, *, resample: bool
     ) -> DeviceHood:
-        """As `GraphKernels.sample`. The calling thread waits for the sizes of what was drawn."""
+        """Sample as `GraphKernels.sample` says. The calling thread waits for the sizes of what was drawn."""
         return _hood(self._sampler(topology, resample=resample).sample(torch.from_numpy(seeds), fanouts, key))
 
     def in_neighbours(self, topology: DeviceTopology, nodes: Tensor, num_edges: int, *, resample: bool) -> DeviceHood:
-        """As `GraphKernels.in_neighbours`; the calling thread waits once, for how many distinct ones there are."""
+        """Find what `GraphKernels.in_neighbours` says; the calling thread waits once, for the number of nodes."""
         return _hood(self._sampler(topology, resample=resample).sample(nodes, (-1,), 0, num_edges))
 
     def gather(self, rows: SplitRows, ids: Tensor) -> Tensor:
-        """As `GraphKernels.gather`."""
+        """Gather rows as `GraphKernels.gather` says."""
         tables = RowTables(rows.hot, rows.cold if len(rows.cold) else None)
         span = torch.zeros(2, dtype=torch.int64, device=ids.device)
         span[1:] = len(ids)  # by a kernel: nothing is copied from the host
         return gather(self.kernels, tables, ids if rows.place is None else rows.place[ids], span)
 
     def self_and_mean(self, x: Tensor, indptr: Tensor, indices: Tensor, dtype: torch.dtype) -> Tensor:
-        """As `GraphKernels.self_and_mean`: neighbours are added up in the order of edges, as the native core does."""
+        """Compute `GraphKernels.self_and_mean`: neighbours are added up in edge order, as the native core does."""
         width, degrees = x.shape[1], indptr.diff()
         sums = F.embedding_bag(indices.long(), x, indptr, mode="sum", include_last_offset=True)
         shares = torch.where(degrees > 0, degrees.float().reciprocal(), 0.0)

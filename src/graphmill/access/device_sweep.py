@@ -1,6 +1,6 @@
 """Blocks of rows for exact inference of a graph that lies for a GPU: drawn, gathered and averaged there.
 
-Neighbours are added up in the order of edges, as on the CPU: sums have the same bits. Hidden rows lie on the device
+Neighbours are added up in the order of edges, as on the CPU: sums are bit-identical. Hidden rows lie on the device
 where they fit into what the plan gives the graph, else page-locked, to be read over the bus.
 """
 
@@ -33,20 +33,20 @@ class ResidentBlocks:
     resample: bool  # as batches are drawn: a sampler of the device keeps 4 bytes of every node
 
     def zeros(self, num_rows: int, width: int, *, is_table: bool) -> Tensor:
-        """As the protocol says. Of the host's memory none is page-locked but what kernels read."""
+        """Make room as `BlockRows.zeros` says. Host memory is page-locked only where kernels read it."""
         if self.hidden_on == "device":
             return torch.zeros(num_rows, width, device=self.device)
         return torch.zeros(num_rows, width, pin_memory=is_table and self.device.type == "cuda")
 
     def with_sources(self, ids: NDArray[np.int64], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
-        """As the protocol says. The calling thread waits once a piece, and at the end."""
+        """Find what `BlockRows.with_sources` says. The calling thread waits once for each piece, and at the end."""
         is_there = torch.zeros(len(self.topology.indptr) - 1, dtype=torch.bool, device=self.device)
         for first, last in self._pieces(indptr, 0):
             is_there.index_fill_(0, self._drawn(ids, indptr, first, last).node_ids, True)
         return np.flatnonzero(is_there.cpu().numpy())
 
     def self_and_mean(self, h: Tensor | None, ids: NDArray[np.int64], indptr: NDArray[np.int64]) -> Tensor:
-        """As the protocol says. The calling thread waits once a piece."""
+        """Compute `BlockRows.self_and_mean`. The calling thread waits once for each piece."""
         width = (self.features.hot if h is None else h).shape[1]
         out = torch.empty(len(ids), 2 * width, device=self.device)
         for first, last in self._pieces(indptr, 4 * width):

@@ -1,6 +1,6 @@
 """Draws of a graph that a device holds: by the device, or by the CPU for it, whichever makes batches faster.
 
-Both give the same batches to the bit, so each rank decides for itself. An attempt that resumes keeps to what the first
+Both give bit-identical batches, so each rank decides for itself. An attempt that resumes keeps to what the first
 one found: were a GPU's sums others after all, the run would still be the same as without the break.
 """
 
@@ -18,7 +18,7 @@ NUM_MEASURED: Final = 5  # batches of each way, after one that is not: its memor
 
 @dataclass(frozen=True, slots=True)
 class SettledDraws:
-    """Who draws, and what was measured for it: medians of one batch, s; None: nothing was."""
+    """Device or CPU that draws, and what was measured for it: medians of one batch, s; None: nothing was."""
 
     by: DrawnBy
     asked: GpuDraws
@@ -26,7 +26,7 @@ class SettledDraws:
     cpu_s: float | None = None
 
     def in_words(self) -> str:
-        """For the log."""
+        """Sentence for the log: who draws neighbourhoods, and why."""
         if self.device_s is None or self.cpu_s is None:
             why = "as this run began" if self.asked == "measured" else "as train.gpu_draws says"
             return f"neighbourhoods are drawn by the {self.by}, {why}"
@@ -46,7 +46,7 @@ class EitherSampler:
         self.by = "cpu" if self.asked == "cpu" else "device"
 
     def sample(self, seeds: AnySeeds) -> Sampled:
-        """By whom it is."""
+        """Sample with the one of the two samplers that draws now."""
         return self.ways[self.by].sample(seeds)
 
     def settle(self, make: Callable[[int], float], num_steps: int, before: DrawnBy | None) -> SettledDraws:
@@ -73,5 +73,5 @@ class EitherSampler:
 
 
 def faster(device_s: Sequence[float], cpu_s: Sequence[float]) -> DrawnBy:
-    """By medians; of equals the device, which leaves the CPU alone."""
+    """Choose the faster by medians; of equals the device, which leaves the CPU alone."""
     return "device" if median(device_s) <= median(cpu_s) else "cpu"

@@ -55,7 +55,7 @@ def on_whole_graph(
     hops: int,
     num_nodes: int,
 ) -> tuple[Ids, Tensor]:
-    """The same by one call on all `num_nodes` nodes and their edges, of which each rank keeps its share.
+    """This rank's share of `nodes` [m] and their rows, by one call on all `num_nodes` nodes and their edges.
 
     Every rank makes the whole call: sharing it out would take an exchange after each layer, and no layer is known.
     """

@@ -51,7 +51,7 @@ class GraphAccess(Protocol):
         """Mean and deviation of the features of training nodes; None unless the spec asks for it."""
 
     def begin(self, labels: Labels, *, form: InputForm, dtype: torch.dtype) -> None:
-        """Called once, before the first batch, by all ranks.
+        """Prepare to make batches. All ranks must call it once, before the first batch.
 
         Args:
             labels: what batches carry of their seeds.
@@ -88,7 +88,7 @@ class Collects(Protocol):
     """Makes a mini-batch of a neighbourhood, and of what was fetched for it."""
 
     def collect(self, sampled: Sampled, fetched: Fetched) -> MiniBatch:
-        """On the CPU, or where the source has its rows."""
+        """Mini-batch of a neighbourhood, on the CPU or where the source has its rows."""
 
 
 class GraphSource(Protocol):
@@ -144,13 +144,13 @@ class GraphSource(Protocol):
         """
 
     def mark(self) -> None:
-        """From here on `facts` counts."""
+        """Start a new count of what `facts` reports."""
 
     def facts(self) -> Mapping[str, Cell]:
         """What was fetched of other ranks since, of all together, by column. All ranks must call it."""
 
     def received_bytes(self) -> int | None:
-        """By this rank, of other ranks, so far: for batches, evaluations and all else; None: it asks no other rank."""
+        """Bytes that this rank received from others so far, for batches, evaluations and all else; None: none asked."""
 
 
 class MeanAggregation(Protocol):
@@ -161,13 +161,13 @@ class MeanAggregation(Protocol):
     weight: Any  # nn.Parameter, whose device is the layer's
 
     def on_self_and_mean(self, x: Tensor, activation: Activation | None) -> Tensor:
-        """On rows [n, 2 * in_channels]."""
+        """Result for rows [n, 2 * in_channels]: each node's own row beside the mean of its neighbours."""
 
     def on_rows(self, h: Tensor, block: Block | WeightedBlock, activation: Activation | None) -> Tensor:
-        """On rows [n, in_channels], of which the first are the block's own."""
+        """Result for a block, from rows [n, in_channels], of which the first are the block's own."""
 
     def on_sparse(self, x: SparseRows, block: Block | WeightedBlock, activation: Activation | None) -> Tensor:
-        """On sparse rows [n, in_channels], of which the first are the block's own."""
+        """Result for a block, from sparse rows [n, in_channels], of which the first are the block's own."""
 
 
 @runtime_checkable
@@ -178,4 +178,4 @@ class LayerwiseModel(Protocol):
 
     @property
     def mean_layers(self) -> Sequence[MeanAggregation]:
-        """All of them, in order."""
+        """Mean layers of the model, in order."""

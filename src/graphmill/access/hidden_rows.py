@@ -27,7 +27,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class HiddenRows:
-    """Those rows of a layer's result that the layers after it read, of this rank's nodes.
+    """Rows of a layer's result that later layers read, for the nodes that this rank owns.
 
     On a disk they are pages of a file, which the kernel writes back and drops when memory is short; with memory to
     spare they stay there, and are read as fast as an array. While they are written the process does not count them as
@@ -57,7 +57,7 @@ class HiddenRows:
         return cls(DenseFeatures(x, "float32"), places)
 
     def write(self, begin: int, rows: NDArray[np.float32]) -> None:
-        """The rows [n, width] of the table from `begin` on."""
+        """Write rows [n, width] of the table from `begin` on."""
         step = max(1, _WRITTEN_AT_A_TIME // (4 * rows.shape[1]))
         for first in range(0, len(rows), step):
             piece = rows[first : first + step]
@@ -71,7 +71,7 @@ class HiddenRows:
 
 
 def _made(folder: Path | None, shape: tuple[int, int]) -> NDArray[np.float32] | None:
-    """None: the disk has no room."""
+    """Make the table; None: the disk has no room."""
     if folder is None:
         return np.zeros(shape, dtype=np.float32)
     try:

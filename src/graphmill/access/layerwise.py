@@ -133,7 +133,7 @@ class LayerwiseInference:
         indptr: NDArray[np.int64],
         activation: Activation | None,
     ) -> Tensor:
-        """The layer on [self ; mean] rows `x` on its device."""
+        """Result of a layer for [self ; mean] rows `x` on its device."""
         if h is None and self.model.standardise is not None:
             x = self.model.standardise.of_self_and_mean(x, on_device(torch.from_numpy(indptr), x.device))
         return layer.on_self_and_mean(x, activation)
@@ -146,7 +146,7 @@ class LayerwiseInference:
         activation: Activation | None,
         edge_weights: EdgeFeatures,
     ) -> Tensor:
-        """The same with a weight of each edge: neighbours' rows are written out, once each."""
+        """Result of a layer for `ids` where edges have weights: rows of neighbours are written out, once each."""
         indptr, entries = in_entries(self.topology, ids)
         neighbours, local = np.unique(self.topology.indices[entries], return_inverse=True)
         nodes, device = np.concatenate([ids, neighbours.astype(np.int64)]), layer.weight.device
@@ -182,14 +182,14 @@ class LayerwiseInference:
 
 
 def rows_on(x: SparseRows, device: torch.device) -> SparseRows:
-    """The same on `device`."""
+    """Sparse rows moved to `device`."""
     return SparseRows(x.indptr.to(device), x.indices.to(device), x.values.to(device), x.num_features)
 
 
 def weighted_block(
     indptr: NDArray[np.int64], indices: NDArray[np.int64], weights: NDArray[np.float32], device: torch.device
 ) -> WeightedBlock:
-    """Of local ids `indices` [num_edges] and the weights of these edges [num_edges], on `device`."""
+    """Block of local ids `indices` [num_edges] and the weights of these edges [num_edges], on `device`."""
     block = Block(torch.from_numpy(indptr).to(device), torch.from_numpy(indices.astype(np.int32)).to(device))
     return WeightedBlock.of(block, torch.from_numpy(weights).to(device))
 
@@ -197,7 +197,7 @@ def weighted_block(
 def wanted_rows(
     topology: Topology, nodes: NDArray[np.int64], num_layers: int, blocks: BlockRows | None = None
 ) -> list[NDArray[np.int64]]:
-    """For each layer the ascending ids of the rows that the layers after it read; of the last, `nodes`."""
+    """Ascending ids of the rows of each layer that later layers read; for the last layer, `nodes`."""
     wanted = [nodes]
     for _ in range(num_layers - 1):
         if blocks is not None:
@@ -217,7 +217,7 @@ def in_edges(topology: Topology, ids: NDArray[np.int64]) -> tuple[NDArray[np.int
 
 
 def in_entries(topology: Topology, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The same with the edges' places in the topology: indptr [n + 1], entries [num_edges]."""
+    """Places in the topology of the in-edges of `ids`: indptr [n + 1], entries [num_edges]."""
     starts, indptr = topology.indptr[ids], row_ends(topology, ids)
     return indptr, np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
 

@@ -54,7 +54,7 @@ class PartedInference:
 
     @torch.no_grad()
     def logits(self, nodes: Ids) -> tuple[Ids, Tensor]:
-        """Those of `nodes` that this rank owns, ascending, and their logits [num_owned, num_classes]."""
+        """Nodes of `nodes` that this rank owns, ascending, and their logits [num_owned, num_classes]."""
         layers = self.model.mean_layers
         return_free_memory()  # of training, whose batches are made by another thread: this one would not reuse it
         mine = np.sort(nodes[self.shares.owner_of(NodeIds(nodes)) == self.shares.rank])
@@ -73,13 +73,13 @@ class PartedInference:
         return mine, logits
 
     def _forget_features(self) -> None:
-        """They were read once through, and hidden rows take the place of theirs."""
+        """Drop mapped pages of the features: they were read once through, and hidden rows take their place."""
         for features in self.fetcher.features:
             for array in (features.x,) if isinstance(features, DenseFeatures) else (features.indices, features.values):
                 forget(array)
 
     def _wanted(self, nodes: Ids, num_layers: int) -> list[Ids]:
-        """For each layer which owned nodes the layers after it read, of all ranks; of the last, `nodes`."""
+        """Owned nodes whose rows of each layer are read by later layers, of any rank; for the last layer, `nodes`."""
         wanted = [nodes]
         for _ in range(num_layers - 1):
             is_wanted = np.zeros(self.shares.num_owned, dtype=bool)

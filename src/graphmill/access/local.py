@@ -31,7 +31,7 @@ from graphmill.sync.pause import Pause
 
 @dataclass(slots=True)
 class LocalAccess:
-    """`GraphAccess` over a `GraphSource`: the same steps whatever the graph, and whoever draws neighbourhoods."""
+    """`GraphAccess` over a `GraphSource`: the same steps for any graph and any way to draw neighbourhoods."""
 
     spec: AccessSpec
     store: NodeStore
@@ -54,7 +54,7 @@ class LocalAccess:
         return self.store.nodes_in(split)
 
     def standardise(self) -> Standardise | None:
-        """Of all training nodes of the prepared data, however few of them an epoch has."""
+        """Mean and deviation over all training nodes of the data, even if an epoch has fewer; None: not asked for."""
         if self.spec.features != "standardised":
             return None
         mean, sd = self.source.statistics(self.nodes_in("train"))
@@ -77,7 +77,7 @@ class LocalAccess:
         self.source.warm_up(self.sampler, self.seeds, self.nodes_in("train"), plan.calendar.steps_in(0))
 
     def settle_draws(self, before: DrawnBy | None = None) -> SettledDraws | None:
-        """Before the first batch of an attempt: decide who draws, as in an attempt `before`; None: no question."""
+        """Decide before the first batch of an attempt who draws, as in an attempt `before`; None: no choice."""
         if not isinstance(self.sampler, EitherSampler):
             return None
         settled = self.sampler.settle(self._seconds_to_make, self.spec.plan.calendar.steps_in(0), before)

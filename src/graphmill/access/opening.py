@@ -1,4 +1,4 @@
-"""From a spec to one rank's access: the one place that chooses how a graph is read."""
+"""How a spec becomes one rank's access: the only place that chooses how a graph is read."""
 
 from typing import cast
 
@@ -53,7 +53,7 @@ def source_of(spec: AccessSpec, store: NodeStore, group: Group) -> GraphSource:
 
 
 def sampler_of(spec: AccessSpec, store: NodeStore, source: GraphSource, group: Group) -> NeighbourSource:
-    """Who draws the neighbourhoods of training batches."""
+    """Sampler that draws the neighbourhoods of training batches."""
     if spec.presampled is not None:
         return presampled(spec, store, spec.presampled, group.rank, group.world_size)
     if spec.relation_fanouts:

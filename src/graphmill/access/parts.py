@@ -52,11 +52,11 @@ class PartedTables:
 
     @property
     def fetcher(self) -> FeatureFetcher:
-        """Of rows of any nodes."""
+        """Fetcher of the rows of any nodes."""
         return self.announced.features
 
     def fetch(self, window: Sequence[Sampled], following: Sequence[Sequence[Sampled]] | None = None) -> list[Fetched]:
-        """Of each batch where the rows of its nodes are, and those of its edges in their order."""
+        """Find the rows of each batch's nodes, and the rows of its edges in their order."""
         if following is None:
             found = self.fetcher.fetch(_nodes_of(window))
         elif self.lookahead is None:
@@ -72,7 +72,7 @@ def _nodes_of(window: Sequence[Sampled]) -> list[NodeIds]:
 
 
 def _refuse_negative_weights(shares: Shares, spec: AccessSpec) -> None:
-    """Of the edges to nodes of the parts that are read here; other ranks look at the others'."""
+    """Refuse negative weights of edges to nodes of the parts that are read here; other ranks check the others."""
     for part in shares.parts:
         weights = part.edge_attr(undirected=spec.undirected)[:, spec.edge_columns[0]]
         refuse_negative_weights(weights, shares.graph.metadata.name)
@@ -118,12 +118,12 @@ class GraphInParts:
 
     @property
     def owners(self) -> Owners:
-        """Of all nodes."""
+        """Owners of all nodes."""
         return self.shares.owners
 
     @property
     def sampled_together(self) -> int:
-        """More than a window where each hop asks other ranks."""
+        """Batches that are sampled together: more than a window where each hop asks other ranks."""
         return max(self.window, HOPS_TOGETHER) if self.partition.topology == "partitioned" else self.window
 
     @property
@@ -132,7 +132,7 @@ class GraphInParts:
         return not self.shares.placement.is_local
 
     def sampler(self, fanouts: tuple[int, ...], *, resample: bool) -> NeighbourSource:
-        """Of the whole topology where every host has it, else of the parts of all ranks."""
+        """Sampler of the whole topology where every host has it, else of the parts of all ranks."""
         # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
         return sampler_of(
             self.shares,
@@ -147,7 +147,7 @@ class GraphInParts:
         )
 
     def collecting(self, collector: Collector) -> Collects:
-        """On the CPU."""
+        """Return the collector itself: it makes batches on the CPU."""
         return collector
 
     def statistics(self, nodes: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -165,7 +165,7 @@ class GraphInParts:
         return heard[0].copy(), heard[1].copy()
 
     def sweep(self, model: LayerwiseModel, nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
-        """Of those of `nodes` that this rank owns."""
+        """Nodes of `nodes` that this rank owns, and their rows, computed layer by layer."""
         column = self.spec.edge_columns[0] if self.spec.has_weighted_means else None
         inference = PartedInference(
             model, self.shares, self.wire, self.tables.fetcher, self.spec.undirected, column, pause
@@ -207,7 +207,7 @@ class GraphInParts:
         )
 
     def mark(self) -> None:
-        """From here on `facts` counts."""
+        """Start a new count of what `facts` reports."""
         self.marked[:] = self._counted()
 
     def facts(self) -> Mapping[str, Cell]:
@@ -224,7 +224,7 @@ class GraphInParts:
         }
 
     def received_bytes(self) -> int:
-        """By this rank, of other ranks, so far: `wire_of_batches` is the same wire, or carries nothing."""
+        """Bytes that this rank received from others so far: `wire_of_batches` is the same wire, or carries nothing."""
         return self.wire.received_bytes
 
     def _counted(self) -> list[int]:

@@ -72,7 +72,7 @@ def _seeds_by(spec: AccessSpec, owners: Owners | None, checksum: str) -> str:
 
 
 def _topology(spec: AccessSpec, store: NodeStore) -> Topology:
-    """The whole graph's, which need not be on this host where it is in parts."""
+    """Topology of the whole graph, which need not be on this host where the graph is in parts."""
     if spec.partition is None:
         whole: WholeStore = cast("WholeStore", store)
         return whole.topology(undirected=spec.undirected)

@@ -1,6 +1,6 @@
 """Which rank learns from which seeds: placement of parts, owners of nodes, shares of a batch, schedule of a run.
 
-Every way to mini-batches takes them from here, so that ranks, samplers and presampled epochs agree to the bit.
+Every way to mini-batches takes them from here, so that ranks, samplers and presampled epochs agree exactly.
 """
 
 from dataclasses import dataclass
@@ -27,16 +27,16 @@ class NodesThemselves:
     schedule: SeedSchedule
 
     def nodes_of(self, seeds: Seeds) -> Seeds:
-        """The same."""
+        """Return the seeds themselves: they are nodes."""
         return seeds
 
     def kept(self, sampled: Sampled) -> Sampled:
-        """All of it."""
+        """Return the whole neighbourhood: no edge of it is to be predicted."""
         return sampled
 
 
 def owners_of(spec: AccessSpec, path: Path, *, ranks: int, hosts: int) -> Owners | None:
-    """Who answers for which nodes if `ranks` ranks on `hosts` hosts hold the parts in `path`; None: no parts."""
+    """Owners of the nodes if `ranks` ranks on `hosts` hosts hold the parts in `path`; None: no parts."""
     if spec.partition is None:
         return None
     graph = PartedGraph.open(path, parts=(), whole_topology=False)

@@ -52,11 +52,11 @@ class ServedAccess:
         return self.store.nodes_in(split)
 
     def standardise(self) -> Standardise | None:
-        """As the samplers have found it."""
+        """Mean and deviation of the features that the samplers found; None: not asked for."""
         return None if self.spec.features != "standardised" else Standardise(*self.served.scale())
 
     def begin(self, labels: Labels, *, form: InputForm, dtype: torch.dtype) -> None:
-        """Nothing: the sampler knows the same plan."""
+        """Do nothing: the sampler knows the same plan."""
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank, as they arrive."""

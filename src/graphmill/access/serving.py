@@ -28,7 +28,7 @@ class ServableTask(Protocol):
 
     @property
     def model(self) -> Any:  # noqa: ANN401  # a module with `standardise`
-        """The plan's."""
+        """Model that the plan describes."""
 
     def exact_logits(self, nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
         """This rank's share of `nodes` and their logits. All ranks must call it."""
@@ -60,7 +60,7 @@ class BatchServer:
         return self.access.source.is_shared
 
     def begin(self) -> None:
-        """From here on `said` counts."""
+        """Start a new count of what `said` reports."""
         self._before = dict(self.access.group.spans.seconds)
         self.access.source.mark()
 

@@ -11,7 +11,7 @@ from graphmill.spec.transform import FeatureTransform
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessSpec:
-    """Of a run's graph: which neighbourhoods are drawn, what of the data is read, and where it lies.
+    """What a run reads of its graph: which neighbourhoods are drawn, which data are read, and where they lie.
 
     It says nothing of a model, a loss or of what the nodes' labels mean.
     """

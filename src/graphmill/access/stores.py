@@ -19,29 +19,29 @@ class NodeStore(Protocol):
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """Folder of the prepared graph."""
 
     @property
     def metadata(self) -> Any:  # noqa: ANN401  # GraphMetadata, or PartsMetadata
-        """Its header."""
+        """Header of the prepared graph."""
 
     @property
     def node_type(self) -> NDArray[Any]:
-        """Of a graph with types: that of each node [num_nodes]."""
+        """Type of each node [num_nodes], of a graph with types."""
 
     def nodes_in(self, split: Split) -> Ids:
         """Ascending ids of the nodes of a split."""
 
 
 class WholeStore(NodeStore, Protocol):
-    """One that is stored whole; `GraphStore` and a split of its nodes."""
+    """Prepared graph that is stored whole; `GraphStore` and a split of its nodes."""
 
     @property
     def features(self) -> Features:
-        """Of all nodes."""
+        """Features of all nodes."""
 
     def topology(self, *, undirected: bool) -> Topology:
         """In-neighbours as given, or the union of both directions."""
 
     def edge_features(self, *, undirected: bool) -> EdgeFeatures:
-        """Of the entries of that topology."""
+        """Features of the edges, for the entries of `topology` with the same `undirected`."""

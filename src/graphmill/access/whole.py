@@ -27,7 +27,7 @@ from graphmill.sync.pause import Pause
 
 @dataclass(frozen=True, slots=True)
 class WholeGraph:
-    """Its topology, and the features and edge features that batches carry."""
+    """Graph that is stored whole: its topology, and the features and edge features that batches carry."""
 
     spec: AccessSpec
     store: WholeStore
@@ -55,7 +55,7 @@ class WholeGraph:
 
     @property
     def topology(self) -> Topology:
-        """In the directions that messages pass along."""
+        """Topology in the directions that messages pass along."""
         return self.store.topology(undirected=self.spec.undirected)
 
     def sampler(self, fanouts: tuple[int, ...], *, resample: bool) -> NeighbourSource:
@@ -71,7 +71,7 @@ class WholeGraph:
         )
 
     def collecting(self, collector: Collector) -> Collects:
-        """On the CPU."""
+        """Return the collector itself: it makes batches on the CPU."""
         return collector
 
     def statistics(self, nodes: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -81,7 +81,7 @@ class WholeGraph:
         return statistics(features, nodes)
 
     def sweep(self, model: LayerwiseModel, nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
-        """In contiguous shares of `nodes`."""
+        """This rank's contiguous share of `nodes` and their rows, computed layer by layer."""
         return self.layerwise(model, pause).logits(nodes)
 
     def layerwise(self, model: LayerwiseModel, pause: Pause) -> LayerwiseInference:
@@ -90,17 +90,17 @@ class WholeGraph:
         return LayerwiseInference(model, self.topology, self.features, self.group, pause, weights)
 
     def warm_up(self, sampler: NeighbourSource, seeds: SeedNodes, nodes: Ids, num_steps: int) -> None:
-        """Nothing: all rows are here."""
+        """Do nothing: all rows are here."""
 
     def mark(self) -> None:
-        """Nothing is counted."""
+        """Do nothing: no facts are counted."""
 
     def facts(self) -> Mapping[str, Cell]:
-        """None."""
+        """Return an empty mapping: no facts are counted."""
         return {}
 
     def received_bytes(self) -> None:
-        """It asks no other rank."""
+        """Return None: no other rank is asked."""
 
 
 def by_relation(spec: AccessSpec, store: WholeStore) -> NeighbourSource:

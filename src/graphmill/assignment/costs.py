@@ -1,4 +1,4 @@
-"""Costs as a caller may give them, as arrays that the native solver reads; what is no problem is refused here."""
+"""Costs as a caller may give them, as arrays that the native solver reads; what is not a problem is refused here."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -29,7 +29,7 @@ class Costs:
 
     @property
     def of_potentials(self) -> Any:  # noqa: ANN401  # a numpy scalar type
-        """What potentials are computed in."""
+        """Number type that potentials are computed in."""
         return np.int64 if self.values.dtype == np.int64 else np.float64
 
     def solve(self, start: int, candidates: int, u: Potentials, v: Potentials) -> tuple[Columns, dict[str, int]] | None:
@@ -81,7 +81,7 @@ class Costs:
 def costs_of(given: Any, *, maximize: bool = False) -> Costs:  # noqa: ANN401  # whatever numpy makes an array of
     """Read costs: a matrix [n, m], or a scipy.sparse one whose missing entries are infeasible pairs.
 
-    Raises `InvalidCostsError` for what is no matrix of real numbers, and for integers so large that sums overflow.
+    Raises `InvalidCostsError` for what is not a matrix of real numbers, and for integers so large that sums overflow.
     """
     maximize, matrix = flag("maximize", maximize), matrix_of(given)
     if not isinstance(matrix, np.ndarray):
@@ -127,7 +127,7 @@ def _sizes(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _numbers(values: NDArray[Any], *, maximize: bool) -> NDArray[Any]:
-    """As float32, float64 or int64, negated if the largest sum is wanted."""
+    """Costs as float32, float64 or int64, negated if the largest sum is wanted."""
     kind = values.dtype.kind
     if kind not in "fiub":
         raise InvalidCostsError(f"costs are of type {values.dtype}", fix="give real numbers")

@@ -45,7 +45,7 @@ def is_exact_enough(problem: Costs, columns: Columns, rounding: float) -> bool:
 
 
 def rounding_of(u: Potentials, v: Potentials) -> float:
-    """Of cost - u - v, at most: half a unit in the last place for each difference, whose terms are no larger."""
+    """Bound on the rounding error of cost - u - v: half a unit in the last place of |u| + |v| for each difference."""
     largest = float(np.abs(u).max(initial=0)) + float(np.abs(v).max(initial=0))
     return float(np.finfo(np.float64).eps) * largest
 

@@ -128,7 +128,7 @@ class _Known:
         self._stay_cold = 0
 
     def potentials(self, problem: Costs, names: Sequence[int] | None) -> Potentials | None:
-        """Where rows of the frame begin; None: cold."""
+        """Potentials that the rows of a frame begin with; None: begin cold."""
         if not self._is_worth_it or self._u is None or problem.is_transposed:
             return None
         num_rows = problem.num_rows

@@ -50,7 +50,7 @@ def span_of(text: str) -> float | None:
 
 
 def clock_of(seconds: float) -> str:
-    """As Slurm writes it, and sbatch --time reads it; to the nearest second.
+    """Time as Slurm writes it and sbatch --time reads it, to the nearest second.
 
     >>> clock_of(1800), clock_of(93600)
     ('00:30:00', '1-02:00:00')
@@ -106,7 +106,7 @@ def gib(mib: float) -> str:
 
 
 def slurm_memory(mib: float) -> str:
-    """As slurm.mem takes it.
+    """Amount of memory as `slurm.mem` takes it.
 
     >>> slurm_memory(16384), slurm_memory(1536)
     ('16G', '1536M')

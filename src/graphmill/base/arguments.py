@@ -1,4 +1,4 @@
-"""Arguments of calls from Python: what has another type, or lies outside its bounds, is told by the argument's name."""
+"""Arguments of calls from Python: what has another type, or is out of bounds, is reported with the argument's name."""
 
 import operator
 import os
@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 def whole_number(name: str, given: Any, *, least: int = 1, most: int = 2**31 - 1) -> int:  # noqa: ANN401
-    """A whole number within its bounds; numpy's are taken, 2.5 is not."""
+    """Return a whole number within its bounds; numpy's are taken, 2.5 is not."""
     try:
         number = operator.index(given)
     except (TypeError, RuntimeError):
@@ -23,7 +23,7 @@ def whole_number(name: str, given: Any, *, least: int = 1, most: int = 2**31 - 1
 
 
 def share(name: str, given: Any) -> float:  # noqa: ANN401
-    """A number from 0 to 1."""
+    """Return a number from 0 to 1."""
     try:
         number = float(given)
     except (TypeError, ValueError, OverflowError, RuntimeError):
@@ -34,7 +34,7 @@ def share(name: str, given: Any) -> float:  # noqa: ANN401
 
 
 def flag(name: str, given: Any) -> bool:  # noqa: ANN401
-    """What is true or false; arrays of several are neither."""
+    """Return a value that is true or false; arrays of several are neither."""
     try:
         return bool(given)
     except (TypeError, ValueError, RuntimeError):
@@ -42,14 +42,14 @@ def flag(name: str, given: Any) -> bool:  # noqa: ANN401
 
 
 def one_of(name: str, given: Any, choices: tuple[str, ...]) -> str:  # noqa: ANN401
-    """One of some words."""
+    """Return the given word, which must be one of `choices`."""
     if not (isinstance(given, str) and given in choices):
         raise InvalidInputError(f"{name} is {given!r:.40}", fix=f"give {', '.join(choices[:-1])} or {choices[-1]}")
     return given
 
 
 def path_of(name: str, given: Any) -> Path:  # noqa: ANN401
-    """A path as text or as a `Path`."""
+    """Return a path that was given as text or as a `Path`."""
     is_path = isinstance(given, str) or (isinstance(given, os.PathLike) and isinstance(os.fspath(given), str))
     if not is_path or "\0" in os.fspath(given):
         raise InvalidInputError(f"{name} is {given!r:.40}", fix="give a path, as text or as a pathlib.Path")
@@ -57,7 +57,7 @@ def path_of(name: str, given: Any) -> Path:  # noqa: ANN401
 
 
 def items_of(name: str, given: Iterable[Item]) -> Iterator[Item]:
-    """An iterator over what can be iterated over."""
+    """Return an iterator over the items of an iterable."""
     try:
         return iter(given)
     except TypeError:

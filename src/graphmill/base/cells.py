@@ -6,7 +6,7 @@ Cell = str | int | float | bool | None
 
 
 def cell_text(cell: Cell) -> str:
-    """What a person reads.
+    """Text of a cell as a person reads it.
 
     >>> [cell_text(cell) for cell in (None, True, 12000, 0.12345678, 123.456, "adam")]
     ['-', 'yes', '12,000', '0.1235', '123.5', 'adam']

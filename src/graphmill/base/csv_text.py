@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 FORMULA: Final = r"^'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
-"""Also with apostrophes before it: so one that was put there is known from one that was there. Wide signs, as Japanese
+"""Formulas, also after apostrophes: so one that was put there differs from one that was there. Wide signs, as Japanese
 and Chinese have them, begin a formula as well."""
 _END: Final = "\r\n"
 _FORMULA: Final = re.compile(FORMULA)

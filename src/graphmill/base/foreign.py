@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 
 
 def in_one_line(text: str) -> str:
-    r"""The same in one line.
+    r"""Printable text in one line: lines and tabs become spaces.
 
     >>> in_one_line("a\n  b")
     'a b'

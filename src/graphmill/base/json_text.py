@@ -28,7 +28,7 @@ def _brackets(text: str | bytes | bytearray) -> int:
 
 
 def _is_deep(value: Any) -> bool:  # noqa: ANN401  # any JSON value
-    """Whether it has more levels than are read, found without recursion."""
+    """Whether a text has more levels than are read, found without recursion."""
     level = [value]
     for _ in range(_MOST_LEVELS):
         level = [

@@ -40,7 +40,7 @@ class _Formatter(logging.Formatter):
 
 @contextmanager
 def about(name: str) -> Iterator[None]:
-    """While it lasts, messages of this thread begin with `name`: one of several that a process looks after."""
+    """Begin messages of this thread with `name` while it lasts: one of several that a process looks after."""
     token = _about.set(f"{name}: ")
     try:
         yield
@@ -60,7 +60,7 @@ def show_messages(prefix: str = "") -> None:
 
 @contextmanager
 def messages_shown() -> Iterator[None]:
-    """The same while a call from Python lasts, unless whoever calls has set up logging: then it is theirs."""
+    """Show messages on standard error while a call from Python lasts, unless the caller has set up logging."""
     log = logging.getLogger(_OURS[0])
     if log.hasHandlers():
         yield
@@ -92,7 +92,7 @@ def hush_torch(environ: MutableMapping[str, str]) -> None:
 
 @contextmanager
 def each_text_once(module: str) -> Iterator[None]:
-    """While it lasts, the same text of the logger of `module` passes only the first time."""
+    """Let each text of the logger of `module` pass only the first time while this lasts."""
     log, texts = logging.getLogger(module), set[str]()
 
     def is_new(record: logging.LogRecord) -> bool:

@@ -21,7 +21,7 @@ _OTHERS: Final = {b"\x28\xb5\x2f\xfd": "zstd", b"x\x01": "zlib", b"x\x9c": "zlib
 
 
 def is_inflated(num_bytes: int, stored_bytes: int) -> bool:
-    """Whether so many bytes in memory are more than data with so many in the file would have."""
+    """Whether data have more bytes in memory than data with that number of bytes in the file should have."""
     return num_bytes > max(_SUSPECT_BYTES, _MOST_RATIO * stored_bytes)
 
 

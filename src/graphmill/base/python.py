@@ -38,7 +38,7 @@ def search_working_folder() -> None:
 
 
 def working_folder_last() -> None:
-    """The same where `python -m` was typed without -P, as torchrun does, so that the folder stands first."""
+    """Search the working folder last, also where `python -m` without -P (torchrun's) has put it first."""
     if not sys.flags.safe_path:
         del sys.path[:1]
     search_working_folder()

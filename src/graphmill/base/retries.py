@@ -2,7 +2,7 @@
 
 An I/O error says nothing about what is in the file, so the operation is tried again for a bounded time. Reads that
 fail to the end are an `UnreadableError`; writes stay the OSError that they are. `is_io_error` knows both, wherever they
-were raised. A disk that is full, or a quota, is no such error: waiting does not help.
+were raised. A full disk, or a quota, is not such an error: waiting does not help.
 """
 
 import errno
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 TRANSIENT: Final = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EREMOTEIO)
 """A disk or a file server that did not answer as it should. It may do so the next time."""
 _ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
-"""There is no such file; any other error leaves that unknown."""
+"""Errors that say there is no such file; any other error leaves that unknown."""
 _READ_AGAIN_AFTER_S: Final = (0.2, 1.0, 3.0)
 _WRITE_AGAIN_AFTER_S: Final = (0.2, 1.0, 3.0, 6.0, 10.0)  # together less than Slurm's KillWait
 

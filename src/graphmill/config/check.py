@@ -28,7 +28,7 @@ from graphmill.config.yaml_text import flow_text
 
 T = TypeVar("T", bound=BaseModel)
 Others = Callable[[], Mapping[str, Model]]
-"""Called only when there is something to report, since each model costs its import."""
+"""Function that is called only when there is something to report, since each model costs its import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _named(detail: ErrorDetails, place: _Place) -> _Place:
 
 
 def _sentence(family: _Family, detail: ErrorDetails, place: _Place, draft: Draft) -> tuple[str, str]:
-    """What clashes, then what to type."""
+    """Describe an error: what clashes, then what to type."""
     key, field, kind = dotted(place.path), place.field, detail["type"]
     if kind == "extra_forbidden":
         return _unknown_key(family, key, place, draft)
@@ -291,7 +291,7 @@ def _wrong_value(detail: ErrorDetails, key: str, field: FieldInfo) -> tuple[str,
 
 
 def not_one_of(key: str, given: object, known: list[str]) -> tuple[str, str]:
-    """What clashes, then what to type, if a word is not one of those known."""
+    """Describe a word that is not one of those known: what clashes, then what to type."""
     near = nearest(str(given), known)
     return (
         f"{key} is {_shown(given)}, but it is one of {', '.join(known)}",

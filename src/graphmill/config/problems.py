@@ -21,7 +21,7 @@ class Problem:
 
 
 def dotted(path: KeyPath) -> str:
-    """The key as overrides write it.
+    """Spell a key as overrides write it.
 
     >>> dotted(("train", "num_neighbors", 0))
     'train.num_neighbors[0]'

@@ -1,7 +1,7 @@
 """Sampling, relabelling, look-ups and gathers by kernels of their own, on a GPU or, through a shim, on the CPU.
 
 The kernels are `native/device/kernels.cu` (its README says how they equal the CPU's). `DeviceKernels` starts them on
-torch's tensors; `DeviceSampler` and `TypedDeviceSampler` make batches of them, the same to the bit as
+torch's tensors; `DeviceSampler` and `TypedDeviceSampler` make batches of them, bit-identical to
 `graphmill._native`'s, without the host ever waiting for a number unless a fan-out is -1.
 
 **What is proved without a GPU**: the bodies are the CPU's own functions, from the same headers; the same file, compiled

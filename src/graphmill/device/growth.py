@@ -74,7 +74,7 @@ class BatchNodes:
         self.count = self.count + count
 
     def end_hop(self, found: int) -> None:
-        """What was found since the last call, at most `found`, asks next."""
+        """End a hop: nodes found since the last call, at most `found`, ask next."""
         self.span = torch.cat([self.span[1:], self.count])
         self.hop_room = found if self.is_disjoint else min(found, self.most)
 
@@ -83,7 +83,7 @@ class BatchNodes:
         return self.subgraphs.values if self.is_disjoint else None
 
     def forget(self) -> None:
-        """Nothing is known of this batch's nodes."""
+        """Forget the batch's nodes."""
         self.numbers.forget(self.ids.values, self.count, self.room)
 
 
@@ -144,7 +144,7 @@ def sample_hop(
         sources: nodes of the type that edges come from; new ones are appended.
         edges: of the relation; the hop's are appended.
         with_targets: whether the nodes that edges lead to are wanted for each edge.
-        num_edges: that the hop takes, where it takes all and somebody knows; None: nobody does.
+        num_edges: that the hop takes, where it takes all and their number is known; None: it is not.
 
     Returns:
         Where the edges lie.
@@ -189,7 +189,7 @@ def seeds_on_device(kernels: DeviceKernels, seeds: Tensor, num_nodes: int, *, di
         int64 [n] on the device.
 
     Raises:
-        InvalidInputError: a seed is no node, or stands twice.
+        InvalidInputError: a seed is not a node, or stands twice.
     """
     if seeds.device.type == "cpu" and len(seeds):
         least, largest = torch.aminmax(seeds)

@@ -34,7 +34,7 @@ class HopRows:
     times: Tensor | None = None  # int64 by subgraph: later edges do not exist yet
 
     def struct(self) -> RowsStruct:
-        """What kernels take."""
+        """Struct that kernels take."""
         return RowsStruct(
             address(self.nodes, torch.int64),
             address(self.places, torch.int64),
@@ -55,7 +55,7 @@ class OfferedEdges:
     room: int  # edges that the hop may have
 
     def struct(self) -> SpansStruct:
-        """What kernels take."""
+        """Struct that kernels take."""
         return SpansStruct(address(self.starts), address(self.available), address(self.ends))
 
 
@@ -89,7 +89,7 @@ class DeviceKernels:
             rows: the hop's.
             rule: how many, and which.
             edges_before: int64 [1]: where the hop's edges begin among those of the batch.
-            num_edges: of the rows, with a fan-out of -1; None: nobody knows.
+            num_edges: of the rows, with a fan-out of -1; None: not known.
 
         Returns:
             With room for a full fan-out of each row; with a fan-out of -1 for as many as there are, which the host
@@ -162,7 +162,7 @@ class DeviceKernels:
 
 
 def cuda_kernels(device: torch.device, image: Path = IMAGE) -> DeviceKernels:
-    """The kernels on a GPU. Nobody has seen them there yet: see the package's page.
+    """Kernels on a GPU. They have not been tried there yet: see the package's page.
 
     Args:
         device: a CUDA device of this process; each thread that starts kernels must have made it its current one.
@@ -203,5 +203,5 @@ def _current_stream(device: torch.device) -> Callable[[], int]:
 
 
 def shim_kernels(library: Path) -> DeviceKernels:
-    """The same kernels on the CPU, for tests: `library` is what `tools/cubins/shim.py` compiled."""
+    """Kernels of `graphmill.device` on the CPU, for tests: `library` is what `tools/cubins/shim.py` compiled."""
     return DeviceKernels(KernelDriver(library, b"", lambda: 0), torch.device("cpu"))

@@ -26,11 +26,11 @@ class NodeNumbers:
         self.position = torch.full((num_nodes,), _UNKNOWN, dtype=torch.int32, device=kernels.device)
 
     def struct(self) -> PlacesStruct:
-        """What kernels take."""
+        """Struct that kernels take."""
         return PlacesStruct(address(self.position), None, self.num_nodes, 0, 0)
 
     def make_room(self, most_nodes: int, nodes: Tensor, subgraphs: Tensor, count: Tensor) -> None:
-        """Room for a batch of so many nodes: there is room for all."""
+        """Do nothing: there is room for all nodes."""
 
     def place_seeds(self, seeds: Tensor, subgraphs: Tensor | None, first: int) -> None:
         """Seeds [n], int64, get the numbers from `first` on; of one that stands twice the first counts."""
@@ -38,7 +38,7 @@ class NodeNumbers:
         self._kernels.driver.launch("place_seeds", count, self.struct(), seeds, subgraphs, first, count)
 
     def forget(self, nodes: Tensor, count: Tensor, room: int) -> None:
-        """The batch's nodes are unknown again; `count`, int64 [1], of `nodes`."""
+        """Forget the nodes of a batch; `count`, int64 [1], of `nodes`."""
         self._kernels.driver.launch("forget", room, self.struct(), nodes, count, room)
 
     def meet(
@@ -97,12 +97,12 @@ class SubgraphNodeNumbers(NodeNumbers):
         self._resize(table_size(0))
 
     def struct(self) -> PlacesStruct:
-        """What kernels take."""
+        """Struct that kernels take."""
         bits = self._size.bit_length() - 1
         return PlacesStruct(address(self.position), address(self._keys), self.num_nodes, self._size - 1, 64 - bits)
 
     def make_room(self, most_nodes: int, nodes: Tensor, subgraphs: Tensor, count: Tensor) -> None:
-        """Room for a batch of so many nodes; the host waits if the table must grow while there are some.
+        """Make room for the nodes of a batch; the host waits if the table must grow while there are some.
 
         Args:
             most_nodes: of the batch.
@@ -125,7 +125,7 @@ class SubgraphNodeNumbers(NodeNumbers):
         self.position = torch.full((size,), _UNKNOWN, dtype=torch.int32, device=self._kernels.device)
 
     def forget(self, nodes: Tensor, count: Tensor, room: int) -> None:
-        """All is unknown again."""
+        """Forget all nodes."""
         del nodes, count, room
         self._keys.fill_(-1)
         self.position.fill_(_UNKNOWN)

@@ -1,4 +1,4 @@
-"""Negatives on the device: pairs that are no edges, the same that `_native.draw_negatives` draws."""
+"""Negatives on the device: pairs that are not edges, the same that `_native.draw_negatives` draws."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class PairEdges:
     times: Tensor | None = None  # int64 [num_edges]
 
     def struct(self) -> KnownStruct:
-        """What kernels take."""
+        """Struct that kernels take."""
         return KnownStruct(
             address(self.indptr, torch.int64), address(self.sources, torch.int32), address(self.times, torch.int64)
         )
@@ -35,7 +35,7 @@ class PairEnds:
     times: Tensor | None = None  # int64 [count] since when each exists
 
     def struct(self) -> CandidatesStruct:
-        """What kernels take."""
+        """Struct that kernels take."""
         return CandidatesStruct(self.count, address(self.weights, torch.float64), address(self.times, torch.int64))
 
 
@@ -52,7 +52,7 @@ def draw_pairs(
     times: Tensor | None = None,
     numbers: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Draw pairs that are no known edges.
+    """Draw pairs that are not known edges.
 
     Args:
         kernels: of the device.

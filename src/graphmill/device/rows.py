@@ -36,7 +36,7 @@ class HeldNodes:
         )
 
     def struct(self) -> SlotsStruct:
-        """What kernels take."""
+        """Struct that kernels take."""
         return SlotsStruct(address(self._keys), address(self._places), self._mask, self._shift)
 
 
@@ -51,7 +51,7 @@ class RowPlaces:
         own: tuple[int, int] = (0, 0),
         held: HeldNodes | None = None,
     ) -> None:
-        """Of a rank, or of a whole graph whose hottest rows are held.
+        """Find rows of a rank, or of a whole graph whose hottest rows are held.
 
         Args:
             kernels: of the device.
@@ -117,7 +117,7 @@ def gather(kernels: DeviceKernels, tables: RowTables, rows: Tensor, span: Tensor
         out: float32 [n, num_columns], or None: new memory.
 
     Returns:
-        float32 [n, num_columns]: the values as they are stored, to the bit; zeros for -1.
+        float32 [n, num_columns]: the values exactly as they are stored; zeros for -1.
     """
     num_rows, num_columns = len(rows), tables.near.shape[1]
     if out is None:

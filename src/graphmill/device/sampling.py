@@ -64,10 +64,10 @@ def _differences(ends: list[int]) -> list[int]:
 
 
 class DeviceSampler:
-    """Samples in-neighbours hop by hop; the same batches as `_native.NeighborSampler`, to the bit."""
+    """Samples in-neighbours hop by hop; batches are bit-identical to those of `_native.NeighborSampler`."""
 
     def __init__(self, kernels: DeviceKernels, columns: DeviceColumns, *, resample: bool) -> None:
-        """Over a graph that the device reads.
+        """Sample from a graph that the device reads.
 
         Args:
             kernels: of the device.
@@ -86,7 +86,7 @@ class DeviceSampler:
             seeds: int64 [n], distinct; from the host they are checked, and copied without waiting if page-locked.
             fanouts: first hop first; -1 takes all in-edges, and has the host wait for their number.
             key: of the batch.
-            num_edges: of a single hop of all in-edges, whose number is known: nobody waits for it then.
+            num_edges: of a single hop of all in-edges, whose number is known: the host does not wait for it then.
 
         Returns:
             With room behind what the tensors hold.

@@ -125,7 +125,7 @@ class DeviceColumns:
         return len(self.indptr) - 1
 
     def struct(self) -> RelationStruct:
-        """What kernels take."""
+        """Struct that kernels take."""
         is_narrow = self.indices.dtype == torch.int32
         return RelationStruct(
             self.source_type,
@@ -148,5 +148,5 @@ class HopRule:
     last: bool = False  # among the latest `fanout`
 
     def struct(self) -> RuleStruct:
-        """What kernels take."""
+        """Struct that kernels take."""
         return RuleStruct(self.fanout, self.replace, self.last)

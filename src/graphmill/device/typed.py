@@ -54,7 +54,7 @@ class TypedOnDevice:
 
 
 class TypedDeviceSampler:
-    """Samples around seeds of any type, in relations between types; the CPU's batches to the bit."""
+    """Samples around seeds of any type, in relations between types; batches are bit-identical to the CPU's."""
 
     def __init__(self, kernels: DeviceKernels, num_nodes: Sequence[int], relations: Sequence[DeviceColumns]) -> None:
         self.kernels = kernels
@@ -71,7 +71,7 @@ class TypedDeviceSampler:
             rule: how many edges, and which.
 
         Raises:
-            InvalidInputError: a seed is no node, or has a time where seeds share a subgraph.
+            InvalidInputError: a seed is not a node, or has a time where seeds share a subgraph.
         """
         batch = _TypedBatch(self, rule)
         batch.place(seeds)
@@ -85,7 +85,7 @@ class TypedDeviceSampler:
         return sampled
 
     def numbers(self, *, disjoint: bool) -> list[NodeNumbers]:
-        """Where numbers of the nodes of each type are kept, from batch to batch."""
+        """Tables of the nodes of each type and their numbers, kept from batch to batch."""
         if disjoint:
             if self._apart is None:
                 self._apart = [SubgraphNodeNumbers(self.kernels, count) for count in self._num_nodes]
@@ -96,7 +96,7 @@ class TypedDeviceSampler:
 
     @property
     def relations(self) -> list[DeviceColumns]:
-        """By number."""
+        """Relations in the order of their numbers."""
         return self._relations
 
 
@@ -175,7 +175,7 @@ class _TypedBatch:
             self._edge_counts[number].append(edges.count)
 
     def _put_by_subgraph(self, type_: int, begin: Tensor, room: int, edges_before: list[Tensor]) -> None:
-        """New nodes that several relations found one after the other: in the order of their subgraphs.
+        """Order new nodes that several relations found one after the other by their subgraphs.
 
         On the CPU each subgraph is grown by itself, so that its nodes stand together.
         """
@@ -211,7 +211,7 @@ class _TypedBatch:
         sources.copy_(torch.where(is_new, moved, sources))
 
     def induce(self) -> None:
-        """All edges between the nodes of a subgraph take the place of those that were drawn."""
+        """Replace the edges that were drawn by all edges between the nodes of a subgraph."""
         self._edges = [self._induced(columns) for columns in self._relations]
 
     def _induced(self, columns: DeviceColumns) -> BatchEdges:

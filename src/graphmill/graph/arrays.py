@@ -183,7 +183,7 @@ def check_checksum(path: Path, record: ArrayRecord) -> None:
 
 
 def check_checksums(folder: Path, records: Mapping[str, ArrayRecord]) -> None:
-    """The same for all files of a folder."""
+    """Compare the checksum of each file of a folder with its record's."""
     for name, record in records.items():
         check_checksum(folder / f"{name}.npy", record)
 

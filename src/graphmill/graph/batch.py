@@ -18,7 +18,7 @@ class DenseRows:
     x: Tensor  # [num_nodes, num_features]
 
     def to(self, device: torch.device) -> "DenseRows":
-        """The same on `device`."""
+        """Copy the features to `device`."""
         return DenseRows(copied(self.x, device))
 
 
@@ -32,7 +32,7 @@ class SelfAndMean:
     x: Tensor  # [num_rows, 2 * num_features]
 
     def to(self, device: torch.device) -> "SelfAndMean":
-        """The same on `device`."""
+        """Copy the rows and means to `device`."""
         return SelfAndMean(copied(self.x, device))
 
 
@@ -46,7 +46,7 @@ class SparseRows:
     num_features: int
 
     def to(self, device: torch.device) -> "SparseRows":
-        """The same on `device`."""
+        """Copy the sparse features to `device`."""
         indptr, indices, values = (copied(tensor, device) for tensor in (self.indptr, self.indices, self.values))
         return SparseRows(indptr, indices, values, self.num_features)
 
@@ -67,11 +67,11 @@ class Block:
         return len(self.indptr) - 1
 
     def whole_to(self, device: torch.device) -> "Block":
-        """The same on `device`, of a block that shares its edges with no other."""
+        """Copy a block that shares its edges with no other block to `device`."""
         return Block(copied(self.indptr, device), copied(self.indices, device))
 
     def to(self, device: torch.device) -> "Block":
-        """Only the block's own edges, on `device`: on the CPU all blocks share one array of them."""
+        """Copy the block's own edges alone to `device`: on the CPU all blocks share one array of them."""
         first, last = int(self.indptr[0]), int(self.indptr[-1])
         return Block(copied(self.indptr - first, device), copied(self.indices[first:last], device))
 
@@ -96,7 +96,7 @@ class MiniBatch:
         return len(self.seeds.ids)
 
     def to(self, device: torch.device) -> "MiniBatch":
-        """The same on `device`, copied without waiting if the memory allows it."""
+        """Copy to `device`, without waiting if the memory allows it; a batch made there is returned as it is."""
         if self.labels.device.type == device.type:  # made there
             return self
         blocks = tuple(block.to(device) for block in self.blocks)
@@ -137,7 +137,7 @@ class GraphBatch:
         return torch.stack([self.block.indices.long(), targets])
 
     def to(self, device: torch.device) -> "GraphBatch":
-        """The same on `device`, copied without waiting if the memory allows it."""
+        """Copy the batch to `device`, without waiting if the memory allows it."""
         if device.type == "cpu":
             return self
         return GraphBatch(

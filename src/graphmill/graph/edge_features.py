@@ -26,7 +26,7 @@ class EdgeFeatures:
         return int(self.values.shape[1])
 
     def with_columns(self, columns: Sequence[int]) -> "EdgeFeatures":
-        """Some of the columns: all of them as they are mapped, others copied."""
+        """Choose columns: all of them stay mapped, others are copied."""
         if list(columns) == list(range(self.num_features)):
             return self
         return EdgeFeatures(np.ascontiguousarray(self.values[:, list(columns)]), self.rows)
@@ -37,7 +37,7 @@ class EdgeFeatures:
 
 
 def edge_features_problem(values: NDArray[Any], num_edges: int) -> str | None:
-    """Why these are no features of so many edges, or None."""
+    """Why an array cannot hold features of `num_edges` edges, or None."""
     if values.ndim != 2 or len(values) != num_edges or values.dtype != np.float32:
         return f"{values.dtype} {list(values.shape)}, and there are {num_edges} edges"
     broken = np.flatnonzero(~np.isfinite(values).all(axis=1))

@@ -60,7 +60,7 @@ def dense(x: NDArray[Any]) -> DenseFeatures:
 
 
 def no_features(num_nodes: int) -> DenseFeatures:
-    """Of nodes that have none: rows without a column."""
+    """Features of nodes that have none: rows without a column."""
     return DenseFeatures(np.empty((num_nodes, 0), dtype=np.float32), "float32")
 
 
@@ -98,13 +98,13 @@ def csr_problem(indptr: NDArray[Any], indices: NDArray[Any], num_columns: int) -
 
 
 def unsorted_or_repeated(indptr: NDArray[np.int64], indices: NDArray[Any]) -> str | None:
-    """Which row does not strictly ascend, or None."""
+    """Name the first row that does not strictly ascend, or None."""
     row = _unsorted_row(indptr, indices)
     return None if row is None else f"row {row} is not in ascending order, or names a column twice"
 
 
 def not_finite(features: Features) -> str | None:
-    """Where the first NaN or infinity is, or None."""
+    """Name the place of the first NaN or infinity, or None."""
     if isinstance(features, SparseFeatures):
         bad = np.flatnonzero(~np.isfinite(features.values))
         if len(bad) == 0:

@@ -11,7 +11,7 @@ from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 
 
 def flat_batch(x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor | None) -> GraphBatch:
-    """Of features `x` [n, num_features], edges [2, e], the graph of each node [n], and features of edges, if any.
+    """Batch of features `x` [n, num_features], edges [2, e], the graph of each node [n], and edge features, if any.
 
     It has no labels and no order by source: nothing is trained on it.
 

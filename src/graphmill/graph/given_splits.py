@@ -12,7 +12,7 @@ from graphmill.base.names import did_you_mean
 from graphmill.graph.splits import SPLIT_CODES, SplitName
 
 MASK_KEYS: Final[dict[str, SplitName]] = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
-"""Of a .npz file."""
+"""Keys of a .npz file."""
 SPLIT_NAMES: Final[dict[str, int]] = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2, "none": -1, "": -1}
 
 

@@ -51,7 +51,7 @@ class GraphSet:
         x: NDArray[np.float32],
         edge_attr: NDArray[np.float32] | None = None,
     ) -> Self:
-        """From graphs one after another: sizes [num_graphs], `edge_index` [2, e] with nodes counted within each graph.
+        """Make a set of graphs one after another: sizes [num_graphs], `edge_index` [2, e], nodes counted within each.
 
         `x` [n, num_features], `edge_attr` [e, num_edge_features], in the order of `edge_index`.
 
@@ -86,16 +86,16 @@ class GraphSet:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All of them, by name."""
+        """Arrays of the set, by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def num_graphs(self) -> int:
-        """How many there are."""
+        """Number of graphs."""
         return len(self.node_offsets) - 1
 
     def cut(self, graphs: Ids, *, num_threads: int, allocate: Allocate = np.empty) -> "CutGraphs":
-        """These graphs [num_graphs of the batch], one after another, as one graph.
+        """Cut out the graphs `graphs` [num_graphs of the batch], one after another, as one graph.
 
         `allocate(shape, dtype)` gives the memory, which need not be fresh: fresh memory costs more than what is copied.
         """
@@ -140,7 +140,7 @@ class CutGraphs:
 
 
 def arrays_of_graphs(graphs: int, nodes: int, edges: int, features: int, edge_features: int) -> Expected:
-    """What the arrays of so many graphs, nodes and edges must be, with so many columns."""
+    """Dtypes and shapes of the arrays of a set with these numbers of graphs, nodes, edges and columns."""
     return {
         **dict.fromkeys(("node_offsets", "edge_offsets"), ("int64", (graphs + 1,))),
         **dict.fromkeys(("first_in", "first_out"), ("int32", (nodes,))),
@@ -151,7 +151,7 @@ def arrays_of_graphs(graphs: int, nodes: int, edges: int, features: int, edge_fe
 
 
 def offsets_of(counts: NDArray[np.integer[Any]]) -> Ids:
-    """[n] → [n + 1]: where each of so many things begins, and the end.
+    """[n] → [n + 1]: where each of n ranges of these lengths begins, and the end.
 
     >>> offsets_of(np.array([2, 0, 3])).tolist()
     [0, 2, 2, 5]

@@ -80,7 +80,7 @@ class _ReaderProcess:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ask(self, path: Path, what: str, *, keep: bool = False, **words: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Its answer."""
+        """Return the answer of the process; ValueError if it answers with an error, `UserError` if it ends."""
         asked = {"path": str(path.absolute()), "what": what, "keep": keep, **words}
         with self._lock:
             answer = self._answer(asked)
@@ -155,7 +155,7 @@ def _start(what: str) -> "subprocess.Popen[bytes]":
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> int:
-    """Its exit status, once it has ended."""
+    """Close the pipes of a process, wait until it has ended, and return its exit status."""
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             with suppress(BrokenPipeError):

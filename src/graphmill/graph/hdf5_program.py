@@ -63,14 +63,14 @@ def _exactly(file: IO[bytes], number: int) -> bytes:
 
 
 class _OpenFile:
-    """One file is open at a time, and only as long as more of it is asked for."""
+    """File of HDF5 that stays open as long as more of it is asked for; there is one at a time."""
 
     def __init__(self) -> None:
         self._path = ""
         self._file: Any = None  # h5py is untyped
 
     def answer(self, path: str, what: str, *, keep: bool, **words: Any) -> dict[str, Any]:  # noqa: ANN401  # JSON
-        """One answer."""
+        """Answer one question about a file."""
         asked: dict[str, Callable[..., dict[str, Any]]] = {
             "tree": _tree, "described": _described, "row": _row, "rows": _rows,
         }  # fmt: skip

@@ -39,7 +39,7 @@ class ArrayRecord(BaseModel):
 
 
 def _inside(name: str) -> str:
-    """A path that stays in the folder: whoever copies the data reads, and writes, what it names."""
+    """Return a path that stays in the folder, else raise ValueError: copies read, and write, what it names."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name:
         raise ValueError(f"{name!r} leads out of the folder")
@@ -67,7 +67,7 @@ class Header(BaseModel):
 
     @property
     def num_bytes(self) -> int:
-        """Of all files."""
+        """Bytes of all files."""
         return sum(record.bytes for record in self.arrays.values())
 
     def expected_arrays(self) -> Expected | None:
@@ -81,7 +81,7 @@ class Header(BaseModel):
         return None if expected in (None, found) else f"arrays are {found}, and should be {expected}"
 
     def content_checksum(self) -> str:
-        """What `checksum` must be."""
+        """Checksum that `checksum` must be equal to."""
         content = self.model_dump(mode="json", exclude=_NOT_CONTENT)
         return xxhash.xxh3_128(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -90,7 +90,7 @@ M = TypeVar("M", bound=Header)
 
 
 def seal(metadata: M) -> M:
-    """The same metadata with its checksum filled in."""
+    """Return a copy of the metadata with its checksum filled in."""
     return metadata.model_copy(update={"checksum": metadata.content_checksum()})
 
 

@@ -37,7 +37,7 @@ class GraphMetadata(Header, NamedTypes):
 
     @model_serializer(mode="wrap")
     def _without_what_is_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without what came later and is not there."""
+        """Serialise without fields that were added to the format later and have their defaults."""
         known: dict[str, Any] = handler(self)
         for name in self.came_later:
             if getattr(self, name) == type(self).model_fields[name].default:

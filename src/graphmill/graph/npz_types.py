@@ -59,7 +59,7 @@ def _nodes(arrays: Arrays, num_nodes: int, place: str) -> tuple[NDArray[Any], tu
 
 
 def _is_type(values: NDArray[Any]) -> bool:
-    """Not so of `pos` as positions in space."""
+    """Whether an array holds types, rather than positions in space, as `pos` may."""
     return values.ndim == 1 and values.dtype.kind in "iuU"
 
 

@@ -59,7 +59,7 @@ class PickledCsr:
     """A scipy.sparse.csr_matrix: its attributes."""
 
     def part(self, name: str) -> Any:  # noqa: ANN401  # whatever the pickle put there
-        """One attribute: data, indices, indptr or shape."""
+        """Return one attribute: data, indices, indptr or shape."""
         parts = vars(self)
         return parts[name] if name in parts else parts[f"_{name}"]
 
@@ -102,7 +102,7 @@ _ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
 
 
 class Restricted(pickle._Unpickler):
-    """Whatever else a pickle names is refused."""
+    """Unpickler that refuses all names but the admitted ones."""
 
     # A bytearray is allocated before its bytes are there to read; no raw file has one.
     dispatch: ClassVar = {
@@ -110,7 +110,7 @@ class Restricted(pickle._Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # overrides pickle's own signature
-        """The stand-in of that name."""
+        """Return the stand-in for a class of that name."""
         try:
             return _ADMITTED[module, name]
         except KeyError:

@@ -34,7 +34,7 @@ class RawGraph:
 
     @property
     def num_nodes(self) -> int:
-        """As many as have features."""
+        """Number of nodes: as many as have features."""
         return self.features.num_nodes
 
 

@@ -6,5 +6,5 @@ SplitName = Literal["train", "val", "test", "none"]
 SPLIT_CODES: Final[dict[SplitName, int]] = {"train": 0, "val": 1, "test": 2, "none": -1}
 
 Split = Literal["train", "val", "test"]
-"""Of items that a model is trained on, chosen by or judged by."""
+"""Name of a set of items that a model is trained on, chosen by or judged by."""
 SPLITS: Final[tuple[Split, ...]] = get_args(Split)

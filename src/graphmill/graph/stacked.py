@@ -19,7 +19,7 @@ class StackedFeatures:
 
     @classmethod
     def of(cls, tables: Sequence[Features]) -> "StackedFeatures":
-        """At least one, all dense."""
+        """Stack at least one table; all must be dense."""
         dense = tuple(table for table in tables if isinstance(table, DenseFeatures))
         if len(dense) != len(tables):
             raise TypeError("sparse rows cannot be stacked")

@@ -21,7 +21,7 @@ def statistics(features: DenseFeatures, nodes: NDArray[np.int64]) -> tuple[NDArr
 def statistics_of(
     rows_of: Callable[[NDArray[np.int64]], DenseFeatures], nodes: NDArray[np.int64], num_features: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The same of rows that `rows_of` brings, some nodes at a time; it is called equally often for as many nodes."""
+    """Mean and deviation of rows that `rows_of` brings in blocks; len(nodes) alone decides how often it is called."""
     blocks = np.array_split(nodes, max(1, -(-len(nodes) // _ROWS_AT_A_TIME)))
     mean = np.zeros(num_features)
     for block in blocks:
@@ -33,7 +33,7 @@ def statistics_of(
 
 
 def _is_constant(mean: NDArray[np.float64], variance: NDArray[np.float64], num_nodes: int) -> NDArray[np.bool_]:
-    """Whether a variance is no more than what rounding makes of a constant column (scikit-learn's bound)."""
+    """Whether a variance is at most what rounding makes of a constant column (scikit-learn's bound)."""
     eps = np.finfo(np.float64).eps
     found: NDArray[np.bool_] = variance <= num_nodes * eps * variance + (num_nodes * mean * eps) ** 2
     return found

@@ -31,7 +31,7 @@ class GraphStore(PreparedStore):
         return Topology(indptr=self.array(f"{prefix}indptr"), indices=self.array(f"{prefix}indices"))
 
     def edge_features(self, *, undirected: bool) -> EdgeFeatures:
-        """Of the entries of that topology.
+        """Features of the edges, for the entries of `topology` with the same `undirected`.
 
         ValueError if edges have none; `UserError` if an entry is of no edge, or would have no type.
         """
@@ -48,7 +48,7 @@ class GraphStore(PreparedStore):
 
     @property
     def node_type(self) -> NDArray[Any]:
-        """Of a typed graph: which of `metadata.node_types` each node is of [num_nodes]."""
+        """Type of each node [num_nodes], a place in `metadata.node_types`, of a typed graph."""
         return self.array("node_type")
 
     def seeds_of_nodes(self) -> NDArray[Any] | None:
@@ -56,7 +56,7 @@ class GraphStore(PreparedStore):
         return None
 
     def lists(self) -> Mapping[str, NDArray[Any] | None]:
-        """Of a graph in parts what all ranks read: arrays that are of no node and no edge; None: the store's own."""
+        """Arrays of no node and no edge that all ranks of a graph in parts read, by name; None: the store's own."""
         return {}
 
     @property

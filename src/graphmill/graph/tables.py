@@ -47,7 +47,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def _refuse_other_separator(path: Path) -> None:
-    """Tables of spreadsheets of many countries; told by the first line, for decimal commas are fields of the others."""
+    """Refuse tables of spreadsheets of many countries, by the first line: decimal commas are fields of the others."""
     with open_packed(path) as file:
         first = file.readline(FIRST_BYTES).decode(errors="replace")
     own = _separator(path)
@@ -62,7 +62,7 @@ def _refuse_other_separator(path: Path) -> None:
 
 
 def read_table(path: Path, columns: Sequence[str]) -> pl.DataFrame:
-    """These columns of the table; those of a CSV as text, so that the conversion can report which row fails."""
+    """Read these columns of a table; those of a CSV as text, so that the conversion can report which row fails."""
     try:
         if path.suffix == ".parquet":
             _refuse_inflated(path, columns)
@@ -87,7 +87,7 @@ def _refuse_inflated(path: Path, columns: Sequence[str]) -> None:
 
 
 def read_integers(path: Path, columns: Sequence[str]) -> list[NDArray[np.int64]]:
-    """These columns of the table as integers, none missing. Text is only read if they are not."""
+    """Read these columns of a table as integers, none missing. A CSV is read as text only if they are not."""
     frame = None
     if path.suffix != ".parquet":
         schema = dict.fromkeys(columns, pl.Int64)

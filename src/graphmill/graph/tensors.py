@@ -18,7 +18,7 @@ def required(data: Any, attribute: str) -> Any:  # noqa: ANN401
 
 
 def as_numpy(tensor: Any) -> NDArray[Any]:  # noqa: ANN401  # a tensor or whatever numpy takes
-    """As an array of numbers; `UserError` if it holds anything else."""
+    """Convert to an array of numbers; `UserError` if `tensor` holds anything else."""
     array = np.asarray(tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else tensor)
     if array.dtype.hasobject:
         raise UserError("the Data object holds Python objects where numbers should be", fix="give tensors")

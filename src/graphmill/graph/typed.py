@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     R = TypeVar("R", bound=RawGraph)
 
 ANY: Final = "*"
-"""In place of a node type: edges of a relation have ends of several."""
+"""Stand-in for a node type: edges of a relation have ends of several."""
 MAX_TYPES: Final = 2**15
 _REVERSE: Final = "rev_"
 _SHOWN: Final = 6  # edge types that a line of facts has room for
@@ -61,7 +61,7 @@ class NodeType(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_absent_columns(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without what came later: checksums of earlier stores were computed without it."""
+        """Serialise without `columns` if there are none: checksums of earlier stores were computed without it."""
         known: dict[str, Any] = handler(self)
         if self.columns is None:
             known.pop("columns", None)
@@ -80,7 +80,7 @@ class EdgeType(BaseModel):
 
     @property
     def relation(self) -> Relation:
-        """Without the count."""
+        """Relation of this type, without the number of its edges."""
         return Relation(self.source, self.name, self.target)
 
 
@@ -96,7 +96,7 @@ class NamedTypes:
 
     @property
     def node_type_names(self: _HasTypes) -> tuple[str, ...]:
-        """In the order of their numbers; none of a graph without types."""
+        """Names of the types of nodes, in the order of their numbers; none for a graph without types."""
         return tuple(each.name for each in self.node_types)
 
     @property
@@ -128,7 +128,7 @@ def type_dtype(num_types: int) -> np.dtype[Any]:
 
 
 def raw_types_problem(types: RawTypes, num_nodes: int, edge_index: NDArray[Any]) -> str | None:
-    """Why these are no types of such a graph, or None."""
+    """Why types do not fit a graph, or None."""
     given = (("node", types.node_type, types.node_names), ("edge", types.edge_type, types.relations))
     for (what, numbers, names), count in zip(given, (num_nodes, edge_index.shape[1]), strict=True):
         if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
@@ -198,7 +198,7 @@ def neighbours_and_types(indices: NDArray[Any], types: NDArray[Any], num_types: 
 def column_problem(
     relations: Sequence[Relation], node_names: Sequence[str], of_ends: NDArray[Any], column: NDArray[np.float32]
 ) -> str | None:
-    """Why these are no types of such edges, or None. `of_ends`: the types of their nodes [2, num_edges]."""
+    """Why types do not fit edges, or None. `of_ends`: the types of their nodes [2, num_edges]."""
     is_type = (column >= 0) & (column < len(relations)) & (column == np.floor(column))
     if not is_type.all():
         edge = int(np.argmin(is_type))
@@ -247,7 +247,7 @@ def with_reverse(raw: "R") -> "R":
 
 
 def types_in_words(nodes: Sequence[NodeType], edges: Sequence[EdgeType]) -> list[tuple[str, str]]:
-    """For a table of facts: how many nodes and edges are of each type; nothing of a graph without types."""
+    """Rows for a table of facts: the number of nodes and edges of each type; none for a graph without types."""
     if not edges:
         return []
     most = sorted(edges, key=lambda each: -each.num_edges)[:_SHOWN]

@@ -7,6 +7,6 @@ _log = logging.getLogger(__name__)
 
 
 def tell_unused(place: str, names: Iterable[str]) -> None:
-    """Say so: whoever wrote it may think that a model sees it."""
+    """Log what is not kept: its author may think that a model sees it."""
     if unused := sorted(names):
         _log.info(f"not used: {', '.join(unused)} of {place}")

@@ -60,7 +60,7 @@ def _topology(folder: Path, arrays: dict[str, NDArray[Any]], metadata: GraphMeta
 
 
 def _verify_types(folder: Path, metadata: GraphMetadata, given: Topology, arrays: dict[str, NDArray[Any]]) -> None:
-    """As many of each type as metadata.json says, and each edge between nodes that its type joins."""
+    """Check the counts of each type against metadata.json, and that each edge joins nodes that its type joins."""
     if not metadata.edge_types:
         return
     node_type, column = arrays["node_type"], arrays["edge_attr"][:, -1]

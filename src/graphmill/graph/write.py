@@ -132,7 +132,7 @@ def _edge_arrays(
 
 
 def _types_of(raw: RawGraph, edge_ids: EdgeIds | None) -> dict[str, Any]:
-    """What metadata say of the types; nothing if there are none."""
+    """Types as metadata have them; none for a graph without types."""
     types = raw.types
     if types is None:
         return {}

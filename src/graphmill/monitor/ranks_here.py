@@ -120,7 +120,7 @@ def _module(words: list[str]) -> str | None:
 
 
 def _read(path: str) -> bytes:
-    """The content, or nothing if the process has ended or we may not read it."""
+    """Read a file; nothing if the process has ended or we may not read it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # several times quicker than a file object, for each process
     except OSError:

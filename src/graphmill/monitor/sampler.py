@@ -245,7 +245,7 @@ class _Process:
 
 
 class _Sum:
-    """What the processes of one rank use together."""
+    """Resources that the processes of one rank use together."""
 
     def __init__(self) -> None:
         self.cpu_s = self.cpu_since_start_s = 0.0
@@ -300,7 +300,7 @@ class CsvLines:
 
 
 def line(clock: str, subject: str, cells: Mapping[str, object]) -> str:
-    """One row; a column without a cell is left empty."""
+    """Format one row; a column without a cell is left empty."""
     return ",".join((clock, subject, *(str(cells.get(name, "")) for name in list(COLUMNS)[2:])))
 
 

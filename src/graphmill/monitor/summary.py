@@ -86,7 +86,7 @@ class MonitorSummary:
 
     @property
     def peak_mib_by_sampler(self) -> dict[int, float]:
-        """The same of processes that sample for ranks."""
+        """Highest resident memory of each process that samples for ranks."""
         return _peaks([host.samplers for host in self.hosts])
 
 
@@ -185,7 +185,7 @@ def _numbered(uses: Mapping[str, Usage], prefix: str) -> dict[int, Usage]:
 
 
 def _ranks_together(rows: Sequence[MonitorRow]) -> tuple[list[float], list[float]]:
-    """Of each sample: cores that all ranks and samplers kept busy; their memory (MiB), shared pages counted once."""
+    """Cores that all ranks and samplers kept busy in each sample, and their memory (MiB), shared pages counted once."""
     samples: dict[float, list[MonitorRow]] = {}
     for row in rows:
         if row.subject.startswith(("rank_", "sampler_")):
@@ -238,7 +238,7 @@ def _usage(rows: Sequence[MonitorRow]) -> Usage:
 
 
 def _seconds_covered(times: Sequence[float]) -> list[float]:
-    """How long before each row its subject was looked at last."""
+    """Seconds that each row covers: since its subject was looked at last."""
     gaps = [later - earlier for earlier, later in pairwise(times)]
     usual = statistics.median([gap for gap in gaps if 0 < gap < _NEW_MONITOR_S] or [1.0])
     return [usual, *(gap if 0 < gap < _NEW_MONITOR_S else usual for gap in gaps)]

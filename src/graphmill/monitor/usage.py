@@ -19,7 +19,7 @@ _NO_LIMIT: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """The whole host, whoever uses it."""
+    """Counters of the whole host, whichever processes use it."""
 
     busy_s: float  # of all cores together, since boot
     total_s: float  # the same, idle included
@@ -62,7 +62,7 @@ class HostUsage:
         self._disks = _whole_disks()
 
     def read(self) -> HostReading:
-        """All counters, now."""
+        """Read all counters now."""
         import psutil  # it ships no types
 
         cpu = psutil.cpu_times()  # type: ignore[no-untyped-call]
@@ -95,7 +95,7 @@ class ProcessUsage:
         self._stat, self._status, self._io = (_opened(f"/proc/{pid}/{name}") for name in ("stat", "status", "io"))
 
     def read(self) -> ProcessReading | None:
-        """All counters, now; None if the process has ended."""
+        """Read all counters now; None if the process has ended."""
         try:
             after_name = _content(self._stat).rpartition(b") ")[2].split()
             status = _content(self._status)
@@ -150,7 +150,7 @@ class GroupUsage:
         return None
 
     def read(self) -> GroupReading | None:
-        """All counters, now; None once the group is gone."""
+        """Read all counters now; None once the group is gone."""
         names = ("memory.current", "memory.peak", "memory.max", "anon")
         if not self._is_version_2:
             names = ("memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.limit_in_bytes", "total_rss")
@@ -206,7 +206,7 @@ def _kib(text: bytes, key: bytes) -> int:
 
 
 def _field(text: str | None, key: str) -> int:
-    """The number after a word at the beginning of a line."""
+    """Return the number after a word at the beginning of a line; 0: there is none."""
     for line in (text or "").splitlines():
         name, _, number = line.partition(" ")
         if name == key:

@@ -129,7 +129,7 @@ class GraphSage(nn.Module):
 
     @property
     def mean_layers(self) -> list[MeanLayer]:
-        """All of them, in order."""
+        """Mean layers of the model, in order."""
         return [layer for layer in self.layers if isinstance(layer, MeanLayer)]
 
     def _block(self, batch: MiniBatch, number: int) -> Block | WeightedBlock:
@@ -142,7 +142,7 @@ class GraphSage(nn.Module):
         return layer
 
     def _activation(self, batch: MiniBatch, number: int) -> Activation | None:
-        """What follows layer `number`, counted from 0."""
+        """Activation after layer `number`, counted from 0; None after the last."""
         if number == len(self.layers) - 1:
             return None
         return self.dropout.after(number, batch) if self.training else RELU

@@ -33,7 +33,7 @@ class Groups:
 
     @classmethod
     def of(cls, source_types: Sequence[int | None], num_node_types: int) -> "Groups":
-        """Of relations by the type of nodes that they begin at; None: at several."""
+        """Groups of relations whose sources have the types `source_types` [num_relations]; None: of any type."""
         found = [
             (relation, kind)
             for relation, source in enumerate(source_types)
@@ -56,7 +56,7 @@ class GroupedSources:
 
     @classmethod
     def of(cls, edges: RelationEdges, node_types: Tensor, groups: Groups) -> "GroupedSources":
-        """On the CPU the pairs that occur; elsewhere all, since counting them would wait for the device."""
+        """Make the pairs that edges read, on the CPU; elsewhere all pairs, since counting would wait for the device."""
         n, num_groups = len(node_types), len(groups.relations)
         sources = edges.sources.long()
         keys = groups.of_pair[edges.relations, node_types[sources]] * n + sources
@@ -236,7 +236,7 @@ class Hgt(nn.Module):
 
     @property
     def groups(self) -> Groups:
-        """Of its relations, on the device of the model."""
+        """Groups of the model's relations, on its device."""
         return Groups(*(self.get_buffer(f"_group_{name}") for name in ("relations", "source_types", "of_pair")))
 
     def forward(self, batch: MiniBatch) -> Tensor:
@@ -273,7 +273,7 @@ class Hgt(nn.Module):
         return linear(h, self.result.weight, self.result.bias)
 
     def _keys(self, batch: MiniBatch, layer: int) -> Tensor:
-        """Of the rows after the input (0) and after each layer; coordinate 0 is that of the features."""
+        """Dropout keys of rows after the input (layer 0) or a layer, at coordinate layer + 1: 0 is the features'."""
         rows = batch.node_ids if layer == 0 else batch.node_ids[: batch.blocks[layer - 1].num_rows]
         return row_keys(batch.seeds.key(self.dropout.seed, Purpose.DROPOUT, layer + 1), rows)
 

@@ -10,7 +10,7 @@ from graphmill.nn.operators import segment_mean, self_and_mean, sparse_linear
 
 
 def edges_of(batch: MiniBatch, number: int) -> tuple[Block, Tensor]:
-    """Those of layer `number`, counted from 0: a block that begins at 0, and its rows of `edge_attr`."""
+    """Edges of layer `number`, counted from 0: a block that begins at 0, and its rows of `edge_attr`."""
     block = batch.blocks[number]
     end = sum(batch.num_edges_per_hop[: len(batch.blocks) - number])
     if block.indptr.device.type == "cpu":  # all blocks share one array
@@ -39,7 +39,7 @@ class WeightedBlock:
 
     @classmethod
     def of(cls, block: Block, weights: Tensor) -> "WeightedBlock":
-        """Of a block that begins at 0 and the weights of its edges [num_edges], finite and not negative."""
+        """Add weights [num_edges], finite and not negative, to a block that begins at 0."""
         num_edges = block.indices.shape[0]  # no len(), here and below: torch.export would hold the number fixed
         ones = SparseRows(block.indptr, torch.zeros_like(block.indices), weights.contiguous(), 1)
         sums = sparse_linear(ones, weights.new_ones(1, 1))[:, 0]
@@ -48,7 +48,7 @@ class WeightedBlock:
 
     @classmethod
     def of_layer(cls, batch: MiniBatch, number: int) -> "WeightedBlock":
-        """That of layer `number`, counted from 0; the weight of an edge is the only column of `edge_attr`."""
+        """Weighted block of layer `number`, counted from 0; an edge's weight is the only column of `edge_attr`."""
         block, edge_attr = edges_of(batch, number)
         return cls.of(block, edge_attr[:, 0])
 

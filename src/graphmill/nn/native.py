@@ -118,7 +118,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, keys: Tensor | None,
 
 
 def _linear_backward(grad: Tensor, x: Tensor, weight: Tensor, activated: Tensor | None, p: float) -> list[Tensor]:
-    """Of weight and bias: what ReLU and dropout made zero is left out, and the sums are float32."""
+    """Gradients of weight and bias: what ReLU and dropout made zero is left out, and the sums are float32."""
     a = x.detach() if activated is not None else x.detach().float()
     grad_weight, grad_bias = torch.empty_like(weight), weight.new_empty(weight.shape[0])
     out = None if activated is None else activated.detach()

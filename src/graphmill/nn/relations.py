@@ -35,7 +35,7 @@ class RelationEdges:
 
     @classmethod
     def of_layer(cls, batch: MiniBatch, number: int, num_relations: int) -> "RelationEdges":
-        """Those of layer `number`, counted from 0; the relation of an edge is the last column of `edge_attr`."""
+        """Edges of layer `number`, counted from 0; the relation of an edge is the last column of `edge_attr`."""
         block, edge_attr = edges_of(batch, number)
         return cls(block.indptr, block.indices, edge_attr[:, -1].long(), num_relations)
 
@@ -68,7 +68,7 @@ class RelationPairs:
 
     @classmethod
     def of(cls, edges: RelationEdges) -> "RelationPairs":
-        """Those of edges on the CPU."""
+        """Find the pairs of `edges`, which are on the CPU."""
         counted = np.min_scalar_type(edges.num_relations)  # of a byte or two numpy sorts by counting
         order = np.argsort(edges.relations.numpy().astype(counted), kind="stable")  # by row they are already
         relations = edges.relations.numpy()[order]
@@ -105,7 +105,7 @@ def pair_sum(h: Tensor, pairs: RelationPairs, weight: Tensor, *, of_sums: bool =
 
 
 def _by_bases(h: Tensor, edges: RelationEdges, weight: Tensor, comp: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """For each basis the sum of the neighbours by their relations' shares of it, then one product for all bases."""
+    """Sum over relations: for each basis the neighbours by their relations' shares, then one product for all."""
     shares = _means_of(edges, h.dtype)
     of_basis = [
         F.embedding_bag(

@@ -53,7 +53,7 @@ class RelationalLayer(nn.Module):
         nn.init.zeros_(self.bias)
 
     def forward(self, h: Tensor, node_types: Tensor, edges: RelationEdges, activation: Activation | None) -> Tensor:
-        """Of rows h [n, in_channels], the first num_rows of which are the result's own; float32 outside training.
+        """Result from rows h [n, in_channels], the first num_rows of which are its own; float32 outside training.
 
         `node_types` int64 [n] is read where types of nodes have matrices of their own.
         """
@@ -154,7 +154,7 @@ class RelationalGcn(nn.Module):
                 raise AssertionError("a model that reads rows was given averages")
 
     def _activation(self, batch: MiniBatch, number: int) -> Activation | None:
-        """What follows layer `number`, counted from 0."""
+        """Activation after layer `number`, counted from 0; None after the last."""
         if number == len(self.layers) - 1:
             return None
         return self.dropout.after(number, batch) if self.training else RELU

@@ -18,15 +18,15 @@ class Standardise(nn.Module):
 
     @classmethod
     def unknown(cls, num_features: int) -> "Standardise":
-        """Of numbers that saved weights are to fill in."""
+        """Make one whose numbers saved weights are to fill in."""
         return cls(torch.zeros(num_features), torch.ones(num_features))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of rows [n, num_features], in float32."""
+        """Standardise rows [n, num_features], in float32."""
         return (x.float() - self.mean) / self.sd
 
     def of_self_and_mean(self, x: Tensor, indptr: Tensor) -> Tensor:
-        """Of rows next to the mean over their neighbours [n, 2 * num_features]; `indptr` [n + 1] counts those.
+        """Standardise rows beside the mean over their neighbours [n, 2 * num_features]; `indptr` [n + 1] counts those.
 
         The mean of no neighbours is 0, as if they had been standardised before it was taken.
         """

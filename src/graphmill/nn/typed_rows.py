@@ -28,7 +28,7 @@ class TypedRows:
 
     @classmethod
     def of(cls, types: Tensor, num_types: int) -> "TypedRows":
-        """Of types [n], whole numbers below `num_types`."""
+        """Order rows by their types [n], whole numbers below `num_types`."""
         if types.device.type != "cpu":
             empty = torch.empty(0, dtype=torch.int32)
             return cls(types.long(), num_types, empty, empty, torch.empty(0, dtype=torch.int64))

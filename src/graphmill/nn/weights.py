@@ -114,7 +114,7 @@ class Weights:
         )
 
     def load_all_into(self, model: nn.Module, *, name: str = "") -> None:
-        """As `load_into`; `UserError` unless the weights and the model have exactly the same tensors."""
+        """Load all tensors into a model; `UserError` unless the weights and the model have exactly the same tensors."""
         loaded = self.load_into(model, name=name)
         if loaded.not_taken or loaded.not_filled:
             raise UserError(
@@ -124,7 +124,7 @@ class Weights:
             )
 
     def chosen(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> "Weights":
-        """Only the tensors whose names match; patterns as in `load_into`."""
+        """Keep only the tensors whose names match; patterns as in `load_into`."""
         wanted = self._matching(tuple(include), tuple(exclude))
         return replace(self, tensors={name: tensor for name, tensor in self.tensors.items() if name in wanted})
 

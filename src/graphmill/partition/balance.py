@@ -32,7 +32,7 @@ def in_edges(given: Topology) -> Ids:
 
 
 def has_few_edges(num_edges: int, num_nodes: int) -> bool:
-    """All edges in one part would weigh less than what a part may exceed the mean by: they are not worth a cut."""
+    """Whether edges are too few to balance: all of them in one part would weigh less than the tolerance."""
     return 100 * num_edges < TOLERANCE_PERCENT * num_nodes
 
 
@@ -135,7 +135,7 @@ def graph_of(
 
 
 def _overfull(problem: PartitionProblem, parts: Parts) -> NDArray[np.bool_]:
-    """In which amounts a part is over its limit [num_amounts]."""
+    """Whether a part is over its limit, by amount [num_amounts]."""
     columns = [np.bincount(parts, weights=column, minlength=problem.num_parts) for column in problem.amounts.T]
     return np.array([column.max() > limit for column, limit in zip(columns, problem.limits, strict=True)])
 
@@ -152,13 +152,13 @@ def _make_room(problem: PartitionProblem, parts: Parts) -> int:
 
 
 def imbalance(loads: NDArray[np.int64]) -> float:
-    """By how much the fullest of the parts exceeds their mean; 0 if there is nothing."""
+    """Share by which the fullest of the parts exceeds their mean; 0 if there is nothing."""
     total = int(loads.sum())
     return (int(loads.max()) * len(loads) - total) / total if total else 0.0
 
 
 def warn_if_uneven(imbalances: Mapping[str, float], wanted: Collection[str]) -> None:
-    """Say which balance was asked for and not reached, so that nobody takes it for granted."""
+    """Say which balance was asked for and not reached."""
     uneven = [
         f"{name} by {share:.1%}"
         for name, share in imbalances.items()

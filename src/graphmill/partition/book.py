@@ -31,12 +31,12 @@ class PartitionBook:
 
     @property
     def num_nodes(self) -> int:
-        """Of the whole graph."""
+        """Number of nodes of the whole graph."""
         return int(self.offsets[-1])
 
     @property
     def id_dtype(self) -> np.dtype[Any]:
-        """Of a node's id on disk and on the wire."""
+        """Data type of a node's id on disk and on the wire."""
         return np.dtype(index_dtype(self.num_nodes))
 
     def storage_of(self, nodes: NodeIds) -> StorageIds:

@@ -46,16 +46,16 @@ class Estimate:
 
     @property
     def own_bytes(self) -> int:
-        """At the peak, of this process."""
+        """Bytes of this process at the peak."""
         return max(step.own_bytes for step in self.steps)
 
     @property
     def total_bytes(self) -> int:
-        """At the peak, with a partitioner's process."""
+        """Bytes at the peak, with a partitioner's process."""
         return max(step.own_bytes + step.other_bytes for step in self.steps)
 
     def rows(self) -> Sequence[tuple[str, int, int]]:
-        """For a table: step, bytes of this process, of the partitioner's."""
+        """Rows for a table: step, bytes of this process, bytes of the partitioner's."""
         return [(step.name, step.own_bytes, step.other_bytes) for step in self.steps]
 
 
@@ -82,17 +82,17 @@ class PartitionSizes:
 
     @property
     def problem(self) -> int:
-        """Of a partitioner's input: edges, a weight, amounts and seeds of each node, the ids of training nodes."""
+        """Bytes with a partitioner's input: edges, a weight, amounts and seeds of each node, ids of training nodes."""
         return self.base_bytes + self.mapped + self.num_nodes * (8 + 8 + 4 * self.num_amounts + 4) + 8 * self.num_train
 
     @property
     def measured(self) -> int:
-        """Of a quality report's input: edges, the part and the seeds of each node, the ids of training nodes."""
+        """Bytes with a quality report's input: edges, the part and the seeds of each node, ids of training nodes."""
         return self.base_bytes + self.mapped + 16 * self.num_nodes + 8 * self.num_train
 
 
 def estimate(sizes: PartitionSizes, method: Method, *, ranked: bool) -> Estimate:
-    """Of each step, in order. With candidates of balance counted as if all nodes were in parts that are overfull."""
+    """Estimate each step, in order. Candidates of balance are counted as if all nodes were in overfull parts."""
     n = sizes.num_nodes
     inclusion, others = _inclusion(n), index_dtype(n).itemsize * n * (sizes.num_parts - 1)
     rank = 8 * n * sizes.num_parts + max(inclusion, _RANKED_BYTES * n) + _POLICIES * others

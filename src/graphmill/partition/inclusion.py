@@ -57,7 +57,7 @@ def hotness(topology: Topology, seeds: Ids, fanouts: Sequence[int], *, num_threa
 
 
 def occurrences(topology: Topology, rows: NDArray[np.bool_] | None, *, num_threads: int = 1) -> NDArray[np.float64]:
-    """In how many of the `rows` [num_nodes] (None: all) each node is an in-neighbour → [num_nodes], whole numbers."""
+    """Number of `rows` [num_nodes] (None: all) of which each node is an in-neighbour → [num_nodes], whole numbers."""
     counts = np.zeros(topology.num_nodes)
     of_rows = np.ones(topology.num_nodes) if rows is None else rows.astype(np.float64)
     _native.sum_by_source(topology.indptr, topology.indices, of_rows, counts, num_threads)

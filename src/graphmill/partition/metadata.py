@@ -31,7 +31,7 @@ Quantity = StrictInt | float | tuple[StrictInt, ...] | tuple[float, ...]
 
 _COUNTS: Final = ("num_nodes", "num_edges", "num_undirected_edges", "num_features")
 TOPOLOGY_FOLDER: Final = "topology"
-"""Of the whole graph, in the parts folder."""
+"""Folder of the whole graph's topology, in the parts folder."""
 LISTS_FOLDER: Final = "lists"
 """What is of no node and no edge: whole, in the parts folder. Which arrays these are, the task knows."""
 _OF_ROWS: Final = frozenset({"node_ids", "split", "y", "indptr", "undirected_indptr", "x_indptr"})
@@ -64,7 +64,7 @@ class PartsMetadata(Header, NamedTypes):
 
     @model_serializer(mode="wrap")
     def _without_absent_types(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `by_type` if there are none: checksums of earlier parts were computed without it."""
+        """Serialise without `by_type` if there are none: checksums of earlier parts were computed without it."""
         known: dict[str, Any] = handler(self)
         if self.by_type is None:
             known.pop("by_type", None)
@@ -85,12 +85,12 @@ class PartsMetadata(Header, NamedTypes):
 
     @property
     def num_nodes(self) -> int:
-        """Of the whole graph."""
+        """Number of nodes of the whole graph."""
         return int(self.store["num_nodes"])
 
     @property
     def num_edges(self) -> int:
-        """Of the whole graph, as given."""
+        """Number of edges of the whole graph, as given."""
         return int(self.store["num_edges"])
 
     @property
@@ -105,7 +105,7 @@ class PartsMetadata(Header, NamedTypes):
 
     @property
     def feature_dtype(self) -> FeatureDtype:
-        """Of dense features."""
+        """Data type of dense features."""
         found: FeatureDtype = self.store["feature_dtype"]
         return found
 
@@ -121,7 +121,7 @@ class PartsMetadata(Header, NamedTypes):
         return found
 
     def stored_target(self, num_nodes: int) -> tuple[str, tuple[int, ...]]:
-        """dtype and shape of the targets of so many nodes."""
+        """Dtype and shape of the targets of `num_nodes` nodes."""
         return stored_target(self.target_kind, num_nodes, int(self.store.get("num_classes", 0)))
 
     @property
@@ -136,12 +136,12 @@ class PartsMetadata(Header, NamedTypes):
 
     @property
     def node_types(self) -> tuple[NodeType, ...]:
-        """Of a typed graph, in the order of their numbers."""
+        """Types of nodes, in the order of their numbers; none for a graph without types."""
         return tuple(map(NodeType.model_validate, self.store.get("node_types", ())))
 
     @property
     def edge_types(self) -> tuple[EdgeType, ...]:
-        """Of a typed graph, in the order of their numbers."""
+        """Types of edges, in the order of their numbers; none for a graph without types."""
         return tuple(map(EdgeType.model_validate, self.store.get("edge_types", ())))
 
     @property
@@ -247,7 +247,7 @@ class PartsMetadata(Header, NamedTypes):
         return expected
 
     def _sums_problem(self) -> str | None:
-        """Every edge is in exactly one part."""
+        """Name a direction in which not every edge is in exactly one part, or None."""
         for prefix, num_entries in self._directions():
             found = sum(self._entries(f"{part_folder(part)}/{prefix}indices") for part in range(self.num_parts))
             if found != num_entries:

@@ -12,7 +12,7 @@ from graphmill.partition.placement import Placement
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Of each node of a graph in parts the rank that alone answers for it."""
+    """Rank that alone answers for each node of a graph in parts."""
 
     book: PartitionBook
     placement: Placement

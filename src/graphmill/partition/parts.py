@@ -56,12 +56,12 @@ class Part:
         return Topology(self.array(f"{prefix}indptr"), self.array(f"{prefix}indices"))
 
     def first_entries(self, *, undirected: bool) -> EdgeIds:
-        """Of each row, where its in-edges begin in the whole graph's topology [num_rows]: what edge ids count from."""
+        """Place in the whole graph's topology where each row's in-edges begin [num_rows]: edge ids count from it."""
         return self.array(f"{self._prefix(undirected)}entries")
 
     @property
     def features(self) -> Features:
-        """Of the part's rows."""
+        """Features of the part's rows."""
         known = self.metadata
         if known.has_sparse_features:
             return SparseFeatures(
@@ -75,7 +75,7 @@ class Part:
 
     @property
     def node_type(self) -> NDArray[Any]:
-        """Of a typed graph: the type of each row [num_rows]."""
+        """Type of each row [num_rows], of a typed graph."""
         of_all: NDArray[Any] = _mapped(self.path, self.metadata.arrays, "node_book/node_type")
         own: NDArray[Any] = of_all[self.node_ids]
         return own
@@ -93,7 +93,7 @@ class LabelsOfSplits:
     """Targets by node id, of the nodes in a split: searched for in what is mapped, so that no array is kept."""
 
     splits: tuple[tuple[NDArray[np.int64], NDArray[np.integer[Any]]], ...]
-    """Of each split its nodes, ascending, and their classes int64 [n], or labels int8 [n, num_labels]."""
+    """Nodes of each split, ascending, and their classes int64 [n], or labels int8 [n, num_labels]."""
 
     def __getitem__(self, ids: NDArray[np.int64]) -> NDArray[np.integer[Any]]:
         """The class, or the labels, of each of `ids` [n], which are in a split."""
@@ -117,7 +117,7 @@ class LabelsOfSplits:
             forget(classes)
 
     def _found(self, ids: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """For each split which of `ids` are in it, and where."""
+        """Positions in `ids` of the nodes of each split, and their places in the split."""
         for nodes, _ in self.splits:
             places = np.searchsorted(nodes, ids).clip(max=max(0, len(nodes) - 1))
             here = np.flatnonzero(nodes[places] == ids) if len(nodes) else np.empty(0, dtype=np.int64)
@@ -167,28 +167,28 @@ class PartedGraph:
 
     @property
     def has_topology(self) -> bool:
-        """Whether the whole graph's is on this host."""
+        """Whether the whole graph's topology is on this host."""
         return parts_here(self.path, self.metadata).whole_topology
 
     @property
     def book(self) -> PartitionBook:
-        """In which part each node is."""
+        """Book of the part that each node is in."""
         offsets = np.asarray(self.metadata.offsets, dtype=np.int64)
         return PartitionBook(offsets, _mapped(self.path, self.metadata.arrays, "node_book/storage_of"))
 
     @property
     def node_type(self) -> NDArray[Any]:
-        """Of a typed graph: the type of each node of the whole [num_nodes]; it lies with the book, on every host."""
+        """Type of each node of the whole graph [num_nodes], if it is typed; it lies with the book, on every host."""
         return _mapped(self.path, self.metadata.arrays, "node_book/node_type")
 
     def part(self, number: int) -> Part:
-        """One of `parts`."""
+        """Return one of the parts that were opened."""
         if number not in self.parts:
             raise ValueError(f"part {number} was not opened: {self.parts}")
         return Part(self.path, self.metadata, number)
 
     def topology(self, *, undirected: bool) -> Topology:
-        """The whole graph's, where every host has it."""
+        """Topology of the whole graph, where every host has it."""
         prefix = "undirected_" if undirected and not self.metadata.is_symmetric else ""
         arrays = self.metadata.arrays
         return Topology(
@@ -216,7 +216,7 @@ class PartedGraph:
         return _mapped(self.path, self.metadata.arrays, f"{LISTS_FOLDER}/{name}")
 
     def labels_in(self, split: Split) -> NDArray[np.integer[Any]]:
-        """Their classes [n], or labels [n, num_labels], in the same order."""
+        """Classes [n] of the nodes of a split, or labels [n, num_labels], in the order of `nodes_in`."""
         return _mapped(self.path, self.metadata.arrays, f"splits/{split}_y")
 
 

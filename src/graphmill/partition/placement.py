@@ -57,7 +57,7 @@ class Placement:
         return range(first * each, end * each)
 
     def servers_for(self, rank: int) -> NDArray[np.int64]:
-        """Whom `rank` asks for each part [num_parts]: itself if it has it, else one of those that do, evenly spread."""
+        """Ranks that `rank` asks for each part [num_parts]: itself if it has it, else one that does, evenly spread."""
         servers = np.empty(self.num_parts, dtype=np.int64)
         for part in range(self.num_parts):
             those = self.ranks_with(part)

@@ -17,7 +17,7 @@ Seeds = NDArray[Any]  # bool or uint32 [num_nodes]: seeds of an epoch that each 
 Ids = NDArray[np.int64]
 
 DEFAULT_FANOUTS: Final = (15, 10, 5)
-"""Of the sampling that hotness and the expected remote rows are computed for, if no other is asked for."""
+"""Fan-outs of the sampling that hotness and the expected remote rows are computed for, if no other is asked for."""
 
 
 def default_balance(method: str) -> Balance:
@@ -40,10 +40,10 @@ class PartitionProblem:
 
     @property
     def num_nodes(self) -> int:
-        """Of the graph."""
+        """Number of nodes of the graph."""
         return self.graph.num_nodes
 
 
 def nothing_assigned(num_nodes: int) -> Parts:
-    """Every node at -1."""
+    """Assignment of no node: -1 for each."""
     return np.full(num_nodes, -1, dtype=np.int32)

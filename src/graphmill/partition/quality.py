@@ -35,7 +35,7 @@ class MeasuredPartition:
 
 
 def measure(known: MeasuredPartition) -> dict[str, Quantity]:
-    """All of it, by name; lists are by part."""
+    """Measure a partition; quantities by name, lists by part."""
     nodes = np.bincount(known.parts, minlength=known.num_parts)
     edges = np.bincount(known.parts, weights=known.edges, minlength=known.num_parts).astype(np.int64)
     seeds = np.bincount(known.parts, weights=known.seeds, minlength=known.num_parts).astype(np.int64)
@@ -57,7 +57,7 @@ def measure(known: MeasuredPartition) -> dict[str, Quantity]:
 
 
 def imbalances(quality: dict[str, Quantity]) -> dict[str, float]:
-    """By how much the fullest part exceeds the mean, in each thing that can be balanced."""
+    """Share by which the fullest part exceeds the mean, in each thing that can be balanced."""
     return {name: float(quality[f"imbalance_{name}"]) for name in ("nodes", "edges", "train")}  # type: ignore[arg-type]
 
 

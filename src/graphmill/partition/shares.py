@@ -9,7 +9,7 @@ from graphmill.spec.world import World
 
 
 def share_of_host(asked: InParts, host: int, *, hosts: int, ranks: int) -> Share:
-    """Of host `host` of `hosts`, which start `ranks` ranks in all.
+    """Share of host `host` of `hosts`, which start `ranks` ranks in all.
 
     >>> share_of_host(InParts(4, "per_host", "partitioned"), 1, hosts=2, ranks=4)
     Share(parts=(2, 3), whole_topology=False)

@@ -40,9 +40,9 @@ from graphmill.spec.partition import Method
 _log = logging.getLogger(__name__)
 
 Rankings = Mapping[str, Sequence[NDArray[Any]]]
-"""For each policy and part: nodes of other parts by descending hotness."""
+"""Nodes of other parts by descending hotness, for each policy and part."""
 Rank = Callable[[Topology, Parts, Sequence[Ids], tuple[int, ...]], Rankings]
-"""Of a topology, the part of each node, the training nodes of each part, and fan-outs."""
+"""Function of a topology, the part of each node, the training nodes of each part, and fan-outs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

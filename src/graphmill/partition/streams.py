@@ -33,7 +33,7 @@ class ArrayReader:
 
     @property
     def row_bytes(self) -> int:
-        """Of a row."""
+        """Bytes of a row."""
         return self._row_items * self.dtype.itemsize
 
     def read(self, count: int) -> NDArray[Any]:
@@ -67,7 +67,7 @@ class ArrayWriter:
         np.lib.format.write_array_header_1_0(self._hashing, described)
 
     def append(self, rows: NDArray[Any]) -> None:
-        """The next rows."""
+        """Write the next rows."""
         data = np.ascontiguousarray(rows, dtype=self._dtype)
         self._hashing.write(data.data.cast("B") if data.size else b"")
         self._num_rows += len(data)

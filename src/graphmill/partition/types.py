@@ -22,7 +22,7 @@ class TypesInParts(BaseModel):
     cut_edges: tuple[NonNegativeInt, ...] = Field(description="of each relation, between nodes of two parts")
 
     def disagreement(self, num_nodes: tuple[int, ...], num_edges: tuple[int, ...], num_parts: int) -> str | None:
-        """How they contradict the numbers of nodes and edges of each type, or None."""
+        """How counts by type contradict the numbers of nodes and edges of each type, or None."""
         whole = tuple(sum(of_type) for of_type in self.nodes)
         if whole != num_nodes or any(len(of_type) != num_parts for of_type in self.nodes):
             return f"the parts hold {whole} nodes of the types, and the graph {num_nodes}"
@@ -34,7 +34,7 @@ class TypesInParts(BaseModel):
 
 
 def types_in_parts(store: GraphStore, parts: Parts, num_parts: int) -> TypesInParts | None:
-    """Of a store whose node n is in `parts[n]`; None if the graph has no types."""
+    """Nodes and cut edges of each type, where node n of a store is in `parts[n]`; None if the graph has no types."""
     nodes, edges = store.metadata.node_types, store.metadata.edge_types
     if not edges:
         return None

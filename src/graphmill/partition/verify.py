@@ -52,7 +52,7 @@ def _verify_book(graph: PartedGraph, part: int) -> None:
 
 
 def _verify_rows(graph: PartedGraph, part: int, *, undirected: bool) -> None:
-    """Every row of the part has in-neighbours that are nodes of the graph, ascending."""
+    """Check that every row of the part has in-neighbours that are nodes of the graph, ascending."""
     here = graph.part(part).topology(undirected=undirected)
     types = None if undirected or not graph.metadata.edge_types else graph.part(part).edge_attr(undirected=False)[:, -1]
     name = _indices_of(part, undirected=undirected)
@@ -72,7 +72,7 @@ def _verify_rows(graph: PartedGraph, part: int, *, undirected: bool) -> None:
 
 
 def _compare_rows(graph: PartedGraph, part: int, *, undirected: bool) -> None:
-    """The in-edges of the part's nodes are those of the whole graph."""
+    """Check that the in-edges of the part's nodes are those of the whole graph."""
     own, nodes = graph.part(part), graph.part(part).node_ids
     here, whole = own.topology(undirected=undirected), graph.topology(undirected=undirected)
     entries = own.first_entries(undirected=undirected)
@@ -107,7 +107,7 @@ def _verify_types(graph: PartedGraph, part: int) -> None:
 
 
 def _verify_splits(graph: PartedGraph) -> None:
-    """Each split lists the nodes that the parts say are in it, with their labels; and it ascends."""
+    """Check that each split lists the nodes that the parts say are in it, with their labels, and ascends."""
     places = graph.book.storage
     for split in SPLITS:
         listed, labels = graph.nodes_in(split), graph.labels_in(split)

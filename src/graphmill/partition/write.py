@@ -43,11 +43,11 @@ class PartsFolder:
 
     @property
     def num_nodes(self) -> int:
-        """Of the whole graph."""
+        """Number of nodes of the whole graph."""
         return len(self.parts)
 
     def writer(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> ArrayWriter:
-        """Of an array of the folder."""
+        """Writer of an array of the folder."""
         return ArrayWriter(self.path / f"{name}.npy", dtype, shape, self.advance)
 
     def of_parts(self, name: str, dtype: np.dtype[Any], lengths: Ids, row: tuple[int, ...]) -> list[ArrayWriter]:
@@ -63,7 +63,7 @@ class PartsFolder:
             self.records[f"{part_folder(part)}/{name}"] = writer.finish()
 
     def write(self, name: str, array: NDArray[Any]) -> None:
-        """A whole array that is in memory."""
+        """Write a whole array that is in memory."""
         writer = self.writer(name, array.dtype, array.shape)
         writer.append(array)
         self.records[f"{name}"] = writer.finish()
@@ -78,7 +78,7 @@ class _Share(NamedTuple):
     bounds: Ids  # [num_parts + 1]
 
     def of(self, part: int) -> slice:
-        """Where the part's are in `order`."""
+        """Slice of `order` with the nodes of a part."""
         return slice(self.bounds[part], self.bounds[part + 1])
 
 
@@ -107,7 +107,7 @@ def write_parts(store: GraphStore, folder: PartsFolder) -> Ids:
 
 
 def bytes_to_write(store: GraphStore) -> int:
-    """About how many, without rankings: for a bar, and to know before the work that a disk has no room.
+    """Bytes to write, without rankings: for a bar, and to know before the work that a disk has no room.
 
     The file that a partitioner reads the graph from stands in the same folder, is smaller, and goes before they come.
     """
@@ -140,7 +140,7 @@ def _even_blocks(num_rows: int, row_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def _write_book(folder: PartsFolder, offsets: Ids) -> None:
-    """The storage id of every node, and the nodes of every part."""
+    """Write the storage id of every node, and the nodes of every part."""
     ids = index_dtype(folder.num_nodes)
     book = folder.writer("node_book/storage_of", ids, (folder.num_nodes,))
     nodes = folder.of_parts("node_ids", ids, np.diff(offsets), ())
@@ -158,7 +158,7 @@ def _write_book(folder: PartsFolder, offsets: Ids) -> None:
 
 
 def _write_splits(store: GraphStore, folder: PartsFolder) -> None:
-    """The nodes of each split of the whole graph, and their labels."""
+    """Write the nodes of each split of the whole graph, and their labels."""
     split, labels = store.array("split"), store.array("y")
     for name in _SPLITS:
         nodes = np.flatnonzero(split == SPLIT_CODES[name]).astype(np.int64, copy=False)
@@ -167,7 +167,7 @@ def _write_splits(store: GraphStore, folder: PartsFolder) -> None:
 
 
 def _write_lists(store: GraphStore, folder: PartsFolder) -> None:
-    """What is of no node and no edge: as it is, for every rank."""
+    """Write the arrays of no node and no edge, as they are, for every rank."""
     for name, array in store.lists().items():
         if array is None:
             _copy(store, folder, name, f"{LISTS_FOLDER}/{name}")
@@ -181,7 +181,7 @@ def _copy_topology(store: GraphStore, folder: PartsFolder, prefix: str) -> None:
 
 
 def _copy(store: GraphStore, folder: PartsFolder, name: str, to: str) -> None:
-    """A whole array, as it is."""
+    """Copy a whole array, as it is."""
     source, target = store.path / f"{name}.npy", folder.path / f"{to}.npy"
     folder.records[to] = copy_array(source, store.metadata.arrays[name], target, folder.advance)
 
@@ -212,7 +212,7 @@ def _features_by_id(store: GraphStore, stack: ExitStack) -> ReadRows:
 
 
 def _split_rows(store: GraphStore, folder: PartsFolder, name: str) -> None:
-    """An array of one row per node."""
+    """Split an array of one row per node."""
     record = store.metadata.arrays[name]
     counts = np.bincount(folder.parts, minlength=folder.num_parts)
     with ArrayReader(store.path / f"{name}.npy", record) as reader:
@@ -267,7 +267,7 @@ def _split_ragged(
 def _columns(
     store: GraphStore, folder: PartsFolder, columns: Mapping[str, ReadRows | None], lengths: Ids, stack: ExitStack
 ) -> tuple[list[ReadRows], list[list[ArrayWriter]], int]:
-    """Of each column how it is read and written; and the bytes of its widest row."""
+    """Reader of each column, its writers by part, and the bytes of the widest row."""
     reads: list[ReadRows] = []
     writers, row_bytes = [], 1
     for name, read in columns.items():

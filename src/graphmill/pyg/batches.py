@@ -1,6 +1,6 @@
 """Which seeds each batch of a loader has, and the key it is drawn with: functions of (seed, epoch, step).
 
-The key travels with the seeds to whoever samples: the loader itself, a thread, a worker process. So batches are the
+The key travels with the seeds to what samples: the loader itself, a thread, a worker process. So batches are the
 same for any number of workers, and a loader's position is two numbers.
 """
 
@@ -65,7 +65,7 @@ class SeedBatches(Sampler[Any]):
         return BatchIterator(self)
 
     def batches(self, epoch: int, first: int) -> Iterator[SeedBatch]:
-        """Those of an epoch from step `first` on."""
+        """Batches of an epoch from step `first` on."""
         if self._of_user is None:
             order = self._places if self._shuffled is None else self._shuffled(epoch)
             for step in range(first, self._num_steps):

@@ -33,7 +33,7 @@ class _Links:
 def sampled_edges(
     sampler: "NeighborSampler", inputs: EdgeSamplerInput, neg_sampling: NegativeSampling | None, key: int
 ) -> Any:  # noqa: ANN401  # a SamplerOutput or HeteroSamplerOutput
-    """What PyG's `edge_sample` gives, with negatives that are no edges.
+    """What PyG's `edge_sample` gives, with negatives that are not edges.
 
     Negatives of the i-th link stand at i, i + num_links, …, so that all of a link share its subgraph where it has one
     of its own, and `dst_neg_index[i]` are the i-th link's.
@@ -125,7 +125,7 @@ def _by_type(links: _Links, source_type: Any, target_type: Any) -> dict[Any, Ten
 
 
 def _name_subgraphs(out: Any, links: _Links) -> None:  # noqa: ANN401  # a SamplerOutput or HeteroSamplerOutput
-    """Every seed has a subgraph; `batch` says beside which link of the batch it stands."""
+    """Rename the subgraphs of seeds: `batch` says beside which link of the batch each stands."""
     num_sources, num = links.sources.numel(), max(links.num_positive, 1)
 
     def link_of(subgraph: Tensor) -> Tensor:

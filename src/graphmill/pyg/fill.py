@@ -108,5 +108,5 @@ def rows_of(value: Any, ids: Tensor, dimension: int = 0) -> Any:  # noqa: ANN401
 
 
 def _dimension(store: Any, name: str, value: Any) -> int:  # noqa: ANN401  # a PyG storage
-    """Along which an attribute holds one row each."""
+    """Dimension along which an attribute holds one row each."""
     return int(store._parent().__cat_dim__(name, value, store))

@@ -37,12 +37,12 @@ class TypedGraph:
 
     @property
     def node_types(self) -> list[NodeType]:
-        """In the order of the data."""
+        """Types of nodes, in the order of the data."""
         return list(self.num_nodes)
 
     @property
     def edge_types(self) -> list[EdgeType]:
-        """In the order of the data, which is the order in which a hop draws."""
+        """Types of edges, in the order of the data, which is the order in which a hop draws."""
         return list(self.columns)
 
     def ends(self, edge_type: EdgeType) -> tuple[NodeType, NodeType]:
@@ -51,7 +51,7 @@ class TypedGraph:
 
     @property
     def native(self) -> _native.TypedNeighborSampler:
-        """A sampler of it, made when first asked for, in each process."""
+        """Native sampler of the graph, made when first asked for, in each process."""
         if self._made is None:
             self._made = self._sampler()
         return self._made
@@ -189,7 +189,7 @@ def _of_stores(data: Any, backward: bool) -> TypedGraph:  # noqa: ANN401  # (Fea
 
 
 def _of_sparse(store: Any, backward: bool) -> Columns | None:  # noqa: ANN401  # a PyG storage
-    """Of a `SparseTensor` under `adj_t`, which holds its edges by target."""
+    """Columns of a `SparseTensor` under `adj_t`, which holds its edges by target; None: there is none."""
     matrix = _attribute(store, "adj_t")
     if matrix is None or not hasattr(matrix, "csr"):
         return None
@@ -226,7 +226,7 @@ class _StoredTimes:
 
     @classmethod
     def of(cls, data: Any, graph: TypedGraph, time_attr: str | None) -> Mapping[Any, Any]:  # noqa: ANN401
-        """By type of nodes or edges."""
+        """Time attributes by type of nodes or edges."""
         features, found = data[0], {}
         for attr in features.get_all_tensor_attrs():
             if attr.attr_name == time_attr and time_attr is not None:
@@ -237,7 +237,7 @@ class _StoredTimes:
         return {key: cls({time_attr: value}, str(time_attr)) for key, value in found.items()}
 
     def get(self, name: str) -> Tensor | None:
-        """The attribute, if it is that."""
+        """Return the time attribute, if it is the one named."""
         return self.values.get(name)
 
 

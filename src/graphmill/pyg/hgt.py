@@ -1,4 +1,4 @@
-"""Sampling as the Heterogeneous Graph Transformer does (arXiv 2003.01332): so many nodes of a type, layer by layer."""
+"""Sampling as the Heterogeneous Graph Transformer does (arXiv 2003.01332): nodes of each type, layer by layer."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -29,7 +29,7 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
         is_sorted: bool = False,  # found out, at no cost
         share_memory: bool = False,  # workers are forked, or read the graph again
     ) -> None:
-        """As PyG's.
+        """Take the arguments of PyG's `HGTSampler`.
 
         Args:
             data: the graph, with types.
@@ -47,7 +47,7 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
 
     @property
     def edge_permutation(self) -> None:
-        """None: edges that come out have the caller's numbers."""
+        """Return None: edges that come out have the caller's numbers."""
         return None
 
     def sample_from_nodes(self, inputs: NodeSamplerInput, *, key: int | None = None) -> HeteroSamplerOutput:
@@ -77,7 +77,7 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
         raise NotImplementedError("HGTSampler samples around nodes")
 
     def _share_out(self, found: Mapping[NodeType, Ints], budgets: Mapping[NodeType, "_Budget"], key: int) -> None:
-        """Every node found gives its neighbours a weight of 1, in equal shares, by relation."""
+        """Give the neighbours of every node found a weight of 1, in equal shares, by relation."""
         hood = self._hood(found, [[_MOST_NEIGHBOURS]] * len(self.edge_types), key)
         for number, edge_type in enumerate(self.edge_types):
             sources, targets = hood.edge_index(number).reshape(2, -1)
@@ -86,7 +86,7 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
             budgets[edge_type[0]].add(ids, 1 / degrees[targets])
 
     def _hood(self, nodes: Mapping[NodeType, Ints], fanouts: list[list[int]], key: int) -> _native.TypedSubgraph:
-        """Of one hop; of none, with all edges between the nodes."""
+        """Subgraph of one hop from `nodes`; with empty fan-outs, of `nodes` alone with all edges between them."""
         return self.graph.native.sample(
             list(range(len(self.node_types))),
             [nodes[name] for name in self.node_types],
@@ -125,7 +125,7 @@ class _Budget:
         self._weights.append(weights)
 
     def choose(self, count: int, taken: Ints, key: int) -> Ints:
-        """At most `count` nodes, none of `taken`, by the square of their weight and without replacement.
+        """Choose at most `count` nodes, none of `taken`, by the square of their weight and without replacement.
 
         The nodes of the smallest exponential variates (Efraimidis and Spirakis 2006).
         """

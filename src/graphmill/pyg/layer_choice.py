@@ -31,7 +31,7 @@ class LayerEnds(NamedTuple):
 
 
 def ends_of(x: object, size: tuple[int, int] | None) -> LayerEnds | None:
-    """None where there is no telling how many targets there are, or `size` says something else than `x`."""
+    """Ends of a layer's edges; None if the number of targets is unknown, or `size` contradicts `x`."""
     source, target = x if isinstance(x, tuple) and len(x) == 2 else (x, x)
     if not isinstance(source, Tensor) or source.dim() != 2:
         return None
@@ -94,7 +94,7 @@ def aggregation_of(layer: MessagePassing, peer: type) -> str | None:
 
 
 def are_weights(edge_weight: Tensor | None, edge_index: Tensor) -> bool:
-    """Whether sums may be weighted by them: they have no gradient there."""
+    """Whether sums may be weighted by a tensor: it has no gradient there."""
     if edge_weight is None:
         return True
     if type(edge_weight) is not Tensor or not is_native(edge_weight) or edge_weight.shape != edge_index.shape[1:]:

@@ -42,7 +42,7 @@ class LayerEdges:
 
     @cached_property
     def reached(self) -> "LayerEdges":
-        """The same without the rows at the end that have no edges: in a sampled batch, those of the last hop."""
+        """Edges without the rows at the end that have none: in a sampled batch, those of the last hop."""
         last = int(torch.searchsorted(self.indptr, len(self.indices)))
         return _for_training(lambda: replace(self, indptr=self.indptr[: last + 1]))
 
@@ -143,7 +143,7 @@ def pairs_of(edge_index: Tensor, edge_type: Tensor, num_nodes: tuple[int, int], 
 
 
 def groups_of(edge_index: Tensor, num_sources: int, num_targets: int, num_loops: int) -> EdgeGroups | None:
-    """The edges as attention reads them, with so many loops, kept; None where an edge leads to no node."""
+    """Edges as attention reads them, with `num_loops` loops, kept; None where an edge leads to no node."""
     by_source = torch.is_grad_enabled()  # for the gradient
 
     def make() -> Any:  # noqa: ANN401  # its tensors: the whole would hold edge_index

@@ -2,7 +2,7 @@
 
 Each is a subclass of PyG's and says when PyG's own code computes. For all of them that is:
 
-- `x` or parameters are not on the CPU, not float32, or not matrices; `x` is empty; `edge_index` is no plain int64
+- `x` or parameters are not on the CPU, not float32, or not matrices; `x` is empty; `edge_index` is not a plain int64
   [2, num_edges] (a `SparseTensor`, a sparse tensor or an `EdgeIndex`), or leads to nodes that do not exist;
 - under `torch.compile`, `torch.jit`, autocast, `torch.func` and explainers, with `flow="target_to_source"`, with
   `decomposed_layers`, with hooks on the steps of message passing or on the parts of a layer, before a lazy layer knows
@@ -98,7 +98,7 @@ class GCNConv(peers.GCNConv):  # type: ignore[misc]
         return out if self.bias is None else out.add_(self.bias)
 
     def _edges(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> LayerEdges | None:
-        """None: PyG's own code computes."""
+        """Edges as the layer reads them; None: PyG's own code computes."""
         ends = ends_of(x, None) if isinstance(x, Tensor) else None
         if ends is None or self.cached or aggregation_of(self, peers.GCNConv) != "sum":
             return None
@@ -177,7 +177,7 @@ class RGCNConv(peers.RGCNConv):  # type: ignore[misc]
         return _added(part.new_zeros(shape) if self.bias is None else self.bias.repeat(shape[0], 1), part)
 
     def _pairs(self, ends: LayerEnds, edge_index: Tensor, edge_type: Tensor | None) -> Any:  # noqa: ANN401
-        """None: PyG's own code computes."""
+        """Pairs of relations as the layer reads them; None: PyG's own code computes."""
         if self.num_blocks is not None or ends.target is None or aggregation_of(self, peers.RGCNConv) is None:
             return None
         if not is_ours(ends, edge_index, [], self.weight):

@@ -46,7 +46,7 @@ class NeighborLoader(KeyedLoader, pyg.NeighborLoader):  # type: ignore[misc]  # 
     """
 
     def __new__(cls, data: Any = None, *given: Any, **named: Any) -> Any:  # noqa: ANN401  # without data: unpickled
-        """A loader of a graph in parts is another class, whose ranks make batches together."""
+        """Make a loader; for a graph in parts it is of another class, whose ranks make batches together."""
         from graphmill.sample.distributed.opened import PartitionedData
 
         if isinstance(data, PartitionedData):
@@ -66,7 +66,7 @@ class NeighborLoader(KeyedLoader, pyg.NeighborLoader):  # type: ignore[misc]  # 
         prefetch: int = 2,
         **named: Any,  # noqa: ANN401
     ) -> None:
-        """As PyG's, and more.
+        """Take the arguments of PyG's `NeighborLoader`, and more.
 
         Args:
             data: the graph.
@@ -124,7 +124,7 @@ class LinkNeighborLoader(KeyedLoader, pyg.LinkNeighborLoader):  # type: ignore[m
         prefetch: int = 2,
         **named: Any,  # noqa: ANN401
     ) -> None:
-        """As PyG's, and more.
+        """Take the arguments of PyG's `LinkNeighborLoader`, and more.
 
         Args:
             data: the graph.
@@ -199,7 +199,7 @@ class HGTLoader(KeyedLoader, pyg.HGTLoader):  # type: ignore[misc]  # PyG is not
         prefetch: int = 2,
         **named: Any,  # noqa: ANN401
     ) -> None:
-        """As PyG's, and more.
+        """Take the arguments of PyG's `HGTLoader`, and more.
 
         Args:
             data: the graph.
@@ -269,7 +269,7 @@ def _checked_negatives(given: Any) -> NegativeSampling | None:  # noqa: ANN401  
 
 
 def _fills_in_workers(data: Any, options: dict[str, Any]) -> bool:  # noqa: ANN401
-    """By default workers do, as in PyG; not rows of another device, and none that a gradient must reach."""
+    """Whether workers fill batches, as in PyG by default; not with rows of a device or that a gradient must reach."""
     asked = options.get("filter_per_worker")
     if asked is not None:
         return bool(asked)
@@ -326,7 +326,7 @@ def _check_links(links: EdgeSamplerInput, sampler: NeighborSampler) -> None:
 
 
 def check_ids(name: str, ids: Tensor, count: int) -> None:
-    """Refuse ids of seeds that are no nodes; `count`: nodes there are."""
+    """Refuse ids of seeds that are not nodes; `count`: nodes there are."""
     if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
         raise InvalidInputError(
             f"{name} are {ids.dtype} {list(ids.shape)}", fix=f"give a mask [{count}], or ids from 0 to {count - 1}"

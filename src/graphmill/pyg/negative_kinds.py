@@ -85,7 +85,7 @@ class HistoricalNegatives(SourcedNegatives):
         super().__init__(mode, amount)
 
     def targets(self, negatives: Negatives, sources: Ints, times: Ints | None, num_links: int, key: int) -> Ints:
-        """As above."""
+        """Targets [n] of earlier edges that the sources [n] have no edge to; uniform ones where none is found."""
         if times is None:
             raise InvalidInputError(
                 "historical negatives are of the past, and the links have no times",
@@ -123,7 +123,7 @@ class HardNegatives(SourcedNegatives):
         mode: str = "triplet",
         dst_weight: Tensor | None = None,
     ) -> None:
-        """A scorer, and among how many it chooses.
+        """Take a scorer, and the number of candidates it chooses among.
 
         Args:
             scorer: sources [n] and targets [n, candidates], as node ids → scores of that shape.
@@ -137,7 +137,7 @@ class HardNegatives(SourcedNegatives):
         self.candidates = whole_number("candidates", candidates, least=self.amount)
 
     def targets(self, negatives: Negatives, sources: Ints, times: Ints | None, num_links: int, key: int) -> Ints:
-        """As above; a candidate that was drawn twice counts once, unless there are too few others."""
+        """Targets [n] that the scorer takes for likeliest; one drawn twice counts once, unless others are too few."""
         of_links, count = sources[:num_links], num_links * self.candidates
         at = None if times is None else np.tile(times[:num_links], self.candidates)
         drawn = negatives.draw(count, np.tile(of_links, self.candidates), at, key)[1]

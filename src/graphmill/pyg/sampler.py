@@ -49,7 +49,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
         directed: bool = True,
         sample_direction: Literal["forward", "backward"] = "forward",
     ) -> None:
-        """As PyG's. `is_sorted` and `share_memory` are not needed: sorted edges are recognised and not moved."""
+        """Take PyG's arguments. `is_sorted` and `share_memory` are ignored: sorted edges are recognised, not moved."""
         one_of("sample_direction", sample_direction, ("forward", "backward"))
         one_of("temporal_strategy", temporal_strategy, ("uniform", "last"))
         if sample_direction == "backward" and time_attr is not None:
@@ -72,12 +72,12 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
 
     @property
     def num_nodes(self) -> int | dict[NodeType, int]:
-        """Of the graph, by type where it has types."""
+        """Number of nodes of the graph, by type where it has types."""
         return self.graph.num_nodes if self.is_hetero else self.graph.num_nodes[None]
 
     @property
     def num_neighbors(self) -> NumNeighbors:
-        """The fan-outs."""
+        """Fan-outs, as PyG has them."""
         return self._num_neighbors
 
     @num_neighbors.setter
@@ -99,7 +99,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
 
     @property
     def edge_permutation(self) -> None:
-        """None: edges that come out have the caller's numbers."""
+        """Return None: edges that come out have the caller's numbers."""
         return None
 
     def sample_from_nodes(self, inputs: NodeSamplerInput, *, key: int | None = None) -> Output:
@@ -118,7 +118,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
     def sample_from_edges(
         self, inputs: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None, *, key: int | None = None
     ) -> Output:
-        """The subgraph around the ends of some edges, and of pairs that are no edges.
+        """The subgraph around the ends of some edges, and of pairs that are not edges.
 
         Args:
             inputs: the edges to learn from, their labels and times.
@@ -169,7 +169,7 @@ class NeighborSampler(pyg.NeighborSampler):  # type: ignore[misc]  # PyG is not 
         return self._negatives[1]
 
     def know(self, edge_type: EdgeType, edges: Tensor, times: Tensor | None) -> None:
-        """Take `edges` [2, num_edges] for edges as well, since `times`: what a loader learns from is no negative."""
+        """Take `edges` [2, num_edges] for edges as well, since `times`: what a loader learns from is not a negative."""
         columns = self.graph.known.get(edge_type, self.graph.columns[edge_type])
         ends = columns.ends()[:: 1 if self.sample_direction == "forward" else -1]
         since = None
@@ -239,7 +239,7 @@ class BidirectionalNeighborSampler(pyg.neighbor_sampler.BidirectionalNeighborSam
     """PyG's sampler of in- and out-edges, hop by hop, on two native ones."""
 
     def __init__(self, data: Any, num_neighbors: Any, *options: Any, **named: Any) -> None:  # noqa: ANN401
-        """As PyG's."""
+        """Take the arguments of PyG's `BidirectionalNeighborSampler`."""
         if isinstance(getattr(num_neighbors, "values", num_neighbors), dict):
             raise RuntimeError("BidirectionalNeighborSampler does not yet support edge delimited sampling.")  # noqa: TRY004  # PyG's
         forward, backward = ({**named, "sample_direction": way} for way in ("forward", "backward"))
@@ -265,7 +265,7 @@ def _since(times: Any, count: int) -> Ints:  # noqa: ANN401  # an array, a tenso
 
 
 def _checked_fanouts(given: NumNeighbors, edge_types: list[EdgeType], is_hetero: bool) -> list[list[int]]:
-    """By relation, hop by hop. 2.5 and -2 would be taken for 2 and all."""
+    """Return fan-outs by relation, hop by hop. 2.5 and -2 would be taken for 2 and all."""
     by_type = given.get_values(edge_types) if is_hetero else {None: given.get_values()}
     if not isinstance(by_type, dict) or any(isinstance(each, dict) for each in by_type.values()):
         raise InvalidInputError("num_neighbors is by type, and edges have none", fix="num_neighbors=[25, 10]")

@@ -36,7 +36,7 @@ class ShaDowKHopSampler(KeyedLoader, torch.utils.data.DataLoader[Any]):  # type:
         prefetch: int = 2,
         **named: Any,  # noqa: ANN401  # DataLoader's
     ) -> None:
-        """As PyG's, and more.
+        """Take the arguments of PyG's `ShaDowKHopSampler`, and more.
 
         Args:
             data: the graph.

@@ -110,7 +110,7 @@ class _Outbox:
             return segment.bytes(num_bytes)
 
     def reduced(self, tensor: Tensor) -> Any:  # noqa: ANN401  # what pickle takes
-        """How a tensor is pickled: its bytes, its segment, or torch's way for what is no plain tensor of a CPU."""
+        """How a tensor is pickled: its bytes, its segment, or torch's way for what is not a plain CPU tensor."""
         is_plain = tensor.device.type == "cpu" and tensor.layout == torch.strided and not tensor.requires_grad
         if not is_plain or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg() or tensor.is_quantized:
             return reduce_tensor(tensor)  # type: ignore[no-untyped-call]  # torch's
@@ -148,7 +148,7 @@ class _Outbox:
         return DupFd(segment.fd), segment.size
 
     def _free(self) -> NDArray[np.int64]:
-        """Numbers of the segments that nobody uses, here or there."""
+        """Numbers of the segments that are not in use, here or there."""
         there = np.flatnonzero((self._sizes > 0)[: len(self._segments)])
         free = []
         for number in there[self._is_held[there] == 0].tolist():
@@ -208,7 +208,7 @@ class _Inbox:
 
     @property
     def is_over(self) -> bool:
-        """Whether the worker is gone; what it sent stays for whoever holds it."""
+        """Whether the worker is gone; what it sent stays for its holders."""
         try:
             os.kill(self.process, 0)
         except ProcessLookupError:

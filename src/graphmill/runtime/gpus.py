@@ -28,7 +28,7 @@ CUDA_13_FROM: Final = (7, 5)  # the oldest that CUDA 13 makes code for, and so t
 
 
 def capability_of(name: str) -> Capability | None:
-    """Of the GPU of that name; None: not known.
+    """Compute capability of the GPU of that name; None: not known.
 
     >>> capability_of("v100"), capability_of("NVIDIA A100-SXM4-40GB"), capability_of("Tesla V100-PCIE-16GB")
     ((7, 0), (8, 0), (7, 0))
@@ -40,12 +40,12 @@ def capability_of(name: str) -> Capability | None:
 
 
 def text_of(capability: Capability) -> str:
-    """As NVIDIA writes it: 8.0."""
+    """Compute capability as NVIDIA writes it: 8.0."""
     return f"{capability[0]}.{capability[1]}"
 
 
 def precisions_on(capability: Capability) -> tuple[str, ...]:
-    """In which formats Triton's kernels of attention run on a GPU; none: not at all."""
+    """Number formats in which Triton's kernels of attention run on a GPU; (): they do not run there."""
     if capability < TRITON_FROM:
         return ()
     return ("fp32", "fp16", "bf16") if capability >= BF16_FROM else ("fp32", "fp16")

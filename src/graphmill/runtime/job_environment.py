@@ -32,7 +32,7 @@ class JobEnvironment:
 
     @property
     def end_time(self) -> float | None:
-        """When the job ends, as it was when the job began: Unix time, s."""
+        """Time when the job ends, as it was when the job began: Unix time, s."""
         end = self.environ.get(END_TIME, "")
         return float(end) if _is_count(end) else None
 
@@ -48,7 +48,7 @@ class JobEnvironment:
 
     @property
     def host(self) -> str:
-        """This host, as Slurm calls it."""
+        """Name of this host, as Slurm calls it."""
         return self.environ.get("SLURMD_NODENAME", "")
 
     @property

@@ -35,7 +35,7 @@ class UsableMachine:
 
     @property
     def gpu_names(self) -> tuple[str, ...]:
-        """As the driver calls them."""
+        """Names of the GPUs, as the driver gives them."""
         return tuple(gpu.name for gpu in self.gpus)
 
 

@@ -91,7 +91,7 @@ def loopback() -> str:
 
 
 def is_own(address: str) -> bool:
-    """Whether it is one of this host's."""
+    """Whether an address is one of this host's."""
     try:
         with socket.socket(family_of(address), socket.SOCK_STREAM) as trial:
             trial.bind((address, 0))
@@ -106,7 +106,7 @@ def family_of(address: str) -> socket.AddressFamily:
 
 
 def addresses_of(name: str) -> list[str]:
-    """What it resolves to here; none if it does not."""
+    """Addresses that a name resolves to here; none if it does not."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError:

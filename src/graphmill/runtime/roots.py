@@ -19,7 +19,7 @@ def dataset_root(option: str | Path | None, environ: Mapping[str, str]) -> Path:
 
 
 def config_folder(environ: Mapping[str, str]) -> Path | None:
-    """`$XDG_CONFIG_HOME/graphmill`, else `~/.config/graphmill`; None where nobody says which home that is."""
+    """`$XDG_CONFIG_HOME/graphmill`, else `~/.config/graphmill`; None where no home is known."""
     given = environ.get("XDG_CONFIG_HOME")
     try:
         return (Path(given) if given else Path.home() / ".config") / "graphmill"

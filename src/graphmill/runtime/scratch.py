@@ -14,7 +14,7 @@ _ELSE: Final = ("/tmp", "/var/tmp")
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds `path`, as the kernel calls it; "?" if nobody says."""
+    """The type of the file system that holds `path`, as the kernel calls it; "?" if it is unknown."""
     import psutil
 
     try:
@@ -27,7 +27,7 @@ def file_system(path: Path) -> str:
 
 
 def scratch_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The first of the host's folders for temporary files that may be written to and is no memory; None: there is none.
+    """The first of the host's folders for temporary files that may be written to and is not memory; None: no such one.
 
     A file on a tmpfs is memory: what is moved there is not out of it.
     """

@@ -1,4 +1,4 @@
-"""What the processes of one run know and nobody else does: a token, which their launcher hands over in the environment.
+"""Secret that only the processes of one run know: a token, which their launcher hands over in the environment.
 
 It never goes over the network, and lies in no file. What it is used for is derived from it, for one purpose each.
 """
@@ -18,12 +18,12 @@ _SIGN: Final = 32  # characters of a signature: 128 bits
 
 
 def new_token() -> str:
-    """For the environment of the ranks of one attempt."""
+    """Make a token for the environment of the ranks of one attempt."""
     return secrets.token_hex(_BYTES)
 
 
 class Secret:
-    """Derived from a token. It has no `repr` that would show it."""
+    """Secret of a run, derived from a token. It has no `repr` that would show it."""
 
     __slots__ = ("_key",)
 
@@ -32,10 +32,10 @@ class Secret:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Secret":
-        """That of the run whose process has this environment.
+        """Secret of the run whose process has this environment.
 
         Ranks that torchrun or a user's own srun has started have no token unless the user exports one: what they know
-        in common is no secret then, and only tells runs apart (docs/assumptions.md).
+        in common is not a secret then, and only tells runs apart (docs/assumptions.md).
         """
         token = environ.get(TOKEN, "")
         if token and len(token) < 2 * _BYTES:

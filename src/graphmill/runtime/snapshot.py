@@ -39,7 +39,7 @@ class Snapshot:
     origins: tuple[str, ...]
 
     def in_environment(self) -> str:
-        """As `VARIABLE` holds it."""
+        """Snapshot as the environment variable `VARIABLE` holds it."""
         return json.dumps(asdict(self))
 
 
@@ -53,7 +53,7 @@ def snapshot_in(environ: Mapping[str, str]) -> Snapshot | None:
 
 
 def own_code(environ: Mapping[str, str]) -> str:
-    """The SHA-256 of that copy; "": there is none."""
+    """SHA-256 of the copy that this process imports; "": there is none."""
     snapshot = snapshot_in(environ)
     return "" if snapshot is None else snapshot.sha256
 
@@ -89,7 +89,7 @@ def write_snapshot(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def _make_shared(copies: Path) -> None:
-    """The folder of all copies: whoever may write to the logs root may add one to it."""
+    """Make the folder of all copies, to which those who may write to the logs root may add one."""
     with suppress(FileExistsError):
         copies.mkdir(parents=True)
         copies.chmod(stat.S_IMODE(copies.parent.stat().st_mode))  # mkdir's has lost what the umask takes
@@ -121,7 +121,7 @@ def damage(folder: Path) -> str | None:
 
 
 def import_from_snapshot(environ: Mapping[str, str]) -> None:
-    """From here on, code of the user's is imported from the copy that the environment names, if it names one.
+    """Have code of the user's imported from the copy that the environment names, if it names one.
 
     No bytecode is written beside it, so that what else is found there was added by someone. Its folders come first in
     `sys.path`, and those that it was copied from are taken out: what was not copied is
@@ -148,7 +148,7 @@ def import_from_snapshot(environ: Mapping[str, str]) -> None:
 
 
 def _refuse_others(folder: Path, here: list[str]) -> None:
-    """Another finder may come before `sys.path`, and what is imported already stays.
+    """Refuse code that another finder before `sys.path` would import, or that is imported already.
 
     A folder without `__init__.py` is a package only where no other is called so, here as anywhere in Python.
     """

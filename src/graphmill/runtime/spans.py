@@ -30,7 +30,7 @@ Name = Literal[
 graphs, copying to a GPU; waiting for it; computing on it, and within that forward, backward, the update; collectives;
 …"""
 Listener = Callable[[Name, float, float], None]
-"""Called with the name of a span, its begin and its end (`time.perf_counter`, s), in the thread that measured it."""
+"""Function that hears a span's name, its begin and its end (`time.perf_counter`, s), in the thread that measured it."""
 
 
 class Span:

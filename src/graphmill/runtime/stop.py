@@ -12,7 +12,7 @@ def end_when_interrupted() -> None:
     """Let SIGINT end this process, until `StopRequest` takes over; unless it is ignored, as of a background process.
 
     SIGTERM does so by itself: a rank that has not met the others has nothing to save, and those that wait for it are
-    ended, too. Whoever started it judges that it was stopped (`cluster/launch/judge.py`).
+    ended, too. The process that started it judges that it was stopped (`cluster/launch/judge.py`).
 
     While torch is imported, a KeyboardInterrupt is lost: it and numpy catch errors of their imports, and go on.
     """
@@ -35,7 +35,7 @@ class StopRequest:
         self._interrupts = 0
 
     def ask(self, why: str) -> None:
-        """This process asks itself to stop."""
+        """Note that this process asks itself to stop."""
         self.asked, self.why = True, why
 
     def note_warnings(self) -> None:

@@ -3,7 +3,7 @@
 A plan may name a model, a loss, measures and a task by dotted path, with options: to use its run is to import and call
 them. Who owns the file says nothing: `cp`, `tar`, `git clone` and `pull` make the reader its owner. So a person's own
 commands keep a list of what they were asked to run, `~/.config/graphmill/trusted`, and what is read from a folder is
-compared with it. Processes that have no such list (ranks in a container, on another host) are told by the environment.
+compared with it. Processes that have no such list (ranks in a container, on another host) read the environment.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class Code:
 
     @classmethod
     def of(cls, target: str, options: object) -> "Code":
-        """With the options as they are."""
+        """Code that `target` names, called with `options` as they are."""
         try:
             text = options if isinstance(options, str) else json.dumps(options, sort_keys=True, default=repr)
         except (ValueError, TypeError, RecursionError):  # as of a number of 5,000 digits: what no one can have named
@@ -46,7 +46,7 @@ class Code:
         return cls(target, hashlib.sha256(text.encode()).hexdigest()[:_DIGITS])
 
     def __str__(self) -> str:
-        """As `TRUST_VARIABLE` may hold it, beside dotted paths alone, which stand for any options."""
+        """Text that `TRUST_VARIABLE` may hold; a dotted path alone stands there for any options."""
         return f"{self.target}#{self.options}"
 
 
@@ -86,7 +86,7 @@ def code_of_file(path: Path) -> list[Code]:
 
 
 def vouch_for(codes: Iterable[Code]) -> None:
-    """In this process the person named these."""
+    """Note that the person named these codes, for this process only."""
     _named.update(codes)
 
 
@@ -98,7 +98,7 @@ def is_named(code: Code) -> bool:
 
 
 def unnamed(codes: Iterable[Code]) -> list[Code]:
-    """Those that the person did not name."""
+    """Codes that the person did not name."""
     return [code for code in codes if not is_named(code)]
 
 
@@ -161,7 +161,7 @@ def agree(
 
 
 def note_read(path: Path, document: object) -> None:
-    """Of what was read from `path`: code that the person did not name is not imported from here on.
+    """Note what was read from `path`: code that the person did not name cannot be imported any more.
 
     A task is imported to read the plan, so one that was not named is refused at once.
     """
@@ -184,7 +184,7 @@ def refuse_foreign(target: str, options: Mapping[str, Any]) -> None:
 
 
 def refuse_foreign_code(document: object) -> None:
-    """The same of all code in a document, before a process that imports it is started, or a run is made of it."""
+    """Raise a `UserError` if a document holds code to be refused; ask before a process imports it, or a run is made."""
     for code in code_in(document):
         if code in _foreign and not is_named(code):
             raise _foreign[code]

@@ -1,4 +1,4 @@
-"""Mini-batches of whole graphs by budget: as many graphs as fit into so many nodes and edges, never more.
+"""Mini-batches of whole graphs by budget: as many graphs as fit into a number of nodes and edges, never more.
 
 A graph costs the larger of its shares of the two budgets, so graphs whose costs add up to 1 fit. Of the graphs of an
 epoch, the few that are large are spread over the batches first, largest first, each to the batch that has least (LPT:
@@ -38,7 +38,7 @@ class Budget:
     num_edges: int
 
     def costs(self, num_nodes: Ids, num_edges: Ids, ids: Ids | None = None) -> Costs:
-        """Of graphs of these sizes [n]: shares of the budget, the larger of two. `ids` [n]: for messages; None: 0, 1, …
+        """Shares of the budget for graphs of these sizes [n], the larger of two. `ids` [n]: for messages; None: 0, 1, …
 
         Raises `UserError` if a graph does not fit by itself.
         """
@@ -54,7 +54,7 @@ class Budget:
         return costs
 
     def costs_of(self, graphs: GraphSet, ids: Ids) -> Costs:
-        """Of the graphs `ids` [n] of a set. `UserError` if one of them does not fit by itself."""
+        """Costs of the graphs `ids` [n] of a set. `UserError` if one of them does not fit by itself."""
         nodes, edges = np.diff(graphs.node_offsets), np.diff(graphs.edge_offsets)
         return self.costs(nodes[ids], edges[ids], ids)
 
@@ -70,7 +70,7 @@ class BudgetPacking:
 
     @property
     def num_batches(self) -> int:
-        """Over all ranks, in every epoch."""
+        """Number of batches over all ranks, in every epoch."""
         return len(self.rooms)
 
 
@@ -92,7 +92,7 @@ def _rounded_up(number: int, ranks: int) -> int:
 
 
 def _packed(costs: Costs, num_batches: int) -> BudgetPacking | None:
-    """None: so few batches are not sure to be enough."""
+    """Pack graphs into batches; None: so few batches may not be enough."""
     mean = costs.sum() / num_batches
     is_large = costs > min(_LARGE, _LARGE_SHARE * mean)
     small, large = np.flatnonzero(~is_large), np.flatnonzero(is_large)

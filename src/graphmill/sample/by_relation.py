@@ -1,4 +1,4 @@
-"""Sampling with a fan-out for each relation: a node draws so many of its in-neighbours by each type of edge."""
+"""Sampling with a fan-out for each relation: a node draws a number of its in-neighbours by each type of edge."""
 
 from dataclasses import dataclass, field
 

@@ -47,13 +47,13 @@ class BufferRing(Generic[Array]):
         return taken
 
     def release(self) -> None:
-        """Free what nobody reads any longer; the next calls take fresh memory."""
+        """Free what is not read any longer; the next calls take fresh memory."""
         self._slots.clear()
         self._next = 0
 
 
 def tensor_ring(size: int, dtype: torch.dtype, *, pinned: bool = False) -> BufferRing[Tensor]:
-    """Of tensors. `pinned`: page-locked, so that a GPU copies from it while the step computes."""
+    """Ring of tensors. `pinned`: page-locked, so that a GPU copies from it while the step computes."""
     return BufferRing(size, lambda number: torch.empty(number, dtype=dtype, pin_memory=pinned and number > 0))
 
 
@@ -78,7 +78,7 @@ class Labels(Protocol):
     """Targets by the ids of seeds: classes, or 0 and 1 of each of several labels."""
 
     def __getitem__(self, ids: NDArray[np.int64], /) -> NDArray[np.integer[Any]]:
-        """Of each of `ids` [n]: int64 [n], or int8 [n, num_labels]."""
+        """Targets of each of `ids` [n]: int64 [n], or int8 [n, num_labels]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class WindowSource(Protocol):
     """Gives the neighbourhoods of several batches for little more than the waiting of one."""
 
     def sample_window(self, window: Sequence[AnySeeds]) -> list[Sampled]:
-        """Of each batch of a window."""
+        """Neighbourhoods of the batches of a window."""
 
 
 def sample_window(source: NeighbourSource, window: Sequence[AnySeeds]) -> list[Sampled]:
@@ -118,7 +118,7 @@ class FeatureSource(Protocol):
     """Brings what sampled neighbourhoods read within reach."""
 
     def fetch(self, window: Sequence[Sampled], following: Sequence[Sequence[Sampled]] | None = None) -> list[Fetched]:
-        """Of each of some consecutive batches. `following`: the windows in sight; None: no part of an epoch."""
+        """Fetch what consecutive batches read. `following`: the windows in sight; None: no part of an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +177,12 @@ class Collector:
         )
 
     def release(self) -> None:
-        """Between epochs: free the memory of batches that are done with."""
+        """Free the memory of batches that are done with, between epochs."""
         self._ring.release()
         self._edge_ring.release()
 
     def types_of(self, sampled: Sampled) -> Tensor:
-        """Of its nodes: int64 [num_nodes]; [0] if the model reads none."""
+        """Types of the nodes of a neighbourhood: int64 [num_nodes]; [0] if the model reads none."""
         if self.node_types is None:
             return torch.empty(0, dtype=torch.int64)
         return torch.from_numpy(self.node_types[sampled.node_ids].astype(np.int64))

@@ -27,7 +27,7 @@ class Columns:
     def of_edges(
         cls, sources: NDArray[Any], targets: NDArray[Any], num_sources: int, num_targets: int, num_threads: int
     ) -> "Columns":
-        """Of a list of edges [num_edges], int32 or int64, in range; by counting sort, not at all where it is sorted."""
+        """Columns of edges [num_edges], int32 or int64, in range; by counting sort, unless they are sorted already."""
         num_edges = len(sources)
         indptr, indices = np.empty(num_targets + 1, np.int64), np.empty(num_edges, np.int32)
         order = np.empty(num_edges, np.int64)
@@ -60,7 +60,7 @@ class Columns:
         return replace(self, indices=indices, order=order, times=times, ascends=False)
 
     def with_weights(self, weights: NDArray[np.float64]) -> "Columns":
-        """With weights [num_edges] as the edges stand here, not negative; edges of weight 0 are left out."""
+        """Add weights [num_edges] in the order of the edges here, not negative; edges of weight 0 are left out."""
         kept = self
         if not weights.all():
             is_kept = weights > 0

@@ -14,14 +14,14 @@ class Movable(Protocol):
     """A batch of any task: a dataclass of tensors, and of dataclasses and tuples of them."""
 
     def to(self, device: torch.device) -> Self:
-        """The same on `device`, copied on the current stream, without waiting if the memory allows it."""
+        """Copy the batch to `device` on the current stream, without waiting if the memory allows it."""
 
 
 B = TypeVar("B", bound=Movable)
 
 
 def feed(batches: Iterator[B], device: torch.device, spans: Spans) -> Generator[B]:
-    """The same batches on `device`, in order. On the CPU nothing is copied.
+    """Yield the batches on `device`, in order. On the CPU nothing is copied.
 
     Three exist at once: the previous one, until the caller releases it, the current one, and the next. A span `copy` is
     the start of a copy, not the copy itself: that overlaps the step.

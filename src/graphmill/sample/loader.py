@@ -153,7 +153,7 @@ class PartedNeighborLoader:
 
 
 def _shuffled(ids: NDArray[np.int64], seed: int) -> Order:
-    """By place in `input_nodes`, as the loader of a whole graph does."""
+    """Shuffle places in `input_nodes`, as the loader of a whole graph does."""
     order = KeyedOrder(np.arange(len(ids)), seed)
     return lambda epoch: ids[order(epoch)]
 

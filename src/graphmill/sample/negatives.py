@@ -31,7 +31,7 @@ class KnownEdges:
 
     @classmethod
     def of(cls, edges: NDArray[np.int64], times: Ints | None, num_sources: int, num_targets: int) -> "KnownEdges":
-        """Of edges [2, num_edges], which may stand twice, and since when [num_edges] they exist."""
+        """Sort edges [2, num_edges], which may stand twice; `times` [num_edges]: since when each exists."""
         if times is not None:
             by_time = np.argsort(times, kind="stable")
             edges, times = edges[:, by_time], times[by_time]
@@ -117,7 +117,7 @@ class Ends:
 
     @classmethod
     def of(cls, count: int, weight: Tensor | None, times: Ints | None) -> "Ends":
-        """With the weights [count] of PyG's `NegativeSampling`, which need not sum to one."""
+        """Check the weights [count] of PyG's `NegativeSampling`, which need not sum to one, and draw by them."""
         if weight is None:
             return cls(count, None, times)
         weights = np.asarray(weight.detach().cpu().numpy(), dtype=np.float64).reshape(-1)

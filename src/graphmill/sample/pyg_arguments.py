@@ -24,7 +24,7 @@ _MEAN_NOTHING: Final = frozenset(
         "worker_init_fn",
     }
 )
-"""They are about processes, copies and the order of edges at rest; batches are the same whatever they say."""
+"""Arguments about processes, copies and the order of edges at rest; batches are the same whatever they say."""
 
 _AS_HERE: Final[Mapping[str, Any]] = {  # what batches are like: other values are refused with what to do instead
     "batch_sampler": None,

@@ -97,7 +97,7 @@ class SeedSchedule:
         )
 
     def among(self, world_size: int) -> "SeedSchedule":
-        """The same global batches, cut into shares for so many ranks: others than they were planned for, perhaps."""
+        """Cut the same global batches into shares for `world_size` ranks, perhaps not the number planned for."""
         return replace(self, assign=partial(contiguous_shares, world_size=world_size))
 
     def shares(self, epoch: int, step: int) -> tuple[Ids, ...]:
@@ -131,11 +131,11 @@ class BudgetSchedule:
 
     @classmethod
     def of(cls, ids: Ids, costs: Costs, *, rng_seed: int, ranks: int) -> "BudgetSchedule":
-        """For graphs `ids` [n] of `costs` [n] (`Budget.costs`)."""
+        """Pack graphs `ids` [n] of `costs` [n] (`Budget.costs`) into batches for `ranks` ranks."""
         return cls(ids, costs, rng_seed, ranks, pack(costs, ranks), ranks)
 
     def among(self, world_size: int) -> "BudgetSchedule":
-        """The same global batches for another number of ranks."""
+        """Cut the same global batches for another number of ranks."""
         return replace(self, world_size=world_size, _latest={})
 
     @property
@@ -145,7 +145,7 @@ class BudgetSchedule:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Of each rank, in every epoch."""
+        """Steps of each rank in every epoch."""
         return self.packing.num_batches // self.ranks
 
     def batch(self, epoch: int, number: int) -> Ids:
@@ -154,11 +154,11 @@ class BudgetSchedule:
         return np.sort(ordered[ends[number] : ends[number + 1]])
 
     def shares(self, epoch: int, step: int) -> tuple[Ids, ...]:
-        """Those of every rank at one step of an epoch."""
+        """Graphs of every rank at one step of an epoch."""
         return tuple(self._share(epoch, step, rank) for rank in range(self.world_size))
 
     def seeds(self, epoch: int, step: int, rank: int) -> Seeds:
-        """Those of one rank at one step of an epoch."""
+        """Graphs of one rank at one step of an epoch, as seeds."""
         return Seeds(epoch, step, SeedIds(self._share(epoch, step, rank)))
 
     def counts(self, epoch: int, step: int) -> tuple[int, ...]:
@@ -223,12 +223,12 @@ class BucketSchedule:
         return cls(tuple(buckets), batches, rng_seed, batches.ranks)
 
     def among(self, world_size: int) -> "BucketSchedule":
-        """The same global batches, cut into shares for another number of ranks."""
+        """Cut the same global batches into shares for another number of ranks."""
         return replace(self, world_size=world_size, _latest={})
 
     @property
     def num_seeds(self) -> int:
-        """Of a whole epoch, over all shapes and ranks."""
+        """Number of seeds of a whole epoch, over all shapes and ranks."""
         return self.batches.num_seeds
 
     def shares(self, epoch: int, step: int) -> tuple[Ids, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 Pause = Callable[[], None]
-"""Called by all ranks together now and then during an evaluation; raises `EvaluationStopped` on all or none."""
+"""Function that all ranks call together, at times, during an evaluation; raises `EvaluationStopped` on all or none."""
 
 
 def never_pause() -> None:

@@ -19,7 +19,7 @@ class Replica:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        """Raises UserError if a trainable parameter is not float32: its values would be rounded to that."""
+        """Lay a model out flat. `UserError` if a trainable parameter is not float32: its values would be rounded."""
         self.model = model
         _refuse_other_formats(model)
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}

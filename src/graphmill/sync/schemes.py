@@ -1,7 +1,7 @@
 """How ranks agree: what happens after each backward pass, and at the end of each round.
 
 A round is `every` steps, or what is left of them at the end of an epoch. Whatever its length it ends with a real
-exchange, after which all replicas are equal to the bit. Gradients arrive as weighted sums over seeds, so that a batch
+exchange, after which all replicas are bit-identical. Gradients arrive as weighted sums over seeds, so that a batch
 counts for its weight and a rank without seeds for nothing.
 """
 
@@ -108,7 +108,7 @@ class DeferredAllreduce:
 
     @property
     def leaves_ranks_alike(self) -> bool:
-        """Every rank has had the same gradients."""
+        """Return True: every rank has had the same gradients."""
         return True
 
     def after_backward(self, step: Step) -> bool:
@@ -128,11 +128,11 @@ class DeferredAllreduce:
         return True
 
     def state(self) -> dict[str, Tensor]:
-        """Nothing: a checkpoint is taken after a sync only, when the round is empty."""
+        """Return no tensors: a checkpoint is taken after a sync only, when the round is empty."""
         return {}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Nothing to restore."""
+        """Restore nothing: a checkpoint has no tensors of this scheme."""
         assert not state
 
 
@@ -155,7 +155,7 @@ class Averaging:
         anchor += change
 
     def state(self) -> dict[str, Tensor]:
-        """Nothing."""
+        """Return no tensors: an average has no state."""
         return {}
 
 
@@ -173,13 +173,13 @@ class NesterovStep:
         anchor.add_(change + self.momentum * self.velocity, alpha=self.lr)
 
     def state(self) -> dict[str, Tensor]:
-        """The velocity, the same on all ranks."""
+        """Velocity, the same on all ranks."""
         return {"outer_velocity": self.velocity}
 
 
 @dataclass(slots=True)
 class LocalSgd:
-    """Each rank updates on its own for a round; then the outer step applies the mean change, the same on all ranks.
+    """Local SGD: each rank updates alone for a round; the outer step applies the mean change, the same on all ranks.
 
     Exchanging changes since the last sync rather than parameters lets a 16-bit payload keep what 32-bit parameters
     hold. For the first `warmup_steps` steps of a rank, gradients are all-reduced every step instead (post-local SGD:

@@ -120,7 +120,7 @@ def _command(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Inst
 
 
 def _met(rank: Rank) -> Words | None:
-    """None: there are no others."""
+    """Meet the other ranks; None: there are no others."""
     if rank.world_size == 1:
         return None
     patience = PeerTimeout(MEET_WITHIN_S)
@@ -173,7 +173,7 @@ def _starter() -> str:
 def _resumed(request: TrainRequest) -> RunFolder:
     """The run that is named in place of the experiment, or by --run-id together with the experiment.
 
-    How many ranks were started is no part of what is asked for: others than planned may continue.
+    How many ranks were started is not part of what is asked for: others than planned may continue.
     """
     changes = bool(request.overrides)
     folder, is_named = run_to_resume(

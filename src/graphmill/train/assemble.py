@@ -54,7 +54,7 @@ class RankContext:
 
     @property
     def seat(self) -> Seat:
-        """Its role, and its rank among those of that role."""
+        """Role of the process, and its rank among those of that role."""
         return self.world.seat(self.process.rank)
 
     @property

@@ -35,7 +35,7 @@ _MAKING, _REMOVING, _REPLACED = ".making", ".removing", ".replaced"  # suffixes 
 
 @dataclass(frozen=True, slots=True)
 class ResumeState:
-    """What one rank needs besides the weights to continue exactly; of no use to any other run."""
+    """What one rank needs besides the weights to continue exactly; it is of use to this run alone."""
 
     tensors: dict[str, Tensor]  # of the optimizer and the scheme
     position: Position

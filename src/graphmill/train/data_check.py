@@ -58,7 +58,7 @@ class DataCheck:
             raise self._error
 
     def finish(self) -> None:
-        """At the end of a run: wait for what is left if it is little, and say so if it is much."""
+        """Wait at the end of a run for what is left if it is little, and say so if it is much."""
         if self._thread is not None:
             left = sum(record.bytes for record in [*self.records.values()][self._num_read :])
             if left <= _WAITED_FOR:
@@ -92,7 +92,7 @@ class DataCheck:
 
 @contextmanager
 def checked_data(context: RankContext) -> Iterator[DataCheck]:
-    """That of this process: begun if it is the first of its host, and the data are not a staged copy."""
+    """Check of this process's data, begun if it is the first of its host and they are not a staged copy."""
     plan, path = plan_over_data(context)
     is_first = context.process.local_rank == 0 and path == str(context.plan.dataset.path)
     folder = Path(path)

@@ -95,7 +95,7 @@ class EpochStats:
         self.before_epoch = self.counters()
 
     def timed(self, batches: Iterator[Item]) -> Iterator[Item]:
-        """The same batches; the time until each is available counts as waiting."""
+        """Yield the batches; the time until each is available counts as waiting."""
         while True:
             with self.group.spans("wait"):
                 batch = next(batches, None)
@@ -129,7 +129,7 @@ class EpochStats:
         return {name: seconds + self.earlier_phases.get(name, 0.0) for name, seconds in now.items()}
 
     def _spent_s(self, name: Name) -> float:
-        """In spans of that name since the epoch began, or went on."""
+        """Seconds in spans of that name since the epoch began, or went on."""
         return self.group.spans.seconds[name] - self._zero.get(name, 0.0)
 
     def counters(self) -> Counters:

@@ -51,7 +51,7 @@ class Judged:
     steps_done: int  # of each rank, when the weights were saved
 
     def facts(self, split: str) -> Facts:
-        """Which weights, and of which data."""
+        """Facts of an evaluation: which weights, and of which data."""
         return {
             "run": self.plan.run_id,
             "dataset": self.plan.dataset.name,

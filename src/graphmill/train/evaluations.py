@@ -53,7 +53,7 @@ class Evaluations:
             self.run_log.evaluated(INITIAL, "val", measures)
 
     def after_epoch(self, num_epochs: int, steps_done: int) -> tuple[Measures, Best, bool]:
-        """Evaluate after so many epochs. Returns the validation split's measures, the best, and whether it is these."""
+        """Evaluate after an epoch. Returns the validation split's measures, the best, and whether it is these."""
         measures = self._evaluate("val")
         improved, best = self._compared(measures, num_epochs, steps_done)
         self.best = best
@@ -105,7 +105,7 @@ class Evaluations:
             self.run_log.evaluated(num_epochs, name, measures)
 
     def _pause(self) -> None:
-        """In the middle of an evaluation: abort it if a rank wants to stop."""
+        """Abort an evaluation that is under way if a rank wants to stop."""
         self.alive()
         if any(vote[0] for vote in self.group.gather_numbers([int(self.time_left.is_up())])):
             raise EvaluationStopped

@@ -86,7 +86,7 @@ class Training:
         return "done"
 
     def _begin(self) -> bool:
-        """Before the first step. With a time limit, check that a checkpoint can be written, and time it."""
+        """Decide whether to begin. With a time limit, check that a checkpoint can be written, and time it."""
         votes = self.group.gather_numbers([int(self.time_left.is_up()), int(self.time_left.has_end)])
         if any(vote[0] for vote in votes):
             return False
@@ -140,7 +140,7 @@ class Training:
         return synchronised
 
     def _go_on(self) -> bool:
-        """After a sync: check that the replicas agree, and decide together whether to go on (invariants 3 and 10).
+        """Check after a sync that replicas agree, and decide together whether to go on (invariants 3 and 10).
 
         On a device it is the replicas of the round before that are compared: `rounds.Rounds`.
         """

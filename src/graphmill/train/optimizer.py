@@ -46,7 +46,7 @@ class FlatOptimizer:
 
     @classmethod
     def build(cls, spec: OptimizerSpec, replica: Replica) -> "FlatOptimizer":
-        """Raises `UserError` if a group's pattern matches no parameter."""
+        """Build the optimizer. Raises `UserError` if a group's pattern matches no parameter."""
         # Made before the first step, so that a rank without seeds has moments to exchange and to save.
         moments = {name: torch.zeros_like(replica.values) for name in _moment_names(spec)}
         groups: dict[str, _Group] = {}
@@ -87,7 +87,7 @@ class FlatOptimizer:
                 steps.copy_(state["step"])
 
     def _count(self) -> dict[str, Tensor]:
-        """All segments are updated together, so the first one's count is that of all."""
+        """Steps of the first segment: all are updated together, so its count is that of all."""
         return {"step": self.groups[0].steps[0]} if self.groups[0].steps else {}
 
 

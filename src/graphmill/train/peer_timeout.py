@@ -15,7 +15,7 @@ class NotMetError(UserError):
 
 @dataclass(slots=True)
 class PeerTimeout:
-    """Until when a rank waits, from the moment that it is ready: ranks of one run start at different times."""
+    """Deadline of a rank's wait, counted from when it is ready: ranks of one run start at different times."""
 
     seconds: float
     setting: str = ""  # what to type to wait longer; "": nothing
@@ -25,7 +25,7 @@ class PeerTimeout:
         self._until = time.monotonic() + self.seconds
 
     def renewed(self) -> "PeerTimeout":
-        """For the next thing to wait for."""
+        """Timeout of the same length that begins now, for the next thing to wait for."""
         return PeerTimeout(self.seconds, self.setting)
 
     @property

@@ -139,7 +139,7 @@ def _wanted(split: str) -> list[Split] | None:
 
 
 def _origin(run: Judged, split: str) -> dict[str, Any]:
-    """Whose predictions they are, and what figures of them need besides: see `spec.kinds.kind`, predictions."""
+    """Origin of predictions, and what figures of them need besides: see `spec.kinds.kind`, predictions."""
     kind = run.plan.kind
     about: dict[str, Any] = {**run.facts(split), "task": kind.name}
     own = read_header(Path(run.plan.dataset.path)).own

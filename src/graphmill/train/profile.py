@@ -232,7 +232,7 @@ class StepProfile:
         )
 
     def _steps(self, thread: int) -> list[StepSpan]:
-        """From the wait for a batch to the end of the step."""
+        """Spans of the steps, each from the wait for a batch to the end of the step."""
         waits = sorted(span.began for span in self._spans if span.name == "wait" and span.thread == thread)
         found, place = [], 0
         for ended in self._ends:

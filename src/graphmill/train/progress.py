@@ -13,7 +13,7 @@ from graphmill.spec.plan import Plan
 
 
 class Progress:
-    """Shown by rank 0 only; other ranks hold one that prints nothing."""
+    """Progress of a run, shown by rank 0 only; other ranks hold one that prints nothing."""
 
     def __init__(self, plan: Plan, *, shown: bool, world_size: int | None = None) -> None:
         self._plan, self._calendar, self._shown = plan, plan.calendar, shown
@@ -37,12 +37,12 @@ class Progress:
         self._seeds, self._since = 0, time.perf_counter()
 
     def resume(self, steps_done: int) -> None:
-        """Earlier attempts did `steps_done` steps."""
+        """Begin after the `steps_done` steps of earlier attempts."""
         if self._bars is not None:
             self._bars.update(self._overall, completed=steps_done)
 
     def step(self, epoch: int, step: int, num_seeds: int) -> None:
-        """A step is over; `step` counts within the epoch, from 1."""
+        """Show that a step is over; `step` counts within the epoch, from 1."""
         if self._bars is None:
             return
         self._seeds += num_seeds * self._world_size
@@ -57,7 +57,7 @@ class Progress:
         )
 
     def epoch(self, facts: Mapping[str, Cell]) -> None:
-        """An epoch is over: show its metrics."""
+        """Show the metrics of an epoch that is over."""
         if not self._shown:
             return
 
@@ -75,7 +75,7 @@ class Progress:
         self.say(text)
 
     def say(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         if self._shown:
             # a terminal would break a long line in mid-word; in a file it stays one line
             self._console.print(text, markup=False, soft_wrap=not self._console.is_terminal)

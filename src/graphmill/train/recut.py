@@ -2,7 +2,7 @@
 
 A checkpoint is taken after a sync, so weights and the outer step's tensors are the same on all ranks, and no gradient
 is under way. What may differ by rank is averaged: moments of optimizers that updated alone (local SGD). Where ranks are
-alike, as after an all-reduce of gradients, the mean in float64 is what each of them had, to the bit.
+alike, as after an all-reduce of gradients, the mean in float64 is exactly what each of them had.
 """
 
 import math
@@ -35,7 +35,7 @@ def merged(states: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def position_of(positions: Sequence[Position], rank: int) -> Position:
-    """That of `rank` among others than wrote `positions` [num_writers]: rank 0 takes over what all had summed up."""
+    """Position of `rank` where others wrote `positions` [num_writers]: rank 0 takes over what all had summed up."""
     first = positions[0]
     loss_sum = math.fsum(position.books.loss_sum for position in positions) if rank == 0 else 0.0
     return first.model_copy(update={"books": first.books.model_copy(update={"loss_sum": loss_sum})})

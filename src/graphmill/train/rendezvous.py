@@ -150,7 +150,7 @@ def _links(
 
 
 def _own_address(hostnames: Sequence[str], process: int) -> str:
-    """Of this host, as the others reach it."""
+    """Address of this host, as the others reach it."""
     others = [name for name in hostnames if name != hostnames[process]]
     if not others:
         return loopback()
@@ -161,7 +161,7 @@ def _own_address(hostnames: Sequence[str], process: int) -> str:
 def _first_gone(words: Words, error: LostPeerError | RuntimeError) -> str:
     """Which process ended first, if another process has said so or will in a moment; "": none did.
 
-    A link names whom it has lost, a collective does not; and whoever fails for want of another is soon lost, too.
+    A link names whom it has lost, a collective does not; and a process that fails for want of another is soon lost.
     """
     gone = words.about("gone")
     with suppress(RuntimeError):  # the store is gone with rank 0, or nobody says anything

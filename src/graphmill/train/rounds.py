@@ -28,7 +28,7 @@ class RoundEnd:
 
 @dataclass(frozen=True, slots=True)
 class KnownEnd:
-    """The same, once the device has said what it holds."""
+    """Round that is over, with the replica's digest and the sum of losses that the device holds."""
 
     round: RoundEnd
     digest: int  # of the replica
@@ -75,7 +75,7 @@ class Rounds:
         return None if before is None else self._known(before)
 
     def rest(self) -> KnownEnd | None:
-        """Of the last round, if that is not known yet: wait for it."""
+        """Wait for the end of the last round; None if it is known already."""
         before, self._under_way = self._under_way, None
         return None if before is None else self._known(before)
 
@@ -132,7 +132,7 @@ class Pace:
     _before: torch.cuda.Event | None = None  # when the step before is over
 
     def step_queued(self) -> None:
-        """All of a step is queued: wait for the one before it, so that the device has work while this returns."""
+        """Wait for the step before one that is queued, so that the device has work while this returns."""
         if self.device.type == "cpu":
             return
         before, self._before = self._before, torch.cuda.current_stream(self.device).record_event()

@@ -19,7 +19,7 @@ from graphmill.train.progress import Progress
 
 @dataclass(slots=True)
 class RunLog:
-    """One rank's; only rank 0 writes metrics.csv and prints to the terminal."""
+    """Log of one rank; only rank 0 writes metrics.csv and prints to the terminal."""
 
     folder: RunFolder
     rank: int
@@ -40,7 +40,7 @@ class RunLog:
             write_metrics(self.folder.metrics_path, kept, self.kind.columns)
 
     def drawn_before(self) -> DrawnBy | None:
-        """Who drew this rank's batches in the attempt before; None: nobody was asked."""
+        """Device that drew this rank's batches in the attempt before; None: nobody was asked."""
         known = events_in(self.folder.events_path(self.rank), Drawn)
         return known[-1].by if known else None
 
@@ -56,14 +56,14 @@ class RunLog:
         self.events.write(Evaluation(epoch=epoch, set=name, measures=measures.facts()))
 
     def baseline(self, score: BaselineScore) -> None:
-        """A baseline was scored; every rank finds the same."""
+        """Record a baseline that was scored; every rank finds the same."""
         name, values = BASELINE_OF.format(split=score.split, baseline=score.baseline), score.values or {}
         if self.rank == 0:
             append_evaluation(self.folder.evaluations_path, 0, name, values)
         self.events.write(Evaluation(epoch=0, set=name, measures=values))
 
     def epoch_ended(self, facts: Mapping[str, Cell]) -> None:
-        """An epoch is over, with these facts of it."""
+        """Record that an epoch is over, with these facts of it."""
         if self.rank == 0:
             append_metrics(self.folder.metrics_path, facts, self.kind.columns)
         self.events.write(

@@ -30,7 +30,7 @@ from graphmill.train.assemble import RankContext, plan_over_data
 
 @dataclass(slots=True)
 class Credit:
-    """Of one trainer in an epoch: how many batches may still be handed over, and how many it used, once it says so."""
+    """Account of one trainer in an epoch: batches that may still be handed over, and how many it reported as used."""
 
     link: Link
     free: int
@@ -139,7 +139,7 @@ class SamplerServer:
             link.tell(MessageType.FRAME, frame=Frame((received,), (mine,)))
 
     def _pause(self) -> None:
-        """In an evaluation: the trainers agree whether it goes on. All samplers hear the same."""
+        """Let the trainers agree whether an evaluation goes on. All samplers hear the same."""
         self.alive()
         for link in self.links:
             link.tell(MessageType.TICK, 0, 0, int(self.wishes_to_stop()))

@@ -43,7 +43,7 @@ class PortBusyError(Exception):
 
 
 def open_words(rank: Rank, environ: Mapping[str, str], run: str, patience: PeerTimeout) -> Words:
-    """The ranks' store, which `Words.store` is. `run`: what other runs are told that come to the same port.
+    """The ranks' store, which `Words.store` is. `run`: what other runs that come to the same port read.
 
     Raises `NotMetError` if rank 0 is not found in time, `PortBusyError` if its port is another's.
     """
@@ -149,13 +149,13 @@ def _refuse_other_run(words: Words, whole: Store, patience: PeerTimeout) -> None
 
 
 def _other_hosts(environ: Mapping[str, str]) -> list[str]:
-    """Of the step of Slurm that this process is in."""
+    """Other hosts of the Slurm step that this process is in."""
     job = JobEnvironment(environ)
     return [name for name in expand_hostlist(job.step_hosts) if name != job.host] if job.host else []
 
 
 def named(rank: Rank, environ: Mapping[str, str]) -> str:
-    """This rank, for a message."""
+    """Name of this rank, for a message."""
     return f"rank {rank.rank} of {rank.world_size} on {host_name(environ)}"
 
 
@@ -165,7 +165,7 @@ def names_here(names: Sequence[str]) -> str:
 
 
 def interface_in_words(host: str, environ: Mapping[str, str]) -> str:
-    """Which interface leads this process to the others."""
+    """Sentence on the interface that leads this process to the others."""
     named_one = environ.get("GLOO_SOCKET_IFNAME")
     if named_one:
         return f"interface {named_one}, by GLOO_SOCKET_IFNAME"

@@ -17,7 +17,7 @@ NO_DEADLINE = Deadline(None, "another rank watches the clock")
 
 @dataclass(slots=True)
 class TimeLeft:
-    """One rank's. Only rank 0 knows the deadline: the ranks vote, and one vote to stop is enough."""
+    """Time left to one rank. Only rank 0 knows the deadline: the ranks vote, and one vote to stop is enough."""
 
     stop: StopRequest
     deadline: Deadline = NO_DEADLINE
@@ -63,11 +63,11 @@ class TimeLeft:
             self.deadline = found
 
     def begin_round(self) -> None:
-        """A round begins: the time before it does not count."""
+        """Begin a round: the time before it does not count."""
         self._round_began = time.perf_counter()
 
     def end_round(self) -> None:
-        """A round is over, and the next begins."""
+        """End a round, and begin the next."""
         self.reserve.saw_round(time.perf_counter() - self._round_began)
         self.begin_round()
 

@@ -137,7 +137,7 @@ def _built(plan: Plan, device: torch.device) -> tuple[AnyTask, Learner]:
 
 
 def _steps(plan: Plan, task: AnyTask, learner: Learner, epoch: int, first: int, count: int = _STEPS_AT_ONCE) -> int:
-    """Take so many steps from there on, each with an update. Returns how many there were."""
+    """Take a number of steps, each with an update, and return how many there were."""
     taken = 0
     with closing(task.batches(epoch, first)) as batches:
         for batch in islice(batches, count):
@@ -168,7 +168,7 @@ def _held_mib(device: torch.device) -> float:
 
 
 def _status() -> dict[str, float]:
-    """Of /proc/self/status what is an amount of memory, MiB."""
+    """Amounts of memory in /proc/self/status, MiB."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return {
         name: int(rest.split()[0]) / 1024 for name, _, rest in (line.partition(":") for line in lines) if "kB" in rest

@@ -58,7 +58,7 @@ class Watchdog:
             self._over.set()
 
     def progress(self) -> None:
-        """The loop made progress: a step, a part of an evaluation."""
+        """Note that the loop made progress: a step, a part of an evaluation."""
         self._progress_at = time.monotonic()
 
     @property

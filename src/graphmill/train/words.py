@@ -1,6 +1,6 @@
 """What ranks tell each other in their store, signed: what a stranger writes there counts as not written.
 
-torch's store asks nobody who they are, and lists its keys to whoever connects.
+torch's store asks no one who they are, and lists its keys to all who connect.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ class Words:
         self._name = topic
 
     def about(self, topic: str) -> "Words":
-        """On another topic, in the same store."""
+        """Words on another topic, in the same store."""
         return Words(self.store, self._secret, topic)
 
     def by_own_connection(self) -> "Words":
-        """The same words; what waits there does not hold up this one."""
+        """Words on this topic through a connection of their own: what waits there does not hold up this one."""
         return Words(self.store.clone(), self._secret, self._name)  # type: ignore[attr-defined]  # torch's stubs lack it
 
     def derived(self, purpose: str) -> str:

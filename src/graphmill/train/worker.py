@@ -225,7 +225,7 @@ def _heed_the_file(context: RankContext) -> None:
 
 
 def _print_traceback() -> None:
-    """Of the error that is handled. The log that it goes to may be on the disk that fails."""
+    """Print the traceback of the error being handled. Its log may be on the disk that fails."""
     with suppress(OSError):
         traceback.print_exc()
 

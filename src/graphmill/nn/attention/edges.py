@@ -66,7 +66,7 @@ def _empty_groups(
 def _sorted_groups(
     edge_index: Tensor, num_sources: int, num_targets: int, num_loops: int, by_source: bool
 ) -> list[Tensor]:
-    """The same by stable sorts, on the device of `edge_index`, without waiting for it."""
+    """Group edges by node with stable sorts, on the device of `edge_index`, without waiting for it."""
     sources, targets = edge_index
     inside = (sources >= 0) & (sources < num_sources) & (targets >= 0) & (targets < num_targets)
     torch._assert_async(inside.all(), f"an edge leads beyond {num_sources} sources or {num_targets} targets")
@@ -104,7 +104,7 @@ def group_edges(
 ) -> EdgeGroups:
     """Group the edges of `edge_index` int64 [2, num_edges], in any order, sources first.
 
-    `num_loops`: so many nodes, from the first on, get an edge to themselves in place of any they have; 0: edges stay as
+    `num_loops`: nodes, from the first on, that get an edge to themselves in place of any they have; 0: edges stay as
     they are. `by_source` may be False where no gradient will be asked for.
     """
     first, second, third, fourth, fifth, sixth = _grouped(edge_index, num_sources, num_targets, num_loops, by_source)

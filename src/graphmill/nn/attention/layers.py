@@ -66,7 +66,7 @@ class LazyProjection(nn.modules.lazy.LazyModuleMixin, Projection):
             self.bias = nn.UninitializedParameter()
 
     def reset_parameters(self) -> None:
-        """Once the shapes are known."""
+        """Draw weights once their shapes are known."""
         if not is_lazy(self.weight) and self.in_features:
             super().reset_parameters()
 
@@ -87,7 +87,7 @@ def is_mixed(x: Tensor) -> bool:
 
 
 def projection(in_channels: int, out_channels: int, *, bias: bool) -> Projection:
-    """From `in_channels`, or from as many as come where that is -1."""
+    """Projection from `in_channels`; -1: from as many channels as its first input has."""
     return LazyProjection(out_channels, bias) if in_channels == -1 else Projection(in_channels, out_channels, bias=bias)
 
 
@@ -241,7 +241,7 @@ def refuse_missing_triton(gpu: str) -> None:
 
 @functools.cache
 def has_triton() -> bool:
-    """Whether it can be imported; it is not."""
+    """Whether Triton can be imported; this does not import it."""
     return importlib.util.find_spec("triton") is not None
 
 

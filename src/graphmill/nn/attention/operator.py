@@ -57,7 +57,7 @@ class EdgeScores:
 
 @dataclass(frozen=True, slots=True)
 class Dropout:
-    """Of alpha: whether an edge's head is dropped depends on (key, id of the edge, head) alone."""
+    """Dropout of alpha: whether an edge's head is dropped depends on (key, id of the edge, head) alone."""
 
     key: Tensor  # int64 [1], on the CPU
     p: float
@@ -153,7 +153,7 @@ def _weights(*inputs: Any) -> Tensor:  # noqa: ANN401
 
 
 def _gradients_like(*inputs: Any) -> list[Tensor]:  # noqa: ANN401
-    """Of the first inputs, empty where there is nothing to write: an input is None, or features need no gradient."""
+    """Room for gradients of the first inputs, empty where none is written: no input, or features that need none."""
     x, source, target, edge_attr, loop_attr, edge_weight, att = inputs[:_NUM_GRADIENTS]
     of_features = inputs[-1]
     wanted = (x, source, target, *((edge_attr, loop_attr) if of_features else (None, None)), edge_weight, att)

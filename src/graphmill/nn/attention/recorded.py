@@ -32,5 +32,5 @@ def recorded(model: nn.Module) -> Iterator[list[AttentionWeights]]:
 
 
 def layers_of(model: nn.Module) -> list[AttentionConv]:
-    """Its layers of attention."""
+    """Attention layers of a model."""
     return [module for module in model.modules() if isinstance(module, AttentionConv)]

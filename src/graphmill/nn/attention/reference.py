@@ -1,4 +1,4 @@
-"""The same attention in plain PyTorch, edge by edge: it holds tensors of edges × heads × channels."""
+"""Attention in plain PyTorch, edge by edge, as a reference: it holds tensors of edges × heads × channels."""
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +37,7 @@ def attention(
 
 
 def softmax(logits: Tensor, rows: Tensor, num_rows: int) -> Tensor:
-    """Of logits [n, heads] over those that share a row."""
+    """Softmax of logits [n, heads] over those that share a row."""
     index = rows.unsqueeze(1).expand_as(logits)
     most = logits.new_zeros(num_rows, logits.shape[1])
     most = most.scatter_reduce(0, index, logits.detach(), "amax", include_self=False)

@@ -38,22 +38,22 @@ class Call:
 
     @property
     def num_edges(self) -> int:
-        """Without loops."""
+        """Number of edges, without loops."""
         return self.sources.shape[0]
 
     @property
     def channels(self) -> int:
-        """Of a head."""
+        """Channels of a head."""
         return self.x.shape[1] // self.heads
 
     @property
     def edge_dim(self) -> int:
-        """0 without features."""
+        """Features of an edge; 0 without features."""
         return 0 if self.edge_attr is None else self.edge_attr.shape[1]
 
     @property
     def width(self) -> int:
-        """How many scores an edge has."""
+        """Scores of an edge."""
         return self.heads if self.att is None else self.x.shape[1]
 
     def check(self) -> None:
@@ -93,7 +93,7 @@ class Call:
                 )
 
     def scored(self) -> tuple[Any, ...]:
-        """What the scores of edges are made of, by target."""
+        """Inputs that the scores of edges are made of, by target."""
         return (
             self.x, self.source, self.target, self.edge_attr, self.loop_attr, self.edge_weight, self.att, self.indptr,
             self.sources, self.edge_ids,
@@ -107,11 +107,11 @@ class Call:
         return self.num_edges, self.num_loops, self.negative_slope, *halves, 1 / (1 - self.p)
 
     def sizes(self) -> dict[str, Any]:
-        """What a kernel is compiled for."""
+        """Sizes that a kernel is compiled for."""
         return {"HEADS": self.heads, "CHANNELS": self.channels, "EDGE_DIM": self.edge_dim}
 
     def even(self) -> "Call":
-        """The same with heads of a multiple of 8 channels, zeros beside those there are: loads of 16 bytes.
+        """Pad heads with zeros to a multiple of 8 channels, so that loads take 16 bytes.
 
         A row that begins anywhere is loaded number by number, which takes several times the registers; padding costs a
         copy of what nodes have, not of what edges do. Of GAT only x has channels.

@@ -66,7 +66,7 @@ def backward(call: Call, grad: Tensor, exact: Tensor, lse: Tensor, gradients: li
 
 
 def backward_of_even(call: Call, grad: Tensor, exact: Tensor, lse: Tensor, gradients: list[Tensor | None]) -> None:
-    """The same, where heads are a multiple of 8 channels wide."""
+    """Fill the gradients of a call whose heads are a multiple of 8 channels wide."""
     grad_x, grad_source, grad_target, grad_edge_attr, grad_loop_attr, grad_weight, grad_att = gradients
     pairs = call.x.new_empty(call.num_edges + call.num_loops, 2 * call.heads, dtype=torch.float32)
     ends = None if call.att is None else torch.empty_like(call.sources)
@@ -144,7 +144,7 @@ def grid_of(parts: PartSizes, tiles: Tiles, call: Call) -> tuple[int, int]:
 
 
 def tiles_of(call: Call, *, has_features: bool) -> Tiles:
-    """Of the kernels that go by node; `has_features`: registers are to hold a loop over many features of edges.
+    """Tiles of kernels that go by node; `has_features`: registers are to hold a loop over many edge features.
 
     GAT's backward pass is made without: by source it reads no features, by target those of a score a head.
     """

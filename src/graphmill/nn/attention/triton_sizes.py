@@ -24,11 +24,11 @@ class Tiles:
     registers: int | None = None  # of a thread, at most
 
     def num_groups(self, heads: int) -> int:
-        """Of all heads."""
+        """Number of groups of heads."""
         return -(-heads // self.group)
 
     def options(self) -> dict[str, Any]:
-        """As a kernel takes them."""
+        """Keyword arguments of a kernel: sizes of a tile, and how it is compiled."""
         options = {"GROUP": self.group, "PADDED": self.padded, "BLOCK": self.block, "num_warps": self.num_warps}
         return options if self.registers is None else {**options, "maxnreg": self.registers}
 
@@ -44,7 +44,7 @@ class EdgeTiles:
     registers: int | None
 
     def options(self) -> dict[str, Any]:
-        """As a kernel takes them."""
+        """Keyword arguments of a kernel: sizes of a tile, and how it is compiled."""
         options = {
             "COLUMNS": self.columns, "FEATURES": self.features, "BLOCK": self.block, "num_warps": 4,
             "num_stages": self.num_stages,
@@ -61,7 +61,7 @@ class PartSizes:
     num_windows: int
 
     def numbers(self) -> tuple[int, int]:
-        """As a kernel takes them."""
+        """Positional arguments of a kernel: the numbers of nodes and of windows."""
         return self.num_nodes, self.num_windows
 
 
@@ -75,7 +75,7 @@ def power_of_two(least: int) -> int:
 
 
 def node_tiles(heads: int, channels: int, value_bytes: int, *, has_features: bool, capability: int) -> Tiles:
-    """Of the kernels that go by node, for x of `value_bytes` a value, on a GPU of `capability` (10 * major + minor).
+    """Tiles of kernels that go by node, for x of `value_bytes` a value, on a GPU of `capability` (10 * major + minor).
 
     2 kB of x a program, which is 8 values a thread of two warps (2-byte formats: of four); more warps hold a wide head.
     """
@@ -88,7 +88,7 @@ def node_tiles(heads: int, channels: int, value_bytes: int, *, has_features: boo
 
 
 def edge_tiles(width: int, edge_dim: int, *, has_att: bool) -> EdgeTiles:
-    """Of the kernels that go by edge: products are of 16 at least by 16 by 16, as Triton's have them.
+    """Tiles of kernels that go by edge: products are at least 16 by 16 by 16, as Triton requires.
 
     Without att little is read of an edge, so a program has more of them, and reads ahead.
     """
@@ -98,7 +98,7 @@ def edge_tiles(width: int, edge_dim: int, *, has_att: bool) -> EdgeTiles:
 
 
 def shares_of(size: int, partials: int, block: int) -> tuple[int, int]:
-    """(number of shares of `size` edges, edges of each, a multiple of `block`), each share with so many sums."""
+    """(number of shares of `size` edges, edges of each, a multiple of `block`), each share with `partials` sums."""
     most = max(64, _MOST_PARTIALS // partials)
     count = max(1, min(size // 256, 4096, most))
     length = block * max(1, -(-size // (count * block)))
@@ -115,7 +115,7 @@ def span_of(num_edges: int) -> int:
 
 
 def part_sizes(num_nodes: int, num_edges: int) -> PartSizes:
-    """Of edges grouped by node, however they are spread."""
+    """Sizes of the shares of edges grouped by node, however the edges are spread."""
     span = span_of(num_edges)
     return PartSizes(num_nodes, span, max(0, num_edges - 1) // span)
 

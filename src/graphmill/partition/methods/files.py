@@ -62,7 +62,7 @@ def write_graph_file(path: Path, graph: Topology, weights: NDArray[np.int64]) ->
 
 
 def read_graph_file(path: Path) -> GraphFile:
-    """The inverse, mapped."""
+    """Map a graph file that `write_graph_file` wrote."""
     words = np.memmap(path, dtype="<i8", mode="r")
     num_nodes, num_edges = int(words[1]), int(words[2])
     first = _HEADER_BYTES // 8
@@ -76,7 +76,7 @@ def read_graph_file(path: Path) -> GraphFile:
 
 
 def row_blocks(indptr: Ids, most_entries: int, most_rows: int | None = None) -> Iterator[tuple[int, int]]:
-    """Ranges of consecutive rows with at most so many entries, and so many rows; one row may have more."""
+    """Ranges of consecutive rows with at most `most_entries` entries and `most_rows` rows; one row may have more."""
     num_rows, start = len(indptr) - 1, 0
     while start < num_rows:
         stop = int(np.searchsorted(indptr, indptr[start] + most_entries, side="right")) - 1

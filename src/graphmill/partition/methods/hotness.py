@@ -1,6 +1,6 @@
 """GraphLearn-for-PyTorch's frequency partitioner: parts take turns at the nodes that their training nodes sample most.
 
-Edges between nodes that are no neighbours of a part's seeds are not looked at, so the cut is near that of random parts.
+Edges between nodes that are not near a part's seeds are not looked at, so the cut is near that of random parts.
 """
 
 import numpy as np
@@ -13,9 +13,9 @@ _CHUNK = 10_000  # nodes that a part takes when it is its turn
 
 
 def hotness_parts(problem: PartitionProblem) -> Parts:
-    """Every node in a part; the numbers of nodes of the parts are equal, or differ by one in the last round.
+    """Put every node in a part; the numbers of nodes of the parts are equal, or differ by one in the last round.
 
-    Its own drops the training nodes that are left over when they are dealt to parts; here every one is in a share.
+    GraphLearn's drops training nodes that are left over when they are dealt to parts; here all are in a share.
     """
     num_parts, num_nodes = problem.num_parts, problem.num_nodes
     reached = np.empty((num_parts, num_nodes), dtype=np.float32)

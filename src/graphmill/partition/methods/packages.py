@@ -58,7 +58,7 @@ def partition_with(method: Literal["kaminpar", "metis"], problem: PartitionProbl
 
 
 def _run(method: str, arguments: list[str]) -> None:
-    """Run the program to its end, or end it: nothing is left that computes for nobody."""
+    """Run the program to its end, or end it: no process is left computing."""
     command = python_m("graphmill.partition.methods.program", str(os.getpid()), *arguments)
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"

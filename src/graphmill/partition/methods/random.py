@@ -8,6 +8,6 @@ _STREAM = 0x70617274  # apart from whatever else is drawn with the seed: a plant
 
 
 def random_parts(problem: PartitionProblem) -> Parts:
-    """Every node in a part, whatever its edges."""
+    """Put every node in a part, whatever its edges."""
     parts = np.arange(problem.num_nodes, dtype=np.int32) % problem.num_parts
     return np.random.default_rng([problem.rng_seed, _STREAM]).permutation(parts)

@@ -67,7 +67,7 @@ class AnnouncedFetcher:
         self._firsts, self._between, self._lasts = Exchange(wire), Exchange(wire), Exchange(wire)
 
     def fetch(self, window: Sequence[Sampled], following: Sequence[Sampled] | None) -> list[Fetched]:
-        """Of each batch where its rows are. `following`: the window of the next call; None: nothing is asked for it.
+        """Find the rows of each batch. `following`: the window of the next call; None: nothing is asked for it.
 
         Where another window comes than was announced, as in an attempt that stopped within an epoch, it is asked for.
         """
@@ -119,7 +119,7 @@ class AnnouncedFetcher:
 
 
 def as_fetched(rows: Sequence[RowsOfBatch], edges: Sequence[EdgeRows] | None) -> list[Fetched]:
-    """Of each batch where its rows are, and those of its edges in their order; None: nobody reads any."""
+    """Join the rows of each batch's nodes with those of its edges, in their order; None: no batch reads edges."""
     if edges is None:
         return [Fetched(of_nodes.tables, of_nodes.rows) for of_nodes in rows]
     return [

@@ -18,7 +18,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class EdgesAsked:
-    """Whom a window's edges are asked of."""
+    """Questions to other ranks for the edges of a window."""
 
     targets: Questions  # of the edges of all its batches [num_edges]
     nums_edges: list[int]  # of each batch
@@ -39,7 +39,7 @@ class EdgeFetcher:
         object.__setattr__(self, "_asked", Exchange(self.wire))
 
     def fetch(self, window: Sequence[Sampled]) -> list[EdgeRows]:
-        """Of the edges of each batch, in their order [num_edges, num_columns]: ids go to owners, rows come back."""
+        """Rows of each batch's edges, in their order [num_edges, num_columns]: ids go to owners, rows come back."""
         asked = self.ask(window)
         answers = [self.answer(question) for question in self._asked.swap(asked.messages, len(window))]
         return self.put_together(asked, self.wire.swap(answers, asked.targets.counts))
@@ -63,7 +63,7 @@ class EdgeFetcher:
         return self._serve(NodeIds(question[of_ids:].view(dtype).astype(np.int64)), question[:of_ids].view(np.int64))
 
     def put_together(self, asked: EdgesAsked, answers: Sequence[EdgeRows]) -> list[EdgeRows]:
-        """Of each batch the rows of its edges, in their order; `answers` [world_size]."""
+        """Rows of each batch's edges, in their order, from the answers of all ranks [world_size]."""
         received = np.concatenate(answers)
         values = np.empty_like(received)
         values[asked.targets.order] = received
@@ -82,7 +82,7 @@ class EdgeFetcher:
 
 
 def _targets(sampled: Sampled) -> Ids:
-    """Of the edges of all hops, in their order [num_edges]."""
+    """Targets of the edges of all hops, in their order [num_edges]."""
     outermost = sampled.blocks[0]
     # Of one subgraph that block has all edges; where nodes draw at every hop it has its hop's, and begins later.
     blocks = sampled.blocks[::-1] if outermost.indptr[0] else (outermost,)

@@ -120,12 +120,12 @@ class FeatureFetcher:
         self._asked, self._answers = Exchange(self.wire), Exchange(self.wire)
 
     def fetch(self, batches: Sequence[NodeIds]) -> list[RowsOfBatch]:
-        """Of each batch where its rows are."""
+        """Find the rows of each batch."""
         found, _ = self.fetch_besides(batches, self.held)
         return found
 
     def fetch_besides(self, batches: Sequence[NodeIds], holder: RowHolder | None) -> tuple[list[RowsOfBatch], NewRows]:
-        """Of each batch where its rows are, and what had to be fetched: what is neither here nor held by `holder`.
+        """Find the rows of each batch, and return those that had to be fetched: neither here nor held by `holder`.
 
         What another holder than `held` has was fetched for an earlier batch.
         """
@@ -134,7 +134,7 @@ class FeatureFetcher:
         return self.put_together(needs, new), new
 
     def look_up(self, batches: Sequence[NodeIds], holder: RowHolder | None) -> RowsNeeded:
-        """What the batches of a window need, and what of it is here. Nobody is asked."""
+        """What the batches of a window need, and what of it is here. No other rank is asked."""
         window, rows_of, num_local, num_held = _native.Window(), list[Ids](), 0, 0
         table = None if holder is None else holder.table
         for nodes in batches:
@@ -146,7 +146,7 @@ class FeatureFetcher:
         return RowsNeeded(rows_of, window.nodes, holder, num_local, num_held)
 
     def put_together(self, needs: RowsNeeded, new: NewRows) -> list[RowsOfBatch]:
-        """Of each batch where its rows are, once those that were not here are."""
+        """Find the rows of each batch, once those that were not here have come."""
         holder = needs.holder
         self._count(needs)
         tables = (*self.features, *(() if holder is None else (holder.features,)))
@@ -214,7 +214,7 @@ class FeatureFetcher:
 
     @property
     def _is_sparse(self) -> bool:
-        """Whether rows have a length each."""
+        """Whether rows are sparse, so that each has a length."""
         return isinstance(self.features[0], SparseFeatures)
 
     def _own_rows(self, nodes: NDArray[Any]) -> Ids:
@@ -228,7 +228,7 @@ class FeatureFetcher:
 
 
 def _sparse_table(messages: Sequence[Bytes], counts: Sequence[int], num_features: int) -> SparseFeatures:
-    """Of each rank's message the rows, of which there are so many, rank after rank."""
+    """Table of the rows in the ranks' messages, rank after rank; `counts` [world_size]: rows of each."""
     lengths, indices, values = [], [], []
     for message, count in zip(messages, counts, strict=True):
         words = message.view(np.int32)

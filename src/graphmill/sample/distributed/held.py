@@ -42,7 +42,7 @@ def hold(fetcher: FeatureFetcher, nodes: Ids) -> None:
 
 
 def _dense(fetcher: FeatureFetcher, nodes: Ids, mine: slice) -> Features:
-    """Their rows, of which this rank fetches some."""
+    """Dense rows of `nodes`, of which this rank fetches the share `mine`."""
     first = fetcher.features[0]
     assert isinstance(first, DenseFeatures)
     (x,) = _arrays(fetcher, [((len(nodes), first.num_features), first.x.dtype)])
@@ -54,7 +54,7 @@ def _dense(fetcher: FeatureFetcher, nodes: Ids, mine: slice) -> Features:
 
 
 def _sparse(fetcher: FeatureFetcher, nodes: Ids, mine: slice) -> Features:
-    """The same of sparse ones: how long they are is known when they are here."""
+    """Sparse rows of `nodes`, of which this rank fetches the share `mine`; lengths are known once they are here."""
     pieces = [sparse_rows_of([got], places) for _, got, places in _in_steps(fetcher, nodes[mine], _SPARSE_AT_A_TIME)]
     own = sparse_rows_of(pieces or fetcher.features, np.arange(mine.stop - mine.start))
     wire, host_ranks = fetcher.wire, fetcher.shares.host_ranks
@@ -72,7 +72,7 @@ def _sparse(fetcher: FeatureFetcher, nodes: Ids, mine: slice) -> Features:
 
 
 def _in_steps(fetcher: FeatureFetcher, nodes: Ids, step: int) -> Iterator[tuple[int, Features, Ids]]:
-    """Some at a time: messages to and from all ranks would else take several times the memory of the rows."""
+    """Fetch rows in steps: messages for all at once would take several times the memory of the rows."""
     for begin in range(0, fetcher.wire.largest(len(nodes)), step):
         yield begin, *fetcher.ask_owners(nodes[begin : begin + step])
 

@@ -18,7 +18,7 @@ class LookaheadFetcher:
     """Rows of the windows of one rank, in the order of its batches. All ranks must fetch equally often.
 
     What stays is decided when the next window comes, not when the one before has been used: by then it has been
-    sampled, and at the end of an epoch nobody need guess. Other fetches of the same `fetcher` change nothing here.
+    sampled, and at the end of an epoch no guess is needed. Other fetches of the same `fetcher` change nothing here.
     """
 
     fetcher: FeatureFetcher
@@ -32,7 +32,7 @@ class LookaheadFetcher:
         self._tables, self._rows = self.fetcher.features, np.empty(0, dtype=np.int64)
 
     def fetch(self, window: Sequence[NodeIds], following: Sequence[Sequence[NodeIds]]) -> list[RowsOfBatch]:
-        """Of each batch of a window where its rows are. `following`: what the windows after it will need."""
+        """Find the rows of each batch of a window. `following`: what the windows after it will need."""
         held = self._held_for([window, *following])
         found, new = self.fetcher.fetch_besides(window, held)
         self._cache.add(new.nodes)

@@ -70,7 +70,7 @@ class Exchange:
     def swap_sections(
         self, rows: KnownRows, sections: Sequence[Sequence[NDArray[Any]]], num_batches: int = 1
     ) -> Received:
-        """The same of messages of several arrays, sections[i][r] for rank r, with rows in front of them."""
+        """Swap messages of several arrays, sections[i][r] for rank r, with rows in front of them."""
         own, of_ranks = self.wire.rank, list(zip(*sections, strict=True))
         data = [packed(arrays) if rank != own else _NOTHING for rank, arrays in enumerate(of_ranks)]
         messages, table, first_rows = self._swap(rows, data, num_batches)
@@ -97,7 +97,7 @@ class Exchange:
         return found, received.reshape(-1, rows.row_bytes), begins // rows.row_bytes
 
     def _sizes(self, row_bytes: int, counts: Sequence[int], rooms: Sequence[int]) -> list[int]:
-        """Of what goes to or comes from each rank; full rows, so that what comes is a table."""
+        """Sizes of what goes to or comes from each rank: whole rows, so that what comes is a table."""
         sizes = [row_bytes * count + _HEADER + room for count, room in zip(counts, rooms, strict=True)]
         sizes[self.wire.rank] = 0
         return [-(-size // row_bytes) * row_bytes for size in sizes]
@@ -168,7 +168,7 @@ def _rounded(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _next_room(room: int, length: int) -> int:
-    """For the next message, after one of `length` bytes came in `room`; a multiple of 8: numbers stay aligned.
+    """Room for the next message, after one of `length` bytes came in `room`; a multiple of 8 keeps numbers aligned.
 
     Where not half of it was used, messages of another length follow: those of a cache that was filled, or of an
     evaluation. Room that shrank by sixteenths would send sixteen times the longest of them with nothing in it.

@@ -52,12 +52,12 @@ class PartitionedData:
 
     @property
     def num_nodes(self) -> int:
-        """Of the whole graph."""
+        """Number of nodes of the whole graph."""
         return self._metadata.num_nodes
 
     @property
     def num_edges(self) -> int:
-        """Of the whole graph, in the directions in which it is sampled."""
+        """Number of edges of the whole graph, in the directions in which it is sampled."""
         return self._metadata.num_undirected_edges if self.undirected else self._metadata.num_edges
 
     @property
@@ -157,7 +157,7 @@ class PartedLoaderGraph:
         self._announced = AnnouncedFetcher(fetcher, edges)
 
     def sampler(self, fanouts: tuple[int, ...], seed: int) -> NeighbourSource:
-        """Of the whole topology where every host has it, else of the parts of all ranks."""
+        """Sampler of the whole topology where every host has it, else of the parts of all ranks."""
         return sampler_of(
             self.data.shares,
             self._wire_of_batches,
@@ -212,7 +212,7 @@ class PartedLoaderGraph:
         name_types(batch, known.node_types, known.edge_types)
 
     def _classes_of(self, input_ids: NDArray[np.int64]) -> LabelsOfSplits | None:
-        """Of the nodes of splits; None if one of `input_ids` is in no split."""
+        """Classes of the nodes of splits; None if one of `input_ids` is in no split."""
         labels = self.data.shares.graph.labels
         return labels if labels.has(input_ids).all() else None
 

@@ -42,7 +42,7 @@ def rows_of(tables: Sequence[Features], rows: Ids, num_threads: int) -> Features
 
 
 def row_bytes_of(table: Features) -> float:
-    """Of one row; of sparse ones the mean."""
+    """Bytes of one row; of sparse rows the mean."""
     if isinstance(table, DenseFeatures):
         return float(table.num_features * table.x.dtype.itemsize)
     return len(table.values) * 8 / max(1, table.num_nodes)

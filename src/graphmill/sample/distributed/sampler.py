@@ -65,7 +65,7 @@ class PartedSampler:
         return sampled
 
     def sample_window(self, window: Sequence[AnySeeds]) -> list[Sampled]:
-        """Of some batches: a hop of all of them takes two collectives, as one of a single batch does."""
+        """Neighbourhoods of several batches: a hop of all takes two collectives, as one of a single batch does."""
         takes_all = all(fanout == -1 for fanout in self.fanouts)
         keys = [0 if takes_all else seeds.key(self.seed, Purpose.NEIGHBOURS) for seeds in window]
         begin = partial(self._relabeller.begin, resample=self.resample, with_edge_ids=self.with_edge_ids)
@@ -164,7 +164,7 @@ def sampler_of(
     undirected: bool,
     with_edge_ids: bool,
 ) -> NeighbourSource:
-    """Of the whole topology where every host has it, else of the parts of all ranks."""
+    """Sampler of the whole topology where every host has it, else of the parts of all ranks."""
     if topology == "replicated":
         whole = shares.graph.topology(undirected=undirected)
         return WholeSampler(whole, fanouts, seed, num_threads, resample, with_edge_ids)
@@ -209,7 +209,7 @@ def _rows_in(reply: NDArray[np.uint8], nums_nodes: Sequence[int], *, with_edge_i
 
 
 def _cut_rows(rows: _Rows, nums_nodes: Sequence[int]) -> list[_Rows]:
-    """Those of the first so many nodes, the next so many, …"""
+    """Cut rows into those of the first nums_nodes[0] nodes, of the next nums_nodes[1], …"""
     ends = _offsets(np.array(nums_nodes))
     edge_ends = _offsets(rows.counts)[ends]
     counts, sources = _cut(rows.counts, ends), _cut(rows.sources, edge_ends)

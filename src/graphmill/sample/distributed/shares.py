@@ -32,7 +32,7 @@ class Questions:
     ids: list[NDArray[Any]]  # [world_size]: which, as they travel
 
     def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Of each node its row in a table where those of the nodes in `order` are `rows` [n]."""
+        """Row of each node in a table where the rows of the nodes in `order` are `rows` [n]."""
         places = np.empty_like(self.order)
         places[self.order] = rows
         return places
@@ -97,7 +97,7 @@ class Shares:
         return Located(parts, places - self.book.offsets[parts], self._servers[parts])
 
     def questions(self, nodes: NodeIds) -> Questions:
-        """Whom to ask for `nodes` [n]."""
+        """Questions for `nodes` [n], by the rank to ask."""
         order, ends = self.by_rank(self.locate(nodes).servers)
         ids = nodes[order].astype(self.book.id_dtype)
         return Questions(order, np.diff(ends).tolist(), [ids[begin:end] for begin, end in pairwise(ends)])

@@ -19,7 +19,7 @@ _SWAP_TIMEOUT: Final = timedelta(minutes=30)  # a rank that is alive may be busy
 
 @dataclass(slots=True)
 class Wire:
-    """One rank's end. All ranks call `swap` equally often, in the same order, in one thread at a time.
+    """End of one rank. All ranks call `swap` equally often, in the same order, in one thread at a time.
 
     Loaders have a process group of their own (gloo: what they exchange is in host memory), so that their collectives do
     not meet those of the training step, which another thread makes.
@@ -39,7 +39,7 @@ class Wire:
         return cls(rank, world_size, group)
 
     def of_batches(self, placement: Placement) -> "Wire":
-        """Over which batches are made: this one, or where every place has all parts one that carries nothing."""
+        """Wire over which batches are made: this one, or one that carries nothing where every place has all parts."""
         return Wire(self.rank, self.world_size, None) if placement.is_local else self
 
     def swap(self, messages: Sequence[NDArray[Any]], counts: Sequence[int] | None = None) -> list[NDArray[Any]]:

@@ -23,7 +23,7 @@ def presampled_counts(
     rng_seed: int,
     num_threads: int = 1,
 ) -> NDArray[np.int64]:
-    """In how many batches of `epochs` each node was → [num_nodes], with batches of `batch_size` of `seeds` [n].
+    """Count the batches of `epochs` that each node was in → [num_nodes]; batches have `batch_size` of `seeds` [n].
 
     Draws are keyed: with a run's own seed and epochs these are the run's counts (of one rank that has all `seeds`),
     with others they are a sample of the same distribution. The last batch of an epoch may be smaller.

@@ -64,7 +64,7 @@ class LookaheadCache:
     asked: Lookahead
     nodes: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64), init=False)  # distinct, in any order
     _num_uses: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32), init=False)
-    """Of each the windows that have needed it since it was fetched."""
+    """Windows that have needed each node since it was fetched."""
 
     def keep(self, coming: Sequence[Sequence[NDArray[Any]]]) -> Ids:
         """Drop what is not to stay for the windows that come next → where in `nodes` stood what stays, ascending.
@@ -80,12 +80,12 @@ class LookaheadCache:
         return stays
 
     def add(self, nodes: NDArray[Any]) -> None:
-        """They are fetched for the window that `keep` was told of first, and come behind those that were kept."""
+        """Add nodes fetched for the first window of the last `keep`; they come behind those that were kept."""
         self.nodes = np.concatenate([self.nodes, nodes])
         self._num_uses = np.concatenate([self._num_uses, np.ones(len(nodes), dtype=np.int32)])
 
     def _in_sight(self, coming: Sequence[Sequence[NDArray[Any]]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Of each node the first window that needs it, and how many batches do."""
+        """First window that needs each node, and the number of batches that need it."""
         nearest = np.full(len(self.nodes), _OUT_OF_SIGHT, dtype=np.int32)
         num_batches = np.zeros(len(self.nodes), dtype=np.int32)
         if not len(self.nodes):

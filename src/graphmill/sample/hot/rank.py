@@ -37,7 +37,7 @@ class HotBudget:
     num_rows: int | None = None
 
     def max_rows(self, num_nodes: int, row_bytes: int) -> int | None:
-        """How many rows of `row_bytes` each fit. None: all, for nothing is given."""
+        """Number of rows of `row_bytes` each that fit. None: all, for no limit is given."""
         limits = [
             *(() if self.num_rows is None else (self.num_rows,)),
             *(() if self.ratio is None else (int(self.ratio * num_nodes),)),
@@ -64,7 +64,7 @@ def rank_all(
     most: int | None = None,
     num_threads: int = 1,
 ) -> dict[StaticPolicy, list[NDArray[Any]]]:
-    """For each policy a ranking for each part: node ids of other parts, by descending benefit, equals by id.
+    """Rank nodes for each policy and part: ids of other parts' nodes, by descending benefit, equals by id.
 
     `part_of` [num_nodes]; `topology` is what is sampled (of both directions, if the experiment says undirected).
     `seeds_by_part`: the training nodes that the ranks of a part may get, ascending. Where seeds are assigned by owner,
@@ -110,7 +110,7 @@ def _benefits(
     *,
     num_threads: int,
 ) -> list[NDArray[Any]]:
-    """Of every part [num_nodes]; parts with the very same array of seeds share what does not depend on the part."""
+    """Benefits for every part [num_nodes]; parts with the very same array of seeds share one computation."""
     known: dict[int, NDArray[Any]] = {}
     found = []
     for seeds in seeds_by_part:

@@ -49,7 +49,7 @@ class EpochHeader:
         return self.num_steps * self.num_ranks
 
     def as_bytes(self) -> bytes:
-        """As it stands in the file, padded."""
+        """Bytes of the header as they stand in the file, padded."""
         known = {
             "epoch": self.epoch,
             "num_steps": self.num_steps,
@@ -131,7 +131,7 @@ class EpochReader:
             raise
 
     def close(self) -> None:
-        """Nothing can be read any more."""
+        """Close the file: nothing can be read any more."""
         self._file.close()
 
     def read(self, step: int, rank: int) -> Sampled:

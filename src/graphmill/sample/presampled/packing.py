@@ -1,4 +1,4 @@
-"""One sampled neighbourhood as few bytes, and back to the bit.
+"""One sampled neighbourhood as few bytes, and the identical one back.
 
 In a row: node ids, local ids of the edges' sources, edge ids, and of each row how many edges it has, which is one byte
 where no fan-out is above 255. How many there are of each stands in the index of the file.
@@ -40,7 +40,7 @@ class Form:
     def of(
         cls, num_nodes: int, num_entries: int, fanouts: Sequence[int], *, resample: bool, with_edge_ids: bool
     ) -> "Form":
-        """The narrowest that holds whatever can be sampled of a topology of so many nodes and entries."""
+        """Narrowest form that holds all that can be sampled of a topology of that number of nodes and entries."""
         edges = index_dtype(num_entries) if with_edge_ids else None
         degrees = np.min_scalar_type(num_entries if -1 in fanouts else max(fanouts))
         return cls(index_dtype(num_nodes), edges, degrees, len(fanouts), resample, num_nodes, num_entries)
@@ -51,7 +51,7 @@ class Form:
         return 1 + _PER_HOP * self.num_hops
 
     def as_text(self) -> dict[str, Any]:
-        """For the header of a file."""
+        """Names and values for the header of a file."""
         return {
             "node_ids": self.node_ids.str,
             "edge_ids": None if self.edge_ids is None else self.edge_ids.str,
@@ -75,12 +75,12 @@ class Form:
 
 
 def is_count(number: object) -> bool:
-    """Whether it is a whole number of things, as JSON has it."""
+    """Whether a number of JSON is a whole number of things."""
     return type(number) is int and number >= 0
 
 
 def packed(sampled: Sampled, form: Form) -> tuple[bytes, NDArray[np.int64]]:
-    """Its bytes, and its counts [form.num_counts]: seeds, then of each hop nodes added, edges, rows."""
+    """Bytes of a neighbourhood, and its counts [form.num_counts]: seeds, then of each hop nodes added, edges, rows."""
     hops = sampled.blocks[::-1]
     if form.resample:
         degrees = np.concatenate([np.diff(block.indptr) for block in hops])
@@ -98,7 +98,7 @@ def packed(sampled: Sampled, form: Form) -> tuple[bytes, NDArray[np.int64]]:
 
 
 def num_bytes_of(counts: NDArray[np.int64], form: Form, most: int) -> int:
-    """Of a neighbourhood with these counts. ValueError if one of them is negative, or more than `most`."""
+    """Bytes of a neighbourhood with these counts. ValueError if one of them is negative, or more than `most`."""
     if counts.min() < 0 or counts.max() > most:  # each: their sum could overflow
         raise ValueError(f"counts from {counts.min()} to {counts.max()}")
     return sum(count * dtype.itemsize for count, dtype in _pieces(counts, form))

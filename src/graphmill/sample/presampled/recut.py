@@ -22,7 +22,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(slots=True)
 class RecutSampler:
-    """What `WholeSampler` samples with `resample`, out of what was sampled for other ranks: the same bits."""
+    """What `WholeSampler` samples with `resample`, out of what was sampled for other ranks: bit-identical."""
 
     folder: PresampledFolder  # of the identity that it was sampled with
     rank: int
@@ -60,7 +60,7 @@ class RecutSampler:
         )
 
     def _pieces_with(self, seeds: Seeds) -> list[Sampled]:
-        """Of the global batch what was sampled for the ranks that had one of `seeds`."""
+        """Pieces of the global batch that were sampled for the ranks that had one of `seeds`."""
         found, missing = list[Sampled](), np.asarray(seeds.ids)
         for number in self._nearest_first():
             piece = self._reader.read(seeds.epoch, seeds.step, number)
@@ -95,7 +95,7 @@ class _Draws:
 
     @classmethod
     def of(cls, pieces: Sequence[Sampled], *, with_edge_ids: bool) -> "_Draws":
-        """Of pieces of one global batch."""
+        """Draws in the pieces of one global batch."""
         sources = [piece.node_ids[piece.blocks[0].indices] for piece in pieces]
         ends = np.cumsum([len(each) for each in sources])
         edge_ids = [piece.edge_ids for piece in pieces] if with_edge_ids else [np.empty(0, np.int64)]
@@ -114,7 +114,7 @@ class _Draws:
         return begins, counts
 
     def _find(self, hop: int, nodes: NodeIds) -> None:
-        """In which piece each of `nodes` [n] draws at this hop, and so at all later ones."""
+        """Find the piece in which each of `nodes` [n] draws at this hop, and so at all later ones."""
         piece_of, place_of = np.full(len(nodes), -1, np.int64), np.empty(len(nodes), np.int64)
         places = np.empty(len(nodes), np.int64)
         for number, (piece, table) in enumerate(zip(self.pieces, self.tables, strict=True)):

@@ -33,7 +33,7 @@ _EPOCH_FILE: Final = re.compile(r"epoch_([0-9]{5,9})\.schedule", re.ASCII)
 
 
 class ScheduleIdentity(Spec):
-    """All that sampled neighbourhoods depend on. Two schedules with the same identity are the same to the bit."""
+    """All that sampled neighbourhoods depend on. Two schedules with the same identity are bit-identical."""
 
     format_version: Literal[1] = _FORMAT
     data: str  # checksum of the prepared data
@@ -54,7 +54,7 @@ class ScheduleIdentity(Spec):
 
     @property
     def checksum(self) -> str:
-        """Of all of it."""
+        """Checksum of the whole identity."""
         return xxhash.xxh3_64_hexdigest(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
 
 
@@ -76,7 +76,7 @@ OF_THE_CUT: Final = frozenset({"batch_size", "ranks", "seeds"})
 
 
 def differing(one: ScheduleIdentity, other: ScheduleIdentity) -> list[str]:
-    """In which of these two schedules differ."""
+    """Names of the fields in which two schedules differ."""
     return [name for name in KEY_OF if getattr(one, name) != getattr(other, name)]
 
 
@@ -190,7 +190,7 @@ def _why_not_cut(wanted: ScheduleIdentity, found: ScheduleIdentity, names: list[
 
 
 def read_identity(folder: Path) -> ScheduleIdentity:
-    """What a folder's epochs depend on. `UserError` if it is no such folder."""
+    """Identity of a folder's epochs. `UserError` if it is not a folder of presampled epochs."""
     path = folder / FILE_NAME
     try:
         return ScheduleIdentity.model_validate_json(path.read_bytes())
@@ -247,7 +247,7 @@ class PresampledReader:
 
 @dataclass(slots=True)
 class PresampledSampler:
-    """What `WholeSampler` samples, read from a folder: the same to the bit, for the seeds of one rank."""
+    """What `WholeSampler` samples, read from a folder: bit-identical, for the seeds of one rank."""
 
     folder: PresampledFolder
     rank: int
@@ -295,5 +295,5 @@ def _text(value: Any) -> str:  # noqa: ANN401  # whatever an identity holds
 
 
 def epochs_to_write(folder: PresampledFolder, num_epochs: int) -> Iterator[int]:
-    """Of the first `num_epochs` those that are not there, in order."""
+    """Epochs below `num_epochs` that are not in the folder, in order."""
     return (epoch for epoch in range(num_epochs) if not folder.has(epoch))

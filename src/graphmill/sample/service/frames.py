@@ -42,14 +42,14 @@ class Frame:
 
     @property
     def num_bytes(self) -> int:
-        """That `write` fills."""
+        """Number of bytes that `write` fills."""
         begin = _WORD * len(self._head())
         for tensor in self.tensors:
             begin = _aligned(begin) + tensor.numel() * tensor.element_size()
         return begin
 
     def write(self, out: Tensor) -> None:
-        """Into the bytes `out` [num_bytes], from whatever devices the tensors are on."""
+        """Write to the bytes `out` [num_bytes], from whatever devices the tensors are on."""
         head = torch.tensor(self._head())
         begin = _WORD * len(head)
         out[:begin].view(torch.int64).copy_(head)
@@ -61,7 +61,7 @@ class Frame:
 
     @classmethod
     def read(cls, source: Tensor) -> "Frame":
-        """From bytes that `write` has filled."""
+        """Read a frame from bytes that `write` has filled."""
         words = source[: len(source) // _WORD * _WORD].view(torch.int64)
         num_numbers, num_tensors = words[:2].tolist()
         numbers, place = words[2 : 2 + num_numbers].tolist(), 2 + num_numbers

@@ -51,7 +51,7 @@ class LostPeerError(Exception):
 
 
 class Link:
-    """One end. `peer`: the process at the other one, as a message names it.
+    """End of a connection. `peer`: the process at the other one, as a message names it.
 
     A sampler's end has `sends`, which is whether it sends batches rather than leaves them in shared memory: while it
     does so, in a thread, the next one is made.
@@ -108,7 +108,7 @@ class Link:
         return Frame.read(content)
 
     def close(self) -> None:
-        """Of this end; what was sent arrives."""
+        """Close this end; what was sent arrives."""
         if self._sender is not None:
             self._sender.shutdown()
         self.channel.close()

@@ -1,6 +1,6 @@
 """How samplers and trainers find each other, through what they say in the store of the run.
 
-A trainer knows a secret of the run, which is never in the store. Strangers may connect, and hold up nobody.
+A trainer knows a secret of the run, which is never in the store. Strangers may connect, and hold up no process.
 """
 
 import json
@@ -27,12 +27,12 @@ _BATCHES_IN_USE: Final = 3  # being made, being copied to a GPU, computed on
 
 
 def num_memories(prefetch: int) -> int:
-    """Of each link: batches that can be alive at once, as many as where a rank samples for itself."""
+    """Number of memories of each link: batches alive at once, as many as where a rank samples for itself."""
     return prefetch + _BATCHES_IN_USE
 
 
 class Board(Protocol):
-    """Where the processes of a run tell each other where they are; nobody else's words are taken there."""
+    """Place where the processes of a run tell each other where they are; words of others are not taken there."""
 
     def put(self, key: str, word: str) -> None:
         """Say it."""
@@ -181,7 +181,7 @@ def _connected(name: str, address: str, port: int) -> socket.socket:
 
 
 def _direct(channel: socket.socket) -> socket.socket:
-    """Without waiting whether a small message has company."""
+    """Have a socket send small messages at once, without waiting for more."""
     channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return channel
 

@@ -24,18 +24,18 @@ class SharedMemory:
 
     @classmethod
     def make(cls) -> "SharedMemory":
-        """Of no bytes yet."""
+        """Make a shared memory without bytes."""
         return cls(os.memfd_create("graphmill", os.MFD_CLOEXEC))
 
     def room(self, num_bytes: int) -> Tensor:
-        """Its first bytes [num_bytes], to be written; what an earlier call gave stays mapped while it is in use."""
+        """Room for `num_bytes` bytes, to be written; what an earlier call gave stays mapped while it is in use."""
         if num_bytes > len(self._bytes):
             size = -(-(num_bytes + num_bytes // _SPARE) // _PAGE) * _PAGE
             os.posix_fallocate(self.fd, 0, size)
         return self.bytes(num_bytes)
 
     def bytes(self, num_bytes: int) -> Tensor:
-        """Its first bytes [num_bytes], as the other end has written them."""
+        """First `num_bytes` bytes, as the other end has written them."""
         if num_bytes > len(self._bytes):
             self._bytes = torch.frombuffer(mmap.mmap(self.fd, os.fstat(self.fd).st_size), dtype=torch.uint8)
         return self._bytes[:num_bytes]
