@@ -105,7 +105,7 @@ def _stages_of(name: str, logs_root: Path) -> "list[RunFolder]":
 
 
 def parser_of(name: str, bench: "Bench") -> argparse.ArgumentParser:
-    """Of `graphmill bench KIND`, which is the kind's name."""
+    """Parser of the command `graphmill bench KIND`, where `name` is the kind's name."""
     keys = [f"  -o {key}=…  {field.description}" for key, field in bench.options.model_fields.items()]
     parser = argparse.ArgumentParser(
         prog=f"graphmill bench {name}",

@@ -58,7 +58,7 @@ def ssh_command(source: Source, config: Path | None) -> list[str]:
 
 
 def ssh_for_rsync(config: Path | None) -> str:
-    """For rsync, which splits it into words at spaces and knows quotes; no shell reads it."""
+    """The ssh command for rsync, which splits it into words at spaces and knows quotes; no shell reads it."""
     quoted = [] if config is None else ["-F", "'" + str(config).replace("'", "''") + "'"]
     return " ".join([*_SSH, *quoted])
 

@@ -76,7 +76,7 @@ class RunView:
 
     @property
     def epoch_of_all(self) -> str:
-        """Such as 3/10; a command has none."""
+        """Epochs done and in all, such as 3/10; - for a command."""
         if self.command:
             return "-"
         return f"{self.progress.epoch if self.progress else 0}/{'?' if self.epochs is None else self.epochs}"

@@ -283,7 +283,7 @@ def _batches(measured: Measured, factor: float) -> str:
 
 
 def _spent(measured: Measured, seconds: float) -> str:
-    """Of a run its sum, of a profile that of a step."""
+    """Format seconds: of a run in all, of a profile per step."""
     return f"{seconds:.1f} s" if measured.operators is None else f"{1e3 * seconds:.2f} ms a step"
 
 

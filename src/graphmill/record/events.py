@@ -189,7 +189,7 @@ class Failure(Event):
 
 
 class UnknownEvent(Event):
-    """Of a kind that this version does not know."""
+    """An event of a kind that this version does not know."""
 
 
 _TAIL_BYTES: Final = 1 << 16  # more than the longest event

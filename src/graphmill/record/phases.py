@@ -36,7 +36,7 @@ class SpanRecord(NamedTuple):
 
 
 class StepSpan(NamedTuple):
-    """From when a step began to wait for its batch until it was done; evaluations and checkpoints count in none."""
+    """A step, from the wait for its batch until it was done; evaluations and checkpoints are part of no step."""
 
     began: float
     ended: float

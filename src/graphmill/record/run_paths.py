@@ -110,7 +110,7 @@ class RunPaths:
 
     @property
     def sacct_ended_path(self) -> Path:
-        """The same once the jobs had ended, as `pull` heard it from their cluster."""
+        """What the batch system accounted once the jobs had ended, as `pull` got it from their cluster."""
         return self.path / "sacct_ended.json"
 
     @property
@@ -120,7 +120,7 @@ class RunPaths:
 
     @property
     def sacct_summary_path(self) -> Path:
-        """The same as a table."""
+        """What the batch system accounted, as a table."""
         return self.path / "sacct_summary.txt"
 
     @property
@@ -130,7 +130,7 @@ class RunPaths:
 
     @property
     def epilog_text_path(self) -> Path:
-        """The same as text, with advice."""
+        """What was measured while the job ran, as text with advice."""
         return self.path / "epilog.txt"
 
     @property
@@ -164,7 +164,7 @@ class RunPaths:
         return self.events_dir / f"rank_{rank}.jsonl"
 
     def events_path_of(self, seat: Seat) -> Path:
-        """The same of a process of either role."""
+        """What one process of either role appended."""
         return self.events_dir / f"{seat.stem}.jsonl"
 
     def log_path(self, rank: int) -> Path:
@@ -172,5 +172,5 @@ class RunPaths:
         return self.path / f"rank_{rank}.log"
 
     def log_path_of(self, seat: Seat) -> Path:
-        """The same of a process of either role."""
+        """What one process of either role printed."""
         return self.path / f"{seat.stem}.log"

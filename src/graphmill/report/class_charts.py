@@ -87,7 +87,7 @@ def confusions(of: RunPredictions, columns: PredictsClasses, scores: pl.DataFram
 
 
 def confusion_matrix(of: RunPredictions, table: pl.DataFrame, scores: pl.DataFrame) -> Chart:
-    """Of the items of each class, the percentage that is taken for each; of `table`, which `confusions` is."""
+    """Heat map: of the items of each class, the percentage taken for each class; `table` comes from `confusions`."""
     shown = scores.head(MOST_IN_MATRIX)
     count = shown.height
     cells = [
@@ -148,7 +148,7 @@ def _percent(share: float) -> str:
 
 
 def _scores_axis(shown: pl.DataFrame) -> Axis:
-    """From 0, or from where the lowest score is: scores of .9 are apart then, and the label says so."""
+    """Axis from 0, or from the lowest score if all are high: scores above .9 stay apart, and the label says so."""
     known = [score for name in ("precision", "recall", "f1") for score in shown[name].drop_nulls()]
     lowest = math.floor(20 * min(known, default=0.0)) / 20
     if lowest < 0.5:
@@ -192,7 +192,7 @@ def _ratio(part: str, whole: pl.Expr) -> pl.Expr:
 
 
 def _name(names: object, number: int) -> str:
-    """Of a class; its number where none is known, or the file's list is not one."""
+    """Name of a class; its number where no name is known, or `names` is not a list."""
     if isinstance(names, list) and 0 <= number < len(names):
         return str(names[number])
     return str(number)

@@ -252,7 +252,7 @@ def _took(run: _Run) -> dict[str, float]:
 
 
 def _spreads(facts: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
-    """Of each quantity, over the runs that have it."""
+    """Spread of each quantity, over the runs that have it."""
     names = dict.fromkeys(name for each in facts for name in each)
     return {name: spread for name in names if (spread := Spread.of(each.get(name) for each in facts))}
 

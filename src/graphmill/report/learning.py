@@ -55,7 +55,7 @@ def _chart(part: OfDataset, column: str) -> Chart:
 
 
 def _of_one(part: OfDataset, column: str, curve: Curve) -> tuple[list[Curve], list[str]]:
-    """Of one configuration: the loss on both splits, which together show where it begins to overfit."""
+    """Curves of one configuration: the loss on both splits, which together show where it begins to overfit."""
     if column != "loss":
         return [curve], [""]  # the axis says it
     if not part.frame["val_loss"].is_finite().any():
@@ -78,7 +78,7 @@ def _epochs(curves: Sequence[Curve]) -> Axis:
 
 
 def _best(curves: Sequence[Curve], *, lower: bool) -> list[Curve]:
-    """Those with the best ends, as many as can be told apart, in the order that they had."""
+    """Curves with the best last values, at most as many as can be told apart, in their given order."""
     ranked = sorted(curves, key=lambda curve: curve.y[-1] if lower else -curve.y[-1])[:MOST_LINES]
     return [curve for curve in curves if curve in ranked]
 

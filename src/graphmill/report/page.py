@@ -117,7 +117,7 @@ def shown_text(cell: PageCell) -> str:
 
 
 def filled(sections: Iterable[Section]) -> tuple[Section, ...]:
-    """Those that have something to show."""
+    """Sections that have something to show."""
     return tuple(section for section in sections if section.blocks)
 
 
@@ -132,7 +132,7 @@ def table(
 
 
 def facts(caption: str, rows: Iterable[tuple[str, PageCell]]) -> Facts:
-    """Those that are known."""
+    """Rows whose value is known, under a caption."""
     return Facts(caption, tuple((name, value) for name, value in rows if value not in (None, "")))
 
 

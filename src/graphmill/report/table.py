@@ -87,7 +87,7 @@ def load_tables(
 
 
 def named(tables: Sequence[tuple[Path, Metrics]]) -> str:
-    """Their files, for a message."""
+    """Paths of the tables, for a message."""
     return " and ".join(str(path) for path, _ in tables)
 
 
@@ -265,7 +265,7 @@ def _values(texts: Sequence[str], column_type: ColumnType) -> list[Value]:
 
 
 def _cell_by_cell(table: CsvTable, types: Sequence[ColumnType]) -> list[tuple[Value, ...]]:
-    """The same, slowly: names the first cell that is not what its column holds."""
+    """Parse the table slowly, cell by cell, to name the first cell that does not fit the type of its column."""
     return [
         tuple(
             _cell(table.path, line, name, text, column_type)

@@ -48,7 +48,7 @@ def _dist_sage_sup(folder: RunFolder) -> Iterator[str]:
 
 
 def _arguments(plan: Plan) -> Mapping[str, object]:
-    """As its command line calls them; None: this task has none."""
+    """Arguments as the program's command line calls them; a value is None where the task has none."""
     data = plan.task.dataset.model_dump()
     return {
         "dataset": plan.dataset.name,

@@ -69,7 +69,7 @@ class Evidence:
 
     @property
     def most_ranks(self) -> int:
-        """Of any attempt; as planned if all had as many."""
+        """Largest number of ranks of any attempt; the planned number if all had as many."""
         return max(self.world_of(number + 1).ranks for number in range(max(1, len(self.attempts))))
 
     @property

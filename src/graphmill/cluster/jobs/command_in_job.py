@@ -49,7 +49,7 @@ class CommandDriver(Driver):
         return [RunFolder(Path(self.work.folder).resolve())]
 
     def world(self, folder: RunFolder) -> None:
-        """There are no ranks."""
+        """Return None: a command has no ranks."""
 
     def data(self, folder: RunFolder) -> Path | None:
         """What was named for it."""
@@ -57,7 +57,7 @@ class CommandDriver(Driver):
         return None if self.work.command.data is None else Path(self.work.command.data)
 
     def judge_staging(self, step: SrunStep, folder: RunFolder, started: float) -> Judgement:
-        """As if a command of ours had failed."""
+        """Judge a failed staging as a failed command of graphmill."""
         del folder, started
         return self._judge(step, is_ours=True)
 

@@ -143,7 +143,7 @@ class Driver:
         return self.follow(folder, self.unbegun, tries_left=0)
 
     def world(self, folder: RunFolder) -> World | None:
-        """As many ranks as the job has room for, which may be others than planned; None: there are no ranks."""
+        """Return as many ranks as the job has room for, which may differ from the plan; None: there are no ranks."""
         hosts, plan = self.here.num_hosts, folder.read_plan()
         ranks = hosts * self.arguments.ranks_per_host - plan.world.samplers
         return world_of(plan, ranks=ranks, hosts=hosts)
@@ -157,7 +157,7 @@ class Driver:
         return JobHere(self.environ.get("SLURM_JOB_ID", "0"), num_hosts, Path.cwd(), memory_mib=memory)
 
     def here_for(self, folder: RunFolder) -> JobHere:
-        """With the data of the run, which a container must be shown."""
+        """Job environment with the data of the run added, which a container must be shown."""
         return self.here if self.arguments.container is None else replace(self.here, data=self.data(folder))
 
     def data(self, folder: RunFolder) -> Path | None:

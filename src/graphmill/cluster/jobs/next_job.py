@@ -228,7 +228,7 @@ def _persist(act: Callable[[], T], until: float, every_s: float = _TRY_EVERY_S) 
 
 
 def _note_problem(folder: RunFolder, problem: str, environ: Mapping[str, str]) -> None:
-    """In the outcome, unless the run was begun again elsewhere meanwhile."""
+    """Note the problem in the outcome, unless the run was meanwhile started again elsewhere."""
     with best_effort_write(), suppress(UnreadableError):
         attempts = folder.attempts()
         if attempts and not is_ours(attempts[-1], environ.get("SLURM_JOB_ID", "")):

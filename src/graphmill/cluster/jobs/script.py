@@ -1,4 +1,4 @@
-"""From a job to its script: pure, byte-stable, and with every value quoted for its place."""
+"""Render a job as its script: pure, byte-stable, and with every value quoted for its place."""
 
 import math
 from functools import cache
@@ -137,7 +137,7 @@ def _run_folders(job: Job) -> list[str]:
 
 
 def _what(job: Job) -> list[str]:
-    """Those that say what the job runs."""
+    """Arguments of the driver that say what the job runs."""
     match job.work:
         case ExamineHosts(folder=folder):
             return [f"--examine={bash_word(folder, field='--logs-root')}"]

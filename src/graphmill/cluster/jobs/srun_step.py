@@ -54,7 +54,7 @@ class SrunStep:
 
     @property
     def status(self) -> int | None:
-        """Its exit status; None while it runs."""
+        """Exit status of the srun; None while it runs."""
         return self.process.poll()
 
     def wait(self, signals: Signals, until: Callable[[], bool]) -> bool:

@@ -92,7 +92,7 @@ class ProcessFailure:
         return self.process is not None and (self.code is None or _is_by_signal(self.code))
 
     def in_words(self) -> str:
-        """For a message."""
+        """Describe the failure for a message."""
         if self.process is None or self.code in _OWN_STATUS:  # of the whole run, whichever rank says so first
             return self.what
         on_host = f" on {self.host}" if self.host else ""

@@ -25,7 +25,7 @@ class Dataset:
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
+        """Bytes of all files."""
         return sum(self.sizes.values())
 
     def copy_in(self, root: Path) -> Path:

@@ -65,7 +65,7 @@ class StagingError(Exception):
 
 
 def _own_name() -> str:
-    """Of the folder of this user where all users' jobs may stage, such as /tmp. Scripts write it as graphmill-$UID."""
+    """Name of this user's folder where all users' jobs may stage, such as in /tmp. Scripts write graphmill-$UID."""
     return f"graphmill-{os.geteuid()}"
 
 

@@ -298,7 +298,7 @@ def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future
 
 
 def _brief(seat: Seat) -> str:
-    """Before each line that it prints."""
+    """Short name of a process, printed before each line of its output."""
     return str(seat.rank) if seat.role == "trainer" else seat.name.replace(" ", "-")
 
 
