@@ -194,7 +194,7 @@ def refuse_alive(folder: RunFolder) -> None:
 
 
 def refuse_alive_jobs(jobs: Sequence[SubmittedJob], path: Path) -> None:
-    """Raise a `UserError` if one of these jobs waits or runs, or Slurm cannot be queried; `path`: their run or pipeline."""
+    """Raise a `UserError` if one of these jobs is alive, or Slurm cannot be queried; `path`: their run or pipeline."""
     troubles = refuse_jobs_known_alive(jobs, path)
     if troubles:
         raise UserError(
@@ -204,7 +204,7 @@ def refuse_alive_jobs(jobs: Sequence[SubmittedJob], path: Path) -> None:
 
 
 def refuse_jobs_known_alive(jobs: Sequence[SubmittedJob], path: Path) -> tuple[str, ...]:
-    """Raise a `UserError` if one of these jobs is known to wait or run. Returns why Slurm could not be queried."""
+    """Raise a `UserError` if one of these jobs is known to be alive. Returns why Slurm could not be queried, if so."""
     queue = Queue()
     living = alive(jobs, queue.read(jobs))
     if living:

@@ -107,7 +107,7 @@ class RankProcess:
         return self._process.pid
 
     def _prepare_child(self) -> None:
-        """Let the child die with the launcher; block SIGINT until `StopRequest`: torch's import would fail or lose it."""
+        """Let the child die with the launcher; block SIGINT until `StopRequest`, as importing torch may lose it."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != self._launcher:  # it died between fork and prctl
