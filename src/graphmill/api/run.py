@@ -104,7 +104,7 @@ class Run:
         return predict(self.path, **choices)
 
     def __fspath__(self) -> str:
-        """The run's path, so that a run is taken as a path: `graphmill.load(run)`, `graphmill.compare([run, other])`."""
+        """The run's path, so that a run serves as a path: `graphmill.load(run)`, `graphmill.compare([run, other])`."""
         return os.fspath(self.path)
 
     def _repr_html_(self) -> str:

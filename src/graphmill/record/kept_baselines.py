@@ -27,7 +27,7 @@ class KeptBaselines:
 
     @classmethod
     def of(cls, logs_root: Path, own: TaskPlan) -> "KeptBaselines":
-        """Kept scores for `own`, which depend on the data wherever they lie, on fields that the kind names, on the code."""
+        """Kept scores for `own`: by the data, wherever they lie, by fields that the kind names, and by the code."""
         section = own.model_dump(mode="json", exclude={"dataset": {"path"}})
         read = find_kind(own.kind).baselines.reads
         depends = section if read is None else {name: section[name] for name in ("kind", "dataset", *read)}

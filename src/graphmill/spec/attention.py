@@ -37,7 +37,7 @@ class AttentionSpec(Spec):
 
     @property
     def width(self) -> int:
-        """Of all heads of a hidden layer."""
+        """Width of a hidden layer, of all its heads."""
         return self.hidden_channels * self.heads
 
     def parameters_of_layer(self, in_channels: int, channels: int, edge_features: int, *, concat: bool = True) -> int:

@@ -13,7 +13,7 @@ class HasFeatures(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the data."""
+        """Name of the data."""
 
     @property
     def has_sparse_features(self) -> bool:

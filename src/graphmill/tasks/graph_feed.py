@@ -50,7 +50,7 @@ class GraphFeed:
             yield from feed(batches, self.group.device, self.group.spans)
 
     def largest_batches(self) -> tuple[tuple[int, int], ...]:
-        """Of the first epochs, of this rank: the batch with the most nodes, and the one with the most edges."""
+        """Epoch and step of this rank's batches with the most nodes, and with the most edges, in the first epochs."""
         graphs = self.collector.graphs
         sizes = [np.diff(offsets) for offsets in (graphs.node_offsets, graphs.edge_offsets)]
         found: dict[tuple[int, int], list[int]] = {}

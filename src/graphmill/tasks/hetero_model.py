@@ -20,7 +20,7 @@ EdgeType = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """Of the graph that a model reads: PyG's metadata, and the columns of each type of nodes."""
+    """Types of the graph that a model reads: PyG's metadata, and the columns of each type of nodes."""
 
     nodes: tuple[str, ...]
     edges: tuple[EdgeType, ...]
@@ -28,7 +28,7 @@ class Types:
 
     @classmethod
     def of(cls, known: TypedInfo, num_features: int) -> "Types":
-        """Of prepared data; the plan was refused where a relation joins several types."""
+        """Types of prepared data; a plan was refused before where a relation joins several types."""
         edges = tuple((str(a), name, str(b)) for a, name, b in triplets(known))
         return cls(known.node_types, edges, known.type_columns or ((0, num_features),) * len(known.node_types))
 

@@ -1,4 +1,4 @@
-"""From an experiment to a plan, with what is known of this machine and of the prepared data. Never imports torch."""
+"""Plan an experiment with what is known of this machine and of the prepared data. Never imports torch."""
 
 import logging
 from functools import cache

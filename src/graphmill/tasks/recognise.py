@@ -35,12 +35,12 @@ def weak(reason: str) -> Look:
 
 
 def shaped(reason: str) -> Look:
-    """It has the shape of a layout."""
+    """Answer that the data have the shape of a layout."""
     return Look(Certainty.SHAPED, reason)
 
 
 def named(reason: str) -> Look:
-    """It has the names of a layout of one task alone."""
+    """Answer that the data have the names of a layout of one task alone."""
     return Look(Certainty.NAMED, reason)
 
 

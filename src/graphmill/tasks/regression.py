@@ -92,7 +92,7 @@ class Regression:
     bias: Tensor  # [num_classes]
 
     def logits(self, factors: Sequence[Matrix]) -> Tensor:
-        """Of the rows of a product of matrices, [num_rows, num_classes]."""
+        """Logits of the rows of a product of matrices, [num_rows, num_classes]."""
         found = self.weight
         for factor in reversed(factors):
             found = (factor.tensor() if isinstance(factor, Csr) else factor) @ found

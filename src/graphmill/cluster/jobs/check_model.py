@@ -43,7 +43,7 @@ def _unfit(where: Sequence[str], plans: Sequence[Plan], environ: Mapping[str, st
 
 
 def _of_the_copy(problem: Problem, snapshot: Snapshot | None) -> Problem:
-    """Put a problem in terms of the original files, not their copy; extend the fix where the copy may lack something."""
+    """Name the original files in a problem, not their copy; extend the fix where the copy may lack something."""
     if snapshot is None:
         return problem
     what, fix = problem.what, problem.fix

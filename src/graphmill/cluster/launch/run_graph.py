@@ -85,7 +85,7 @@ class RunGraph:
         return [need for need in self.needs[name] if self.state(need).status != DONE]
 
     def missing_sources(self, name: str) -> list[str]:
-        """Unfinished runs whose weights this run's task uses all the time: until they are done, no trial is possible."""
+        """Unfinished runs whose weights this run's task uses all the time: until they are done, it cannot be tried."""
         missing = self.missing(name)
         return [need for need in self.sources.get(name, ()) if need in missing]
 

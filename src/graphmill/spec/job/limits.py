@@ -82,7 +82,7 @@ def cpus_paid_for(site: Site, asked: ResourceRequest) -> tuple[int, str] | None:
 
 
 def _kinds(site: Site, asked: ResourceRequest) -> dict[str, HostKind]:
-    """Those with GPUs if the job uses some, those without if not; all if there are none such."""
+    """Kinds of hosts with GPUs if the job uses some, without if not; all fitting kinds if there are none such."""
     kinds = fitting_kinds(
         site, constraint=asked.constraint, slurm_partition=asked.slurm_partition, gpu_type=asked.gpu_type
     )

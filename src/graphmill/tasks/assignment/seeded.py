@@ -72,7 +72,7 @@ class SeededSolver:
         self._times: dict[tuple[int, bool], _Times] = {}
 
     def solve(self, costs: NDArray[Any], *, check: bool = True) -> Solution:
-        """As `graphmill.assignment.solve`."""
+        """Solve a problem as `graphmill.assignment.solve` does."""
         costs = matrix_of(costs)
         if self.seed == "cold" or not np.size(costs):
             return solve(costs, check=check)

@@ -125,7 +125,7 @@ class LiveWindows:
 
 
 def id_text(identity: np.uint32) -> str:
-    """As candump writes it: three digits, or eight of a 29-bit id."""
+    """Write an id as candump does: three digits, or eight of a 29-bit id."""
     plain = int(identity & ~EXTENDED)
     return f"{plain:08X}" if identity & EXTENDED else f"{plain:03X}"
 

@@ -1,4 +1,4 @@
-"""From scores of windows to alarms: the threshold, how well alarms tell attacks, how soon, and how often for nothing.
+"""Turn scores of windows into alarms: the threshold, how well alarms tell attacks, how soon, how many are false.
 
 An alarm is a score that is the threshold or more. Nothing here knows what made the scores.
 """

@@ -50,10 +50,10 @@ class PairScorer(Protocol):
     """Scores pairs of nodes."""
 
     def pair_scores(self, links: Links) -> NDArray[np.floating]:
-        """Of each link [n]."""
+        """Scores of the links [n]."""
 
     def ranks(self, links: Links, side: Side, left_out: LeftOut) -> LinkRanks:
-        """Of that end of each link among all nodes in its place, without those left out."""
+        """Rank that end of each link among all nodes in its place, except those left out."""
 
     def operations(self, links: Links, side: Side) -> float:
         """What `ranks` takes, roughly."""
@@ -85,7 +85,7 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
 
 
 def known_links(store: LinkLists) -> KnownLinks:
-    """Of all splits: what a link is not ranked among."""
+    """Links of all splits, among which a link is not ranked."""
     links = concatenated([store.links(split) for split in SPLITS])
     return KnownLinks.of(links, store.metadata.num_nodes, have_direction=store.metadata.links_have_direction)
 
@@ -287,7 +287,7 @@ def _anchors(links: Links, side: Side) -> tuple[Ids, Ids]:
 
 
 def _neighbours(store: LinkStore) -> CompressedRows:
-    """Of each node, in either direction, without itself."""
+    """Neighbours of each node, in either direction, without itself."""
     topology = store.topology(undirected=True)
     nodes = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
     others = topology.indices.astype(np.int64)

@@ -239,7 +239,7 @@ def link_seeds(
 
 
 def access_spec(plan: Plan, own: LinkPredictionPlan) -> AccessSpec:
-    """Of the plan's message graph what its model reads."""
+    """What the plan's model reads of its message graph."""
     return AccessSpec(
         plan=plan,
         num_train=own.dataset.num_nodes,

@@ -166,7 +166,7 @@ class NodeClassification:
         return Predictions({"node": nodes}, values)
 
     def attention(self, splits: Sequence[Split] | None) -> Attention:
-        """Of the edges to the nodes of the splits, in the direction of message passing; by ascending target."""
+        """Attention of the edges to the nodes of the splits, in the direction of messages, by ascending target."""
         heads, kind = heads_of(self.model, self.own.model.kind), self.own.model.kind
         if not isinstance(self.model, EdgeIndexModel) or not isinstance(self.model.inner, NodeAttention):
             raise UserError(
@@ -226,7 +226,7 @@ class NodeClassification:
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(x, edge_index), with edge features or types if it reads them, without prepared data."""
+        """Trained model, called as model(x, edge_index), with the edge features or types that it reads."""
         own = plan.task
         assert isinstance(own, NodeClassificationPlan)
         scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None

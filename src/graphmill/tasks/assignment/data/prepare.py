@@ -1,4 +1,4 @@
-"""From generators, files or prepared data to a store under the dataset root, an instance at a time.
+"""Prepare a store under the dataset root from generators, files or prepared data, an instance at a time.
 
 What was made stays when the process is killed or the disk is full, in a folder `.NAME.preparing` beside the store: the
 same request goes on there, and ends with the same bytes as if it had never been interrupted.

@@ -67,16 +67,16 @@ class Several:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Of all of them."""
+        """Identities of all sources."""
         return {"sources": [dict(source.identity) for source in self._sources]}
 
     def name_of(self, number: int) -> str:
-        """As the source has it."""
+        """Name of an instance in its source."""
         source, own = self._place(number)
         return source.name_of(own)
 
     def instance(self, number: int) -> Instance:
-        """As the source has it."""
+        """Instance as its source gives it."""
         source, own = self._place(number)
         return source.instance(own)
 

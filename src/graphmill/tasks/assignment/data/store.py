@@ -336,7 +336,7 @@ class StoredInstances:
         return {"checksum": self._store.metadata.checksum}
 
     def name_of(self, number: int) -> str:
-        """For messages."""
+        """Name of an instance for messages."""
         return f"{self._store.path}, instance {number}"
 
     def summary(self, number: int) -> tuple[About, tuple[int, int]]:
@@ -344,7 +344,7 @@ class StoredInstances:
         return replace(self._store.about(number), split=self._splits[number]), self._store.shape(number)
 
     def instance(self, number: int) -> Instance:
-        """With the split that it is in there."""
+        """Instance of the store, with its split there."""
         found = self._store.instance(number)
         about, _ = self.summary(number)
         costs = checked_costs(found.costs, self._store.metadata.dtype)

@@ -135,7 +135,7 @@ class GraphClassificationPlan(TaskPlan):
 
 
 def resolve(experiment: GraphClassificationExperiment, dataset: GraphSetInfo) -> GraphClassificationPlan:
-    """Its part of a plan."""
+    """The task's section of a plan."""
     refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
     refuse_fused(experiment.model, experiment.train)
     asked = experiment.dataset
@@ -204,7 +204,7 @@ def sizes(plan: GraphClassificationPlan, step: StepShape) -> Sizes:
 
 
 def _attention_parameters(model: GraphAttentionSpec, known: GraphSetInfo) -> int:
-    """Of all layers, and of one linear layer on all of them."""
+    """Parameters of all layers, and of one linear layer on all of them."""
     widths = [known.num_features, *[model.width] * model.num_layers]
     of_layers = (model.parameters_of_layer(w, model.hidden_channels, known.num_edge_features) for w in widths[:-1])
     return sum(of_layers) + (sum(widths) + 1) * known.num_classes

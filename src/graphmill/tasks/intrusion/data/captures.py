@@ -82,7 +82,7 @@ def iterate(
 def iterate_arriving(
     file: IO[bytes], source: str, problems: Problems, layout: str = "auto", num_missing: Callable[[], int] = lambda: 1
 ) -> Iterator[Frames]:
-    """As `iterate`, of a pipe: frames are given as soon as the ends of their lines have arrived.
+    """Read frames as `iterate` does, of a pipe: frames are given as soon as the ends of their lines have arrived.
 
     `file` has a method `read1`, as what `open` gives in binary mode; `source` names it in messages. `num_missing`: how
     many frames it takes before anything can be done with them; reading them one by one would cost more than the rest.
@@ -160,7 +160,7 @@ def _frames(
 def _parsed(
     blocks: Iterable[Lines], parse: Layout, threads: int
 ) -> Iterator[tuple[int, Frames, NDArray[np.int64], Problems]]:
-    """Of each block the number of its lines, but for a header, its frames, their lines, and the problems of others.
+    """Parse blocks: of each, its number of lines without a header, frames, their lines, and problems of other lines.
 
     `threads` blocks are parsed at once, and given in order; 0: each when it is asked for.
     """

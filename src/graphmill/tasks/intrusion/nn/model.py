@@ -84,7 +84,7 @@ class Detecting(nn.Module):
         return torch.stack([losses, log_odds(logits)], dim=1)
 
     def scores(self, batch: GraphBatch) -> Tensor:
-        """Of every window [num_graphs], float64: the higher, the more like an attack."""
+        """Scores of every window [num_graphs], float64: the higher, the more like an attack."""
         return log_odds(self.inner(batch)) if isinstance(self.inner, CanFusion) else self.inner.scores(batch)
 
 

@@ -77,7 +77,7 @@ def _check_shape(series: SensorReadings, path: Path) -> None:
 
 
 def _with_missing(series: SensorReadings, missing: MissingReadings, path: Path) -> SensorReadings:
-    """Its values checked, and NaN wherever `missing` says that a reading is missing; in place."""
+    """Check the values, and put NaN wherever `missing` says that a reading is missing; in place."""
     ids, num_zero, num_nan = series.sensor_ids, 0, 0
     if isinstance(missing, str):
         _refuse_code(series.values, missing, path)

@@ -181,7 +181,7 @@ class TrafficPlan(TaskPlan):
 
 
 def resolve(experiment: TrafficExperiment, dataset: TrafficInfo) -> TrafficPlan:
-    """Its part of a plan. `UserError` if the model needs a graph, and there is none."""
+    """The task's section of a plan. `UserError` if the model needs a graph, and there is none."""
     asked = experiment.dataset
     if dataset.num_edges == 0 and asked.graph == "as_stored" and not isinstance(experiment.model, StidSpec):
         raise UserError(

@@ -153,7 +153,7 @@ def _as_sparse(features: Features) -> SparseFeatures:
 
 
 def _edge_features(data: Any, counts: Sequence[int]) -> tuple[EdgeRows | None, tuple[str, ...]]:  # noqa: ANN401
-    """Those that the edges of all types have, in equally many columns; others are named as not used."""
+    """Edge features that all types have, in equally many columns; others are reported as not used."""
     found: list[NDArray[np.float32]] = []
     names: set[tuple[str, ...]] = set()
     for relation, count in zip(data.edge_types, counts, strict=True):
