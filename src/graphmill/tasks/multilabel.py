@@ -145,7 +145,7 @@ class LabelsLoss:
         return schedule.counts(epoch, step)
 
     def sum(self, seeds: AnySeeds, logits: Tensor, labels: Tensor) -> Tensor:
-        """Loss of logits [num_seeds, num_labels], float32, and labels of that shape: mean over labels, sum over seeds."""
+        """Loss of float32 logits [num_seeds, num_labels] and labels of that shape: mean over labels, sum over seeds."""
         truths = labels.to(logits.dtype)
         if self.custom is not None:
             return self.custom.sum(seeds, logits, truths) / labels.shape[1]

@@ -196,7 +196,7 @@ class Intrusion:
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Trained model of window scores, called as model(x, edge_index, batch, edge_attr, ids), without prepared data."""
+        """Trained model that scores windows, called as model(x, edge_index, batch, edge_attr, ids). Needs no store."""
         return WindowScores(_trained(plan, weights))
 
     @staticmethod

@@ -99,7 +99,7 @@ class SeveralLabels:
         return {"prediction": found.numpy(), "probability": logits.sigmoid().numpy()}
 
     def most_frequent(self, nodes: NDArray[np.int64], labels: Labels, at_a_time: int) -> NDArray[Any]:
-        """Whether more than half of `nodes` have each label, bool [num_labels]; at most `at_a_time` are read together."""
+        """Whether more than half of `nodes` have each label, bool [num_labels]; at most `at_a_time` read together."""
         counts = np.zeros(self.number, dtype=np.int64)
         for ids in np.array_split(nodes, 1 + len(nodes) // at_a_time):
             counts += np.count_nonzero(labels[ids] == 1, axis=0)
