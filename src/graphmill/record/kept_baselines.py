@@ -27,7 +27,7 @@ class KeptBaselines:
 
     @classmethod
     def of(cls, logs_root: Path, own: TaskPlan) -> "KeptBaselines":
-        """File of the scores of `own`: keyed by the data, wherever they lie, by fields that the kind names, by the code."""
+        """File of the scores of `own`, keyed by the data (not where they lie), fields that the kind names, and the code."""
         section = own.model_dump(mode="json", exclude={"dataset": {"path"}})
         read = find_kind(own.kind).baselines.reads
         depends = section if read is None else {name: section[name] for name in ("kind", "dataset", *read)}
