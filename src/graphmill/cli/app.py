@@ -208,7 +208,7 @@ class _Interrupt:
 
     @contextmanager
     def raised(self) -> Iterator[None]:
-        """Within the block, and unless Ctrl-C is ignored; after it Ctrl-C does what it did before."""
+        """Raise on Ctrl-C within the block, unless it is ignored; after the block Ctrl-C does what it did before."""
         before, ignore = signal.getsignal(signal.SIGINT), sys.unraisablehook
         if before is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._raise)

@@ -57,7 +57,7 @@ def _in_all(by_rank: Sequence[_Epochs]) -> list[int]:
 
 
 def _counted(epochs: _Epochs) -> list[int]:
-    """All but the first, which warms up; the first if it is the only one."""
+    """Epochs that count: all but the first, which warms up; the first if it is the only one."""
     return sorted(epochs)[1:] or sorted(epochs)
 
 

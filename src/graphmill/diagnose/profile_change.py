@@ -34,7 +34,7 @@ _SECTIONS_IGNORED: Final = ("profile", "checkpoint", "early_stopping", "init_fro
 
 @dataclass(frozen=True, slots=True)
 class PhaseChange:
-    """One phase in both."""
+    """One phase in both profiles."""
 
     phase: str
     background: bool

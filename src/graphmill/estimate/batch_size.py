@@ -138,7 +138,7 @@ class _Search:
         return found
 
     def run(self) -> MemoryBudget:
-        """By the mode that was asked for."""
+        """Find the budget by the mode that was asked for."""
         return {"static": self._by_formula, "measured": self._by_a_step, "trial": self._by_trial}[self.mode]()
 
     def _by_formula(self) -> MemoryBudget:

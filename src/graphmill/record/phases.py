@@ -56,7 +56,7 @@ class DurationSpread(_Document):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "DurationSpread":
-        """At least one value."""
+        """Spread of the values, of which there is at least one."""
         low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
         return cls(mean_s=statistics.fmean(values), median_s=median, low_s=low, high_s=high)
 

@@ -154,7 +154,7 @@ def _flat_spread(name: str, score: Spread | None) -> dict[str, float | None]:
 
 
 def _keys_of_plans(asked: Sequence[str], plans: Sequence[Plan]) -> list[str]:
-    """By the names that plans have them by: an experiment's section `train` is no section of a plan."""
+    """Keys by the names that they have in plans: an experiment's section `train` is not a section of a plan."""
     known = dict.fromkeys(key for plan in plans for key in flat(plan))
     keys = [key if key in known else key.removeprefix("train.") for key in asked]
     for name, key in zip(asked, keys, strict=True):

@@ -81,7 +81,7 @@ Block = Table | Facts | Figures | Breakdown | Remark
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One subject."""
+    """One subject of a page."""
 
     title: str
     blocks: tuple[Block, ...]

@@ -265,6 +265,6 @@ def _spread(series: Series) -> str:
 
 
 def _wrapped(words: Iterable[str]) -> str:
-    """Eight to a line: what git compares should have lines."""
+    """Put eight words on each line: what git compares should have lines."""
     listed = list(words)
     return "\n".join("  " + " ".join(listed[start : start + 8]) for start in range(0, len(listed), 8))

@@ -35,7 +35,7 @@ class RunPredictions:
 
     @property
     def title(self) -> str:
-        """Whose they are."""
+        """Title of a figure: the data, split and run."""
         return f"{self.origin['dataset']}, {self.origin['split']}, {self.origin['run']}"
 
     @property

@@ -135,7 +135,7 @@ def _relational_widths(model: RelationalSpec, of: SampledModel) -> list[int]:
 
 
 def nodes_per_hop(of: SampledModel, batch_size: int) -> list[int]:
-    """At most: [seeds, hop 1, …]. All neighbours (-1) may be the whole graph."""
+    """Nodes of each hop, at most: [seeds, hop 1, …]. All neighbours (-1) may be the whole graph."""
     hops = [min(batch_size, of.most_seeds)]
     for fanout in of.num_neighbors:
         reached = of.num_nodes if fanout == -1 else hops[-1] * fanout

@@ -141,7 +141,7 @@ class Plan(Spec):
 
     @property
     def ranks_per_host(self) -> int:
-        """Every host that has ranks starts as many."""
+        """Ranks that every host with ranks starts."""
         return self.world.ranks_per_host
 
     @property

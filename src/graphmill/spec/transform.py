@@ -17,7 +17,7 @@ class HasFeatures(Protocol):
 
     @property
     def has_sparse_features(self) -> bool:
-        """Else they are dense."""
+        """Whether they are sparse; else they are dense."""
 
     @property
     def scales_differ(self) -> bool:

@@ -49,7 +49,7 @@ class World(Spec):
 
     @property
     def processes_per_host(self) -> int:
-        """Every host starts as many."""
+        """Processes that every host starts."""
         return self.processes // self.hosts
 
     @property

@@ -184,7 +184,7 @@ def construct_hetero(spec: CustomModelSpec, types: Types, out_channels: int, rng
 
 
 def made_up(types: Types) -> tuple[dict[str, Tensor], dict[EdgeType, Tensor]]:
-    """Three nodes of each type and three edges of each relation."""
+    """Make up three nodes of each type and three edges of each relation."""
     nodes = torch.arange(3)
     x = {name: torch.randn(3, width) for name, width in types.widths.items()}
     return x, {edge: torch.stack([nodes, nodes.roll(1)]) for edge in types.edges}

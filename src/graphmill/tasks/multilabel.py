@@ -89,7 +89,7 @@ def roc_auc(outputs: Tensor, truths: Tensor) -> float:
 
 
 def _area(scores: Tensor, is_true: Tensor) -> float | None:
-    """By ranks (Mann-Whitney), of scores [n]; None: all are true, or none is."""
+    """Area under the ROC curve by ranks (Mann-Whitney) of scores [n]; None: all are true, or none is."""
     num_true = int(is_true.sum())
     num_false = len(is_true) - num_true
     if not num_true or not num_false:

@@ -30,7 +30,7 @@ class Look:
 
 
 def weak(reason: str) -> Look:
-    """Much else looks like that."""
+    """Answer that the data look like this, as much else does."""
     return Look(Certainty.WEAK, reason)
 
 

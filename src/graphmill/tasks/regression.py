@@ -39,7 +39,7 @@ class Csr:
         return len(self.indptr) - 1
 
     def rows(self, chosen: NDArray[np.int64]) -> "Csr":
-        """Some rows, in the order of `chosen`."""
+        """Take some rows, in the order of `chosen`."""
         lengths = np.diff(self.indptr)[chosen]
         indptr = np.concatenate([[0], np.cumsum(lengths)])
         entries = np.arange(indptr[-1]) + np.repeat(self.indptr[:-1][chosen] - indptr[:-1], lengths)

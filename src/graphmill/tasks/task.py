@@ -30,7 +30,7 @@ class Measures:
     num_seeds: int  # nodes or windows that were evaluated
 
     def facts(self) -> dict[str, float | int]:
-        """All of it by name, as in events and outcome.json."""
+        """Facts by name, as in events and outcome.json."""
         return {**self.values, "loss": self.loss, "num_seeds": self.num_seeds}
 
 
@@ -256,7 +256,7 @@ class Detector(Protocol):
         """The score from which on a window is an alarm; None: none was chosen with the weights."""
 
     def verdicts(self, arriving: IO[bytes], source: str, *, layout: str, threshold: float) -> Iterator[Verdict]:
-        """One for each window, as soon as its end has arrived; `UserError` for what is no such stream.
+        """Verdict of each window, as soon as its end has arrived; `UserError` for what is not such a stream.
 
         `source` names the stream in messages. What is wrong with single lines is logged once for each sort.
         """

@@ -265,7 +265,7 @@ def _ending(
 
 
 def _codes(by_process: Sequence[Events], evidence: AttemptEvidence) -> list[int | None]:
-    """By process: the exit status, by its last event, else as the launcher saw it. None: unknown."""
+    """Exit status of each process, by its last event, else as the launcher saw it. None: unknown."""
     seen = {rank.rank: rank.code for rank in evidence.exits}
     of_all = evidence.status if evidence.status in SAVED else None
     found: list[int | None] = []

@@ -34,13 +34,13 @@ class Stages:
 
     @property
     def runs(self) -> RunGraph:
-        """The stages as runs, each with the runs that it needs."""
+        """The stages as runs, each with the runs whose weights it needs."""
         needs = {stage.name: stage.needs() for stage in self.pipeline.stages}
         sources = {stage.name: stage.needs_for_sources() for stage in self.pipeline.stages}
         return RunGraph(self.pipeline.name, self.logs_root, _WORDING, needs, sources)
 
     def state(self, stage: StageSpec) -> RunState:
-        """By its run folder."""
+        """State of a stage's run, by its run folder."""
         return self.runs.state(stage.name)
 
     def missing(self, stage: StageSpec) -> list[str]:

@@ -42,7 +42,7 @@ class RankExit:
 
     @property
     def failed(self) -> bool:
-        """Neither done nor stopped after a checkpoint."""
+        """Whether the rank is neither done nor stopped after a checkpoint."""
         return self.code not in SAVED
 
     def in_words(self) -> str:

@@ -68,7 +68,7 @@ class RunGraph:
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of the needs: what its task uses all the time
 
     def state(self, name: str) -> RunState:
-        """By its run folder."""
+        """State of one run, by its run folder."""
         run_id = f"{self.name}/{name}"
         folder, status = RunFolder(self.logs_root / run_id), NEW
         if folder.plan_path.exists():

@@ -70,7 +70,7 @@ def _own_name() -> str:
 
 
 def _make_root(root: Path) -> None:
-    """One that bears the user's name is for no one else, and is not taken from one who made it first."""
+    """Make the root; one that bears the user's name must be the user's alone, and not made first by another user."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700 if root.name == _own_name() else 0o777)
     if root.name != _own_name():
         return

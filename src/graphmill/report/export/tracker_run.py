@@ -89,7 +89,7 @@ def refuse_same_names(runs: Sequence[TrackerRun]) -> None:
 
 
 def _identity(plan: Plan, first: Attempt) -> str:
-    """Two runs of the same plan, under the same name, began at different moments."""
+    """Id of a run: two runs of the same plan, under the same name, began at different moments."""
     return hash_text(f"{plan.run_id}\n{first.hostname}\n{first.pid}\n{first.time!r}")
 
 

@@ -113,7 +113,7 @@ class Job(Spec):
 
     @property
     def ranks(self) -> int:
-        """Over all hosts; samplers are none."""
+        """Ranks on all hosts, without samplers."""
         return self.hosts * self.ranks_per_host - self.samplers
 
     @property

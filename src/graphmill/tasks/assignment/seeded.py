@@ -93,7 +93,7 @@ class SeededSolver:
         return self._times.get(_size_of(costs), _Times()).best
 
     def chosen(self) -> dict[str, Way]:
-        """By size, what is faster as far as was measured."""
+        """Faster way for each range of sizes, as far as was measured."""
         return {
             f"{2**power} to {2 ** (power + 1) - 1}{'' if is_square else ', not square'}": times.best
             for (power, is_square), times in sorted(self._times.items())

@@ -189,7 +189,7 @@ class GraphClassification:
     def _custom_measures_of(
         self, ids: NDArray[np.int64], split: Split, logits: Tensor, counts: list[int]
     ) -> dict[str, float]:
-        """By rank 0, of all ranks' logits in the order of the split; `logits`: of this rank's share."""
+        """Custom measures, by rank 0 of all ranks' logits in the order of the split; `logits`: of this rank's share."""
         if not self.custom_measures:
             return {}
         everyone = self.group.gather_rows(logits, counts)
@@ -214,7 +214,7 @@ def asked_of(own: GraphClassificationPlan) -> GraphSetDatasetSpec:
 
 
 def _scale(own: GraphClassificationPlan, store: GraphSetStore, codes: NDArray[np.int8]) -> Standardise | None:
-    """By the nodes of the training graphs alone; None unless the plan asks for it."""
+    """Scale by the nodes of the training graphs alone; None unless the plan asks for it."""
     if own.features != "standardised":
         return None
     graphs = store.graphs

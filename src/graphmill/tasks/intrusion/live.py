@@ -51,7 +51,7 @@ class LiveWindows:
     _num_frames: int = field(default=0, init=False)
 
     def verdicts(self, arriving: IO[bytes], source: str, *, layout: str, threshold: float) -> Iterator[Verdict]:
-        """One for each window that is whole; the window after the last of them is not judged."""
+        """Verdict of each window that is whole; the window after the last of them is not judged."""
         self._used = threshold
         blocks = iterate_arriving(arriving, source, self._problems, layout, self._num_missing)
         frames = self._telling(blocks, source)

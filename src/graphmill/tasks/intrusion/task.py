@@ -210,7 +210,7 @@ class Intrusion:
         refuse_missing_sources(KIND, self.own, sources)
 
     def _measured(self, ids: NDArray[np.int64], split: Split, judged: Tensor) -> dict[str, float]:
-        """By rank 0, of all windows of a split [n, 2]; told to the others. Sets the threshold."""
+        """Measure all windows of a split [n, 2] on rank 0, and send the result to the others. Sets the threshold."""
         values = torch.zeros(len(KIND.measures) + 1, dtype=torch.float64)
         if self.group.rank == 0:
             scores, threshold = judged[:, 1].cpu().numpy(), float(self.model.threshold)
@@ -241,7 +241,7 @@ class Intrusion:
             yield Attended(layer, (batch.seeds.ids[place], source, target), alpha.numpy())
 
     def _trained(self, spec: IntrusionModelSpec, weights: Weights) -> Inner:
-        """Another model, with weights of a run, on the rank's device; it is not trained any further."""
+        """Make another model with weights of a run, on the rank's device; it is not trained any further."""
         model = inner_model(spec, Scales.unknown())
         _inner_of(weights).load_all_into(model, name=f"a {spec.kind} model of scale {getattr(spec, 'scale', '')}")
         return model.to(self.group.device).eval().requires_grad_(requires_grad=False)
@@ -310,7 +310,7 @@ def _inner_of(weights: Weights) -> Weights:
 
 
 def _scales(store: CaptureStore, ids: NDArray[np.int64]) -> Scales:
-    """By the training windows `ids` alone."""
+    """Scales by the training windows `ids` alone."""
     graphs = store.graphs
     is_train = np.zeros(graphs.num_graphs, bool)
     is_train[ids] = True

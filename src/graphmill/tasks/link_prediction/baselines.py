@@ -175,7 +175,7 @@ def _ranks_among_all(scorer: PairScorer, links: Links, side: Side, known: KnownL
 
 
 def _ranks_among_given(scorer: PairScorer, links: Links, side: Side, given: NDArray[np.integer]) -> LinkRanks:
-    """Among candidates of their own [n, k]; the answer itself does not count."""
+    """Rank links among candidates of their own [n, k]; the answer itself does not count."""
     answers = links.targets if side == "target" else links.sources
     own = _pairs(scorer, links)
     found, at_a_time = [], max(1, _PAIRS_AT_A_TIME // given.shape[1])
@@ -198,7 +198,7 @@ def _pairs(scorer: PairScorer, links: Links) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """By what both ends have; which end is which does not matter."""
+    """Scores by what both ends have; which end is which does not matter."""
 
     overlap: Overlap
 
@@ -215,7 +215,7 @@ class _Shared:
 
 @dataclass(frozen=True, slots=True)
 class _Likeness:
-    """By the dot product of rows of length 1."""
+    """Scores by the dot product of rows of length 1."""
 
     rows: NDArray[np.float32]  # [num_nodes, num_features]
 
@@ -236,7 +236,7 @@ class _Likeness:
 
 
 class _Degree:
-    """By how many training links of that direction and relation each end has: the product of both, each plus one."""
+    """Scores by the ends' numbers of training links in that direction and relation, each plus one: their product."""
 
     def __init__(self, store: LinkLists) -> None:
         self._train = store.links("train")

@@ -161,14 +161,14 @@ class RankedSide:
     num_threads: int
 
     def among_all(self, some: slice, known: KnownLinks) -> LinkRanks:
-        """Some links among all nodes, without those that a known link joins to the other end."""
+        """Rank some links among all nodes, without those that a known link joins to the other end."""
         return joined_ranks(
             self._ranks(slice(some.start + part.start, some.start + part.stop), left_out)
             for part, left_out in self._left_out(some, known)
         )
 
     def among_given(self, some: slice, candidates: Ids) -> LinkRanks:
-        """Some links [n] among the nodes given for each [n, k]."""
+        """Rank some links [n] among the nodes given for each [n, k]."""
         links, given, answers = self._taken(some)
         if isinstance(self.head, BilinearHead):
             queries = self._queries(links, given)

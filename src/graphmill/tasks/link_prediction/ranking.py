@@ -58,7 +58,7 @@ class LinkRanks:
 
 
 def joined_ranks(parts: Iterable[LinkRanks]) -> LinkRanks:
-    """One after the other."""
+    """Join ranks one after the other."""
     empty = np.empty(0, np.int64)
     found = [LinkRanks(empty, empty, empty), *parts]
     return LinkRanks(*(np.concatenate([getattr(each, name) for each in found]) for name in LinkRanks.__slots__))

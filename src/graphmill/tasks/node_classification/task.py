@@ -235,7 +235,7 @@ class NodeClassification:
         return portable(model, own.features)
 
     def _custom_measures_of(self, split: Split, nodes: NDArray[np.int64], logits: Tensor) -> dict[str, float]:
-        """By rank 0, of all ranks' logits in the order of the split; `logits` [n, …] are of this rank's `nodes` [n]."""
+        """Custom measures, by rank 0 of all ranks' logits in order; `logits` [n, …] are of this rank's `nodes` [n]."""
         if not self.custom_measures:
             return {}
         everyone = in_order_of_nodes(self.group, nodes, logits)

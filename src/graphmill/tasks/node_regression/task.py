@@ -201,7 +201,7 @@ class NodeRegression:
     def _custom_measures_of(
         self, split: Split, everyone: NDArray[np.int64], nodes: NDArray[np.int64], found: Tensor
     ) -> dict[str, float]:
-        """By rank 0, of all ranks' predictions in the order of the split; `found` are of this rank's `nodes`."""
+        """Custom measures, by rank 0 of all ranks' predictions in order; `found` are of this rank's `nodes`."""
         if not self.custom_measures:
             return {}
         predictions = in_order_of_nodes(self.group, nodes, found.detach().contiguous())

@@ -138,7 +138,7 @@ _MESSAGES: Final[TypeAdapter[Message]] = TypeAdapter(Annotated[Message, Field(di
 
 
 def encode(message: Request | Message) -> bytes:
-    """One line."""
+    """Encode a message as one line."""
     return message.model_dump_json().encode() + b"\n"
 
 

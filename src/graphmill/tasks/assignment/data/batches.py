@@ -57,7 +57,7 @@ class PreparedInstance:
 
     @classmethod
     def of(cls, store: AssignmentStore, instance: int) -> "PreparedInstance":
-        """By its id."""
+        """Read the instance with this id."""
         costs, u, v, optimum = store.cost(instance), store.u(instance), store.v(instance), store.optimum(instance)
         if costs.shape[0] > costs.shape[1]:
             return cls(costs.T, v, u, optimum, True)

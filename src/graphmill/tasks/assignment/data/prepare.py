@@ -69,7 +69,7 @@ class _Request:
     force: bool
 
     def asked(self, source: InstanceSource) -> Mapping[str, Any]:
-        """All that its bytes depend on."""
+        """Facts of a request that the store's bytes depend on."""
         bytes_of = ("dtype", "split_seed", "duals", "duplicates", "matrix_costs")
         options = {name: getattr(self.options, name) for name in bytes_of}
         if isinstance(source, GeneratedInstances):

@@ -43,7 +43,7 @@ class InstanceSource(Protocol):
         """What a message calls one: file and record, or family, size and number."""
 
     def instance(self, number: int) -> Instance:
-        """One of them. `RecordError` says what is wrong with it."""
+        """One of the instances. `RecordError` says what is wrong with it."""
 
 
 class ReadInstances(InstanceSource, Protocol):

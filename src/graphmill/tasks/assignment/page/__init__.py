@@ -125,7 +125,7 @@ class AssignmentPlan(TaskPlan):
     )
 
     def batches(self, batch_size: int, ranks: int) -> Batches:
-        """All of one size in each."""
+        """Batches of instances that are all of one size."""
         if len(self.counts) == 1:
             return EqualBatches(self.counts[0], batch_size, ranks)
         return BucketedBatches(self.counts, batch_size, ranks)

@@ -211,7 +211,7 @@ def _attention_parameters(model: GraphAttentionSpec, known: GraphSetInfo) -> int
 
 
 def _gin_parameters(model: GinSpec, known: GraphSetInfo) -> int:
-    """Per layer two linear ones, a norm after each, perhaps an epsilon; then one linear layer on all of them."""
+    """Parameters: per layer two linear ones, two norms, perhaps an epsilon; then one linear layer on all of them."""
     width, depth = model.hidden_channels, model.num_layers
     layers = sum((inner + 1) * width + (width + 1) * width for inner in [known.num_features, *[width] * (depth - 1)])
     norms = depth * 2 * 2 * width

@@ -243,7 +243,7 @@ def _told(blocks: Iterator[Lines], source: str) -> tuple[str, Iterator[Lines]]:
 
 
 def road_attacks(path: Path) -> dict[str, Attack | None]:
-    """By capture, what ROAD's `capture_metadata.json` says of its attack; None: attacked without a frame to name.
+    """Attack in each capture by ROAD's `capture_metadata.json`; None: attacked without a frame to name.
 
     `UserError` if it is not such a file.
     """

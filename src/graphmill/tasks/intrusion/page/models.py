@@ -196,7 +196,7 @@ class FusionSpec(Spec):
         return 3
 
     def activation_bytes(self, nodes: int, edges: int) -> int:
-        """Nothing of the two is kept: what the larger of them holds while it scores."""
+        """Bytes that the larger of the two models holds while it scores; nothing is kept of either."""
         return max(self.vgae.activation_bytes(nodes, edges), self.gat.activation_bytes(nodes, edges)) // 2
 
 

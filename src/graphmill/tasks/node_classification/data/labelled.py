@@ -116,7 +116,7 @@ def _check_label_array(raw: LabelledGraph) -> None:
 
 
 def _check_labels(raw: LabelledGraph) -> None:
-    """Several of each node: 0 and 1, and -1 in whole rows."""
+    """Refuse labels that are not 0 and 1, or -1 in whole rows."""
     labels, names = raw.labels, raw.class_names
     fix = "give 1 where the node has the label and 0 where not; -1 in a whole row: unlabelled"
     outside = np.argwhere((labels < -1) | (labels > 1))

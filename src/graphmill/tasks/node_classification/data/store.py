@@ -91,7 +91,7 @@ class LabelledGraphStore(GraphStore):
         return self.array("y")
 
     def seeds_of_nodes(self) -> NDArray[np.bool_]:
-        """One for each training node [num_nodes]."""
+        """Whether each node is a training node [num_nodes]."""
         is_train: NDArray[np.bool_] = self.array("split") == SPLIT_CODES["train"]
         return is_train
 

@@ -296,7 +296,7 @@ def _parameters(plan: TrafficPlan) -> int:
 
 
 def _dcrnn_parameters(model: DcrnnSpec) -> int:
-    """Per recurrent layer two gates and a candidate over all diffusion steps of [input, state]; then a projection."""
+    """Parameters: per layer two gates and a candidate over all diffusion steps of [input, state]; a projection."""
     units, depth = model.rnn_units, model.num_layers
     inputs = [INPUT_CHANNELS, *[units] * (depth - 1), 1, *[units] * (depth - 1)]  # of the encoder, of the decoder
     cells = sum((inner + units) * _num_matrices(model) * 3 * units + 3 * units for inner in inputs)
