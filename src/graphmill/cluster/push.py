@@ -35,7 +35,7 @@ State = Literal["new", "changed", "same", "changed there"]
 
 
 def files_to_send(named: Sequence[str], overrides: Sequence[str], environ: Mapping[str, str]) -> dict[str, bytes]:
-    """Files to send by their path below the working folder: YAML files in `named` with those that they name, and modules.
+    """Files to send by their path below the working folder: YAML files in `named`, those that they name, and modules.
 
     Recipes are there already. Modules are those that the files, and `overrides` (`key=value`), name by dotted path.
 
