@@ -113,7 +113,7 @@ class _AllCommands(Commands):
 
 
 def _refuse_undecoded(words: Sequence[str]) -> None:
-    """Records are UTF-8: a path that Python could not decode could be in none."""
+    """Refuse paths that Python could not decode: records are UTF-8, and none could hold such a path."""
     with suppress(FileNotFoundError):  # a folder that was removed: whoever needs it tells
         words = (*words, str(Path.cwd()))
     for text in words:

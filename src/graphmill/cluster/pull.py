@@ -82,7 +82,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """The request."""
+    """A request to fetch runs from another machine."""
 
     source: Source
     to: Path

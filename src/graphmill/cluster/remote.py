@@ -26,7 +26,7 @@ _PIECE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`[USER@]HOST:PATH`."""
+    """A folder on another machine: `[USER@]HOST:PATH`."""
 
     login: str
     path: str

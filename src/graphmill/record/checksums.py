@@ -34,7 +34,7 @@ class FileChecksum(BaseModel):
 
 
 class FileChecksums(BaseModel):
-    """checksums.json."""
+    """Contents of checksums.json."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 

@@ -101,7 +101,7 @@ class RankPhases(_Document):
 
 
 class Profile(_Document):
-    """phases.json."""
+    """Contents of phases.json."""
 
     run_id: str
     plan: dict[str, Any] = Field(description="every choice of the run's plan, by dotted name")

@@ -37,7 +37,7 @@ class RunPaths:
 
     @property
     def events_dir(self) -> Path:
-        """Holds rank_<r>.jsonl."""
+        """Folder of rank_<r>.jsonl."""
         return self.path / "events"
 
     @property
@@ -52,7 +52,7 @@ class RunPaths:
 
     @property
     def checkpoints_dir(self) -> Path:
-        """Holds step_<steps of a rank, 10 digits>/."""
+        """Folder of step_<steps of a rank, 10 digits>/."""
         return self.path / "checkpoints"
 
     @property
@@ -91,12 +91,12 @@ class RunPaths:
 
     @property
     def monitor_dir(self) -> Path:
-        """Holds <hostname>.csv: what a host used while the job ran."""
+        """Folder of <hostname>.csv: what a host used while the job ran."""
         return self.path / "monitor"
 
     @property
     def staged_dir(self) -> Path:
-        """Holds <hostname>.json: what was copied to a host, and what that took."""
+        """Folder of <hostname>.json: what was copied to a host, and what that took."""
         return self.path / "staged"
 
     def checked_path(self, hostname: str) -> Path:
@@ -135,12 +135,12 @@ class RunPaths:
 
     @property
     def profile_dir(self) -> Path:
-        """Holds what `train.profile` recorded: traces of the ranks, and phases.json once all of them are whole."""
+        """Folder of what `train.profile` recorded: traces of the ranks, and phases.json once all of them are whole."""
         return self.path / "profiler_traces"
 
     @property
     def stop_path(self) -> Path:
-        """Exists while the run is asked to stop: a job that sees it does not requeue or resubmit itself."""
+        """File that exists while the run is asked to stop: a job that sees it does not requeue or resubmit itself."""
         return self.path / "stop"
 
     def job_log_path(self, job_id: str) -> Path:

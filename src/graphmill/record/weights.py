@@ -134,7 +134,7 @@ class ContentDigest:
         self._digest.update(content)
 
     def hexdigest(self) -> str:
-        """16 hex digits."""
+        """The hash as 16 hex digits."""
         return self._digest.hexdigest()
 
 

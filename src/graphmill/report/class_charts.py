@@ -49,7 +49,7 @@ def class_scores(of: RunPredictions, columns: PredictsClasses) -> pl.DataFrame:
 
 
 def per_class_scores(of: RunPredictions, scores: pl.DataFrame) -> Chart:
-    """Three points for each class."""
+    """Chart with three points for each class."""
     shown = scores.head(MOST_CLASSES)
     series = [
         _points(name, place, [(row[name], y) for row, y in zip(shown.to_dicts(), _rows(shown), strict=True)])
@@ -137,7 +137,7 @@ def _without_middle(name: str) -> str:
 
 
 def _percent(share: float) -> str:
-    """Whole; 100 is all of them, and not nearly all.
+    """Write a share as a whole percentage; 100 means all of them, and not nearly all.
 
     >>> [_percent(share) for share in (0.006, 0.494, 0.999, 1.0)]
     ['<1', '49', '>99', '100']

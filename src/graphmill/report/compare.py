@@ -221,7 +221,7 @@ def _extremes(values: Sequence[float | None]) -> tuple[float, float] | None:
 
 
 def _row(runs: Sequence[_Run], varied: Sequence[str], measure: str, *, with_took: bool) -> Configuration:
-    """`runs` share a configuration."""
+    """Row of a table for `runs` that share a configuration."""
     chosen = flat(runs[0].plan)
     return Configuration(
         values={key: chosen.get(key) for key in varied},
@@ -268,7 +268,7 @@ def _sorted(table: Comparison, *sort: str) -> list[Configuration]:
 
 
 def _worse(score: Spread | None, table: Comparison) -> float:
-    """Rises as a score gets worse; what has none, or one that is not finite, comes last."""
+    """Key that rises as a score gets worse; what has none, or one that is not finite, comes last."""
     if score is None or not math.isfinite(score.mean):
         return math.inf
     return -score.mean if table.higher_is_better else score.mean

@@ -92,7 +92,7 @@ def mean_curves(part: OfDataset, x: str, y: str) -> list[Curve]:
 
 
 def communication_axis(kind: AnyKind, column: str, values: Sequence[float]) -> Axis:
-    """Logarithmic if the range is wide."""
+    """Axis of communication; logarithmic if the range is wide."""
     positive = [value for value in values if value > 0]
     if positive and max(positive) > LOG_SPAN * min(positive):
         return log_axis(axis_words(kind, column), min(positive), max(positive))

@@ -72,7 +72,7 @@ def _axis(part: OfDataset, curves: Sequence[Curve], column: str) -> Axis:
 
 
 def _epochs(curves: Sequence[Curve]) -> Axis:
-    """Whole epochs: a tick between two means nothing."""
+    """Axis of whole epochs: a tick between two means nothing."""
     axis = linear_axis("epoch", min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves))
     return replace(axis, ticks=tuple(tick for tick in axis.ticks if tick == int(tick) and tick >= 1))
 

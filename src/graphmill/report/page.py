@@ -70,7 +70,7 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A sentence."""
+    """A sentence on a page."""
 
     text: str
     tone: Tone = "plain"

@@ -236,7 +236,7 @@ def _edges(panel: Panel, axis: Axis) -> Iterable[_Edge]:
 
 
 def _corners(series: Series) -> list[str]:
-    """Each bar as a rectangle."""
+    """Corners of each bar as a rectangle."""
     half = series.width / 2
     boxes = [(x - half, x + half, base, base + y) for x, y, base in zip(series.x, series.y, series.base, strict=True)]
     return [

@@ -91,7 +91,7 @@ class PackedJob:
 
     @property
     def takes_s(self) -> float:
-        """Predicted, at most."""
+        """Predicted seconds, at most."""
         return sum(part.takes_s for part in self.parts)
 
     @property

@@ -45,7 +45,7 @@ class GraphFeed:
         return cls(plan, group, _schedule(plan, graphs, ids).among(group.world_size), collector)
 
     def batches(self, epoch: int, first_step: int) -> Generator[GraphBatch]:
-        """`tasks.task.Task.batches`."""
+        """Batches as `tasks.task.Task.batches` gives them."""
         with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
             yield from feed(batches, self.group.device, self.group.spans)
 

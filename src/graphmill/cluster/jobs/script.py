@@ -38,7 +38,7 @@ def render_script(job: Job) -> str:
 
 
 def script_name(job: Job) -> str:
-    """`<prefix>_n<hosts>.sbatch`."""
+    """Name of a job's script: `<prefix>_n<hosts>.sbatch`."""
     return f"{job.name.removesuffix(f'-n{job.hosts}')}_n{job.hosts}.sbatch"
 
 

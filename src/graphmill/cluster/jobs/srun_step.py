@@ -40,7 +40,7 @@ class SrunStep:
 
     @classmethod
     def start(cls, command: Sequence[str], environ: Mapping[str, str]) -> "SrunStep":
-        """Start it."""
+        """Start srun. `UserError` if it cannot be run."""
         try:
             process = subprocess.Popen(command, env=dict(environ), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
         except OSError as error:

@@ -351,7 +351,7 @@ def staged_root(option: Path | None, environ: Mapping[str, str]) -> Path:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """Half a copy is removed on the way out."""
+    """Exit on a signal; half a copy is removed on the way out."""
     del frame
     raise SystemExit(128 + number)
 

@@ -119,7 +119,7 @@ class LinkJudge:
         return joined_ranks(found)
 
     def _by_all_ranks(self, count: int, ranks_of: Callable[[slice], LinkRanks], pause: Pause) -> LinkRanks:
-        """Each rank ranks a share of the links, a few at a time."""
+        """Rank links on all ranks: each takes a share of them, a few at a time."""
         bounds = np.linspace(0, count, self.group.world_size + 1).astype(np.int64)
         begin, end = int(bounds[self.group.rank]), int(bounds[self.group.rank + 1])
         found = [np.empty((0, 3), np.int64)]

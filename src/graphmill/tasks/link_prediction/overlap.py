@@ -32,7 +32,7 @@ class CompressedRows:
 
     @property
     def num_rows(self) -> int:
-        """How many."""
+        """Number of rows."""
         return len(self.indptr) - 1
 
     def lengths(self, rows: Ids) -> Ids:

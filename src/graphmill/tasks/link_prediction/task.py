@@ -52,7 +52,7 @@ class NoLabels:
     """`Labels` of seeds that have none."""
 
     def __getitem__(self, ids: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """A zero for each."""
+        """Return a zero for each id."""
         return np.zeros(len(ids), dtype=np.int64)
 
 

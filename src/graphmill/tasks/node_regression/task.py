@@ -43,7 +43,7 @@ class _SeedNumbers:
     """`Labels` of batches: the number of each seed, by which its values are looked up."""
 
     def __getitem__(self, ids: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """The ids [n] themselves."""
+        """Return the ids [n] themselves."""
         return ids
 
 

@@ -200,7 +200,7 @@ class Agent:
         return None
 
     def _start(self, request: StartRequest) -> Started:
-        """No thread runs here before this, so that it is safe to fork."""
+        """Start the ranks. No thread runs here before this, so that it is safe to fork."""
         folder = RunFolder.open(Path(request.run))
         command = [*(request.command or WORKER), request.run, *(["--resume"] if request.resume else [])]
         shared = shared_environment(

@@ -99,7 +99,7 @@ class Checked(Spec):
 
 
 class Started(Spec):
-    """The ranks run."""
+    """Message that the ranks run."""
 
     kind: Literal["started"] = "started"
     pids: tuple[int, ...]

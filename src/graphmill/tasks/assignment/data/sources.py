@@ -54,7 +54,7 @@ class ReadInstances(InstanceSource, Protocol):
 
 
 class Several:
-    """`InstanceSource`: one after another."""
+    """Several sources as one `InstanceSource`, one after another."""
 
     def __init__(self, sources: Sequence[InstanceSource]) -> None:
         self._sources = sources

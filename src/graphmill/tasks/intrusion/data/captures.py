@@ -47,7 +47,7 @@ class Attack:
     """16 hexadecimal digits, X where any digit is an attack."""
 
     def labels(self, frames: Frames, first_time: float) -> NDArray[np.int8]:
-        """1 for each of `frames` that is an attack."""
+        """Labels of `frames`: 1 for each that is an attack."""
         elapsed = frames.time - first_time
         is_attack = (elapsed >= self.begin_s) & (elapsed <= self.end_s)
         if self.id is not None:

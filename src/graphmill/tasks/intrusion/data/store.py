@@ -108,7 +108,7 @@ class CaptureStore(PreparedStore):
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """1: a window with an attack [num_graphs]."""
+        """Labels of the windows [num_graphs]; 1: a window with an attack."""
         return self.array("y")
 
     @property

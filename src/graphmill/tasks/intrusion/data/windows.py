@@ -112,7 +112,7 @@ class WindowGraphs:
 
     @property
     def labels(self) -> NDArray[np.int8]:
-        """1 where any frame is an attack, `NO_LABEL` where the capture does not say [num_graphs]."""
+        """Labels [num_graphs]: 1 where any frame is an attack, `NO_LABEL` where the capture does not say."""
         known = np.where(self.attack_share > 0, 1, 0)
         return np.where(np.isnan(self.attack_share), NO_LABEL, known).astype(np.int8)
 

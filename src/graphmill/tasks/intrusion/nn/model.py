@@ -36,7 +36,7 @@ class Scales:
 
     @classmethod
     def unknown(cls) -> "Scales":
-        """Saved weights are to say it."""
+        """Make scales that saved weights will fill."""
         return cls(Standardise.unknown(NUM_FEATURES), Standardise.unknown(NUM_EDGE_FEATURES))
 
 

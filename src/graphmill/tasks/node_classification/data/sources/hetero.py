@@ -120,7 +120,7 @@ def _edges_of(data: Any, relation: tuple[str, str, str], starts: dict[str, int])
 
 
 def _features(data: Any, counts: Sequence[int]) -> tuple[SparseFeatures, tuple[tuple[int, int], ...]]:  # noqa: ANN401
-    """Each type in columns of its own, and which these are."""
+    """Features with each type in columns of its own, and which columns these are."""
     indptr, indices, values, first = [np.zeros(1, np.int64)], [], [], 0
     bare, of_types = [], []
     for kind, count in zip(data.node_types, counts, strict=True):
