@@ -92,7 +92,7 @@ _MEANT: Final = {
 
 class _AllCommands(Commands):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  # typer's, old and new
-        """The command that the first word names; what others call by another name is told."""
+        """The command that the first word names; the error for another tool's name says which command is meant."""
         _refuse_undecoded(sys.argv[1:])
         if args[0] in _MEANT and self.get_command(ctx, args[0]) is None:
             raise UserError(f"there is no command {args[0]!r}", fix=_MEANT[args[0]])

@@ -85,7 +85,7 @@ def show_summary(summary: Sequence[Mapping[str, Any]], *, title: str) -> None:
 
 
 def _stages_of(name: str, logs_root: Path) -> "list[RunFolder]":
-    """The runs of the stages that are done, if `name` is a pipeline's, in order; those that are not are told."""
+    """The runs of the stages that are done, if `name` is a pipeline's, in order; the others are reported."""
     from graphmill.cluster.jobs.pipeline_record import PipelineFolder, stages_of
     from graphmill.cluster.launch.run_graph import DONE
 

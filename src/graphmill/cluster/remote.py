@@ -83,7 +83,7 @@ class Answer:
 
 
 def answer_of(command: Sequence[str], *, told: bytes = b"", environ: Mapping[str, str] | None = None) -> Answer:
-    """Run a command that speaks with another machine, `told` at its standard input.
+    """Run a command that speaks with another machine, with `told` as its standard input.
 
     `UserError` if it answers without end: what another machine sends is not to fill this one's memory.
     """

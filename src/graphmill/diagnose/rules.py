@@ -276,7 +276,7 @@ RULES: Final[Mapping[str, Rule]] = {
 
 
 def _batches(measured: Measured, factor: float) -> str:
-    """Batches so many times as large, as one types it."""
+    """Batches `factor` times as large, as one types it."""
     most = measured.plan.get("budget.max_nodes")
     key, size = ("batch.max_nodes", most) if most else ("batch_size", measured.plan["batch_size"])
     return f"{'larger' if factor > 1 else 'smaller'} batches (train.{key}={max(1, int(factor * size))})"

@@ -117,7 +117,7 @@ class Epoch(Event):
 
 
 class Served(Event):
-    """A sampler has made the batches of so many steps of an epoch, or of what was left of it; clocks are its own.
+    """A sampler has made the batches of `steps` steps of an epoch, or of what was left of it; clocks are its own.
 
     `bytes`: that it handed over, of all trainers that it serves, batches that were not used in the end included.
     """

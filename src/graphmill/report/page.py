@@ -54,7 +54,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Charts side by side, each with what it shows in words, for whoever does not see it."""
+    """Charts side by side, each with what it shows in words, for readers who do not see it."""
 
     charts: tuple[Chart, ...]
     texts: tuple[str, ...]

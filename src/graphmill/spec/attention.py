@@ -41,7 +41,7 @@ class AttentionSpec(Spec):
         return self.hidden_channels * self.heads
 
     def parameters_of_layer(self, in_channels: int, channels: int, edge_features: int, *, concat: bool = True) -> int:
-        """Parameters of a layer: projections of nodes and edges, attention vectors and the bias; `channels` of a head."""
+        """Parameters of a layer: projections of nodes and edges, attention vectors, bias; `channels` of a head."""
         width = channels * self.heads
         bias = width if concat else channels
         if self.kind == "gat":

@@ -212,7 +212,7 @@ class BucketedBatches:
         return sum(self.steps_of(count) for count in self.counts)
 
     def steps_of(self, count: int) -> int:
-        """Global batches that so many seeds of one shape make."""
+        """Global batches that `count` seeds of one shape make."""
         return -(-count // (self.batch_size * self.ranks))
 
     def seeds_in(self, num_steps: int) -> int | None:

@@ -31,7 +31,7 @@ class World(Spec):
 
     @model_validator(mode="after")
     def _is_alike_on_all_hosts(self) -> Self:
-        """A damaged record may hold any numbers; who asks for such ranks is told before (`refuse_unfit_ranks`)."""
+        """Refuse numbers of a damaged record; requests for such ranks are refused earlier (`refuse_unfit_ranks`)."""
         fitting = fits(self.samplers, self.ranks, self.hosts) if self.samplers else not self.ranks % self.hosts
         if not fitting:
             raise ValueError(f"{self.hosts} hosts cannot start {self.ranks} ranks and {self.samplers} samplers alike")
@@ -126,7 +126,7 @@ def _refuse_unserved(plan: "Plan", ranks: int, hosts: int) -> None:
 def refuse_unfit_ranks(
     ranks: int, *, device: str, hosts: int, machine: "MachineInfo | None", samplers: int = 0
 ) -> None:
-    """Raise a `UserError` if such hosts cannot start so many ranks, and the `samplers` that serve them."""
+    """Raise a `UserError` if such hosts cannot start these ranks, and the `samplers` that serve them."""
     if ranks < 1:
         raise UserError(f"{ranks} ranks cannot train: a run has one at least", fix="give --ranks 1, or more")
     if samplers:

@@ -89,7 +89,7 @@ class GraphFeed:
 
 
 def _schedule(plan: Plan, graphs: GraphSet, ids: NDArray[np.int64]) -> SeedSchedule | BudgetSchedule:
-    """Batches of so many graphs, or of as many as the plan's budget holds."""
+    """Batches of equal numbers of graphs, or of as many as the plan's budget holds."""
     if plan.budget is None:
         return SeedSchedule.equal(ids, plan.batches, plan.seed)
     costs = Budget(plan.budget.max_nodes, plan.budget.max_edges).costs_of(graphs, ids)

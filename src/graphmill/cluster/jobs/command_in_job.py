@@ -73,7 +73,7 @@ class CommandDriver(Driver):
         return self.follow(folder, self._judge(step, is_ours=self.work.command.is_ours), tries_left=0)
 
     def _await_word(self) -> None:
-        """Wait until Slurm has told the driver, too, that the job ends."""
+        """Wait until Slurm has signalled the driver, too, that the job ends."""
         until = time.monotonic() + _HEARD_WITHIN_S
         while not self.signals.terminated and time.monotonic() < until:
             time.sleep(_TICK_S)

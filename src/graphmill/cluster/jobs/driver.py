@@ -380,6 +380,6 @@ def port_key(job_id: int, number: int) -> int:
 
 
 def share_of_memory(environ: Mapping[str, str], number: int) -> int | None:
-    """MiB of each host for one of so many runs that share it; None: the job was given none, or memory by CPU."""
+    """MiB of each host for one of `number` runs that share it; None: the job was given none, or memory by CPU."""
     whole = environ.get("SLURM_MEM_PER_NODE", "")
     return int(whole) // number if whole.isascii() and whole.isdecimal() else None

@@ -88,7 +88,7 @@ def _directives(job: Job) -> list[str]:
 
 
 def _times(mem: str | None, number: int) -> str | None:
-    """The memory of so many runs; 0 is all of the host's."""
+    """Memory of `number` runs; 0 is all of the host's."""
     mib = None if mem is None else mib_of(mem)
     return mem if not mib else f"{math.ceil(mib * number)}M"
 

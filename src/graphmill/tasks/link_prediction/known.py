@@ -156,7 +156,7 @@ class KnownLinks:
     def left_out(
         self, anchors: NDArray[Any], relations: NDArray[Any] | None, side: Side
     ) -> Iterator[tuple[slice, LeftOut]]:
-        """What is no candidate for the other end of links, some links at a time: what is known, and the anchor itself.
+        """Ids that are not candidates for the other end of links, some links at a time: the known ends, and the anchor.
 
         As `answers`; queries share no rows here, so a hub's would not fit into memory for all links at once.
         """

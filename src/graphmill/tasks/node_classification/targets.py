@@ -56,14 +56,14 @@ class Classes:
         return {"prediction": logits.argmax(dim=1).numpy(), "logit": logits.numpy()}
 
     def most_frequent(self, nodes: NDArray[np.int64], labels: Labels, at_a_time: int) -> NDArray[Any]:
-        """The class of most of `nodes`, []; so many are read together."""
+        """The class of most of `nodes`, []; at most `at_a_time` are read together."""
         counts = np.zeros(self.number, dtype=np.int64)
         for ids in np.array_split(nodes, 1 + len(nodes) // at_a_time):
             counts += np.bincount(labels[ids], minlength=self.number)
         return np.asarray(counts.argmax())
 
     def are_wrong(self, labels: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
-        """Whether each of `labels` [n] is no class."""
+        """Whether each of `labels` [n] is not a class."""
         return (labels < 0) | (labels >= self.number)
 
     def check_judgement(self, plan: Plan, own: NodeClassificationPlan) -> None:

@@ -227,7 +227,7 @@ def _write_all(file: io.FileIO, data: bytes | memoryview) -> None:
 
 
 def _cut(path: Path, num_bytes: int) -> io.FileIO:
-    """The file, with so many bytes, to be written on."""
+    """Open a file to write on, after its first `num_bytes` bytes."""
     path.touch()
     file = path.open("r+b", buffering=0)
     file.truncate(num_bytes)

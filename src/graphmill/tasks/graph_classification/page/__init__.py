@@ -151,7 +151,7 @@ def resolve(experiment: GraphClassificationExperiment, dataset: GraphSetInfo) ->
 
 
 def refuse_absent_fold(asked: GraphSetDatasetSpec) -> None:
-    """Raise a `UserError` if there are not so many folds."""
+    """Raise a `UserError` if the fold is not one of the folds."""
     if asked.fold is not None and asked.fold >= asked.folds:
         raise UserError(
             f"dataset.fold is {asked.fold}, and dataset.folds is {asked.folds}: folds are counted from 0",

@@ -103,7 +103,7 @@ class _Reached:
 
 @dataclass(frozen=True, slots=True)
 class _Arriving:
-    """A file whose `read` waits for so many ends of lines, and not for as many bytes as there may be."""
+    """A file whose `read` waits for `num_missing` ends of lines, and not for as many bytes as there may be."""
 
     file: Any
     source: str

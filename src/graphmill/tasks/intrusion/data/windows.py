@@ -92,7 +92,7 @@ class WindowGraphs:
         )
 
     def parts(self, num_graphs: int) -> Iterator["WindowGraphs"]:
-        """The graphs in order, so many at a time."""
+        """The graphs in order, `num_graphs` at a time."""
         nodes, edges = offsets_of(self.num_nodes), offsets_of(self.num_edges)
         for first in range(0, len(self), num_graphs):
             last = min(first + num_graphs, len(self))

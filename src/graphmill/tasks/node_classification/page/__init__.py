@@ -114,7 +114,7 @@ class GraphInfo(PartedInfo):
 
     @property
     def plain_edge_features(self) -> tuple[str, ...]:
-        """Columns of the edge features that are no types."""
+        """Columns of the edge features that are not types."""
         return plain_features(self.edge_features, self.edge_types)
 
 

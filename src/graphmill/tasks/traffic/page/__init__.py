@@ -235,7 +235,7 @@ _EVALUATED_AT_ONCE, _ROWS_AT_ONCE = 256, 2**18  # windows, and windows × sensor
 
 
 def slots_of_day(interval_s: int) -> int:
-    """How many steps of so many seconds a day has, a last one that is cut short included."""
+    """Steps of `interval_s` seconds in a day, a last one that is cut short included."""
     return -(-DAY_S // interval_s)
 
 
