@@ -159,7 +159,7 @@ class Pull:
         )
 
     def _copy_checkpoints(self, paths: Sequence[str], listed: set[str]) -> None:
-        """Copy each to a side folder, and to its place once it is whole: a run that writes prunes some meanwhile.
+        """Copy each path to a side folder, and to its place once it is whole: a run that writes prunes some meanwhile.
 
         What was pruned, or replaced, while it was fetched is left for the next time. Where newer ones came, those that
         are not there any more (`listed` are) are removed here, too.

@@ -163,7 +163,7 @@ class SettlesDraws(Protocol):
     """A task that finds out at its start who draws its batches: the device that holds its graph, or the CPU for it."""
 
     def settle_draws(self, before: DrawnBy | None) -> SettledDraws | None:
-        """Settle who draws before the first step of an attempt; batches are the same either way. None: no question.
+        """Settle who draws: called once, before the first step of an attempt. Batches are the same. None: no question.
 
         Args:
             before: who drew in the attempt before; None: this is the first.
@@ -175,7 +175,7 @@ class UsesSources(Protocol):
     """A task that uses weights of other runs while it trains, such as a teacher's; its kind names them (`sources`)."""
 
     def use_sources(self, sources: Mapping[str, Weights]) -> None:
-        """Take the sources before the first step of an attempt. Each says where it comes from (`Weights.origin`)."""
+        """Take the sources: called once, before the first step of an attempt. Each has its `Weights.origin`."""
 
 
 AnyTask = Task[Any]

@@ -112,7 +112,7 @@ def solved(costs: Costs, about: About, *, again: bool = False) -> Instance:
 
 
 def confirmed(costs: Costs, stated: Stated, about: About) -> Instance:
-    """Check the answer that a record states; `RecordError` says what is wrong with it.
+    """Make an instance with the answer that a record states, once checked; `RecordError` says what is wrong with it.
 
     Duals that prove the assignment optimal are kept, in the fixed gauge. Those that are only nearly feasible and tight,
     as if they had been rounded, are solved for again.
