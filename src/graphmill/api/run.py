@@ -98,13 +98,13 @@ class Run:
         return evaluate(self.path, **choices)
 
     def predict(self, **choices: Any) -> "polars.DataFrame":  # noqa: ANN401  # those of the function
-        """Its predictions, as `graphmill.predict(run, …)`."""
+        """Return the run's predictions, as `graphmill.predict(run, …)` does."""
         from graphmill.api.using import predict
 
         return predict(self.path, **choices)
 
     def __fspath__(self) -> str:
-        """So that a run stands wherever a path does: `graphmill.load(run)`, `graphmill.compare([run, other])`."""
+        """The run's path, so that a run serves as a path: `graphmill.load(run)`, `graphmill.compare([run, other])`."""
         return os.fspath(self.path)
 
     def _repr_html_(self) -> str:

@@ -29,7 +29,7 @@ def bar() -> "Callable[[RunView], None] | None":
 
 @contextmanager
 def followed(folder: "RunFolder") -> Iterator[None]:
-    """While the block lasts, a notebook shows how far the run in `folder` is, from what its ranks write there."""
+    """Show in a notebook, while the block lasts, how far the run in `folder` is, from what its ranks write there."""
     from graphmill.cluster.status import Watcher
 
     show = bar()

@@ -20,7 +20,7 @@ def agree_to_code(folder: "RunFolder", trust: Sequence[str] | None = None) -> No
 
 
 def agree_to_job(folder: "RunFolder") -> None:
-    """The same of the job that the run was submitted with, where it is to be submitted again."""
+    """See to it that the person has named the code of the job that the run was submitted with, to submit it again."""
     from graphmill.cluster.jobs.submit import code_of_job, refuse_foreign_job
 
     try:

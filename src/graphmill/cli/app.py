@@ -92,7 +92,7 @@ _MEANT: Final = {
 
 class _AllCommands(Commands):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  # typer's, old and new
-        """The command that the first word names; what others call by another name is told."""
+        """The command that the first word names; the error for another tool's name says which command is meant."""
         _refuse_undecoded(sys.argv[1:])
         if args[0] in _MEANT and self.get_command(ctx, args[0]) is None:
             raise UserError(f"there is no command {args[0]!r}", fix=_MEANT[args[0]])
@@ -113,7 +113,7 @@ class _AllCommands(Commands):
 
 
 def _refuse_undecoded(words: Sequence[str]) -> None:
-    """Records are UTF-8: a path that Python could not decode could be in none."""
+    """Refuse paths that Python could not decode: records are UTF-8, and none could hold such a path."""
     with suppress(FileNotFoundError):  # a folder that was removed: whoever needs it tells
         words = (*words, str(Path.cwd()))
     for text in words:
@@ -208,7 +208,7 @@ class _Interrupt:
 
     @contextmanager
     def raised(self) -> Iterator[None]:
-        """Within the block, and unless Ctrl-C is ignored; after it Ctrl-C does what it did before."""
+        """Raise on Ctrl-C within the block, unless it is ignored; after the block Ctrl-C does what it did before."""
         before, ignore = signal.getsignal(signal.SIGINT), sys.unraisablehook
         if before is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._raise)

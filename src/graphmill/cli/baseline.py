@@ -121,7 +121,7 @@ def _scored(kind: "AnyKind", own: "TaskPlan", *, everything: bool) -> Iterator[t
 
 
 def _keep(logs_root: Path, kind: "AnyKind", own: "TaskPlan", found: dict[str, dict[str, Any]]) -> None:
-    """For the runs on the same data, which would score them when they end, or leave them out as too much."""
+    """Keep the scores for runs on the same data, which would compute them at their end, or skip them as too costly."""
     from graphmill.record.kept_baselines import KeptBaselines
 
     kept = KeptBaselines.of(logs_root, own)

@@ -85,7 +85,7 @@ def show_summary(summary: Sequence[Mapping[str, Any]], *, title: str) -> None:
 
 
 def _stages_of(name: str, logs_root: Path) -> "list[RunFolder]":
-    """The runs of the stages that are done, if `name` is a pipeline's, in order; those that are not are told."""
+    """The runs of the stages that are done, if `name` is a pipeline's, in order; the others are reported."""
     from graphmill.cluster.jobs.pipeline_record import PipelineFolder, stages_of
     from graphmill.cluster.launch.run_graph import DONE
 
@@ -105,7 +105,7 @@ def _stages_of(name: str, logs_root: Path) -> "list[RunFolder]":
 
 
 def parser_of(name: str, bench: "Bench") -> argparse.ArgumentParser:
-    """Of `graphmill bench KIND`, which is the kind's name."""
+    """Parser of the command `graphmill bench KIND`, where `name` is the kind's name."""
     keys = [f"  -o {key}=…  {field.description}" for key, field in bench.options.model_fields.items()]
     parser = argparse.ArgumentParser(
         prog=f"graphmill bench {name}",

@@ -125,7 +125,7 @@ def _score(score: "Spread | None") -> str | None:
 
 
 def _mean(spread: "Spread | None") -> Cell:
-    """About three digits."""
+    """Format a mean with about three digits."""
     if spread is None:
         return None
     return f"{spread.mean:,.0f}" if spread.mean >= 100 else f"{spread.mean:.3g}"

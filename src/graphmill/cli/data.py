@@ -170,7 +170,7 @@ def prepare(
 
 
 def _kind_to_prepare(name: str, task: str | None, source: Path | None) -> "tuple[AnyKind, str]":
-    """By --task; else by a name of a catalogue; else by what --from looks like, and then why."""
+    """Kind to prepare: by --task, else by a name of a catalogue, else by what --from looks like; and then why."""
     from graphmill.spec.kinds import all_kinds, default_kind, find_kind
     from graphmill.tasks.recognise import recognised
     from graphmill.tasks.stores import known_dataset
@@ -289,7 +289,7 @@ def store_folder(target: str, root: Path) -> Path | None:
 
 
 def _show_store(folder: Path, *, check: bool, json: bool) -> None:
-    """All of data of a built-in task; else the header only, since data must not choose what code is imported."""
+    """Show all of data of a built-in task; else the header only, since data must not choose what code is imported."""
     from graphmill.cli.parts import show_parts
     from graphmill.graph.arrays import check_arrays, check_checksums
     from graphmill.graph.header import read_header

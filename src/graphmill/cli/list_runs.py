@@ -57,6 +57,6 @@ def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
 
 
 def _score(view: "RunView") -> tuple[Cell, Cell]:
-    """Of the last epoch, and what it is."""
+    """Score of the last epoch, and which measure it is."""
     progress = view.progress
     return (None, None) if progress is None or progress.value is None else (round(progress.value, 4), progress.measure)

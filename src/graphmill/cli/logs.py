@@ -164,7 +164,7 @@ def _write(content: bytes) -> None:
 
 
 def _follow(run: "RunFolder", whose: _Whose, *, job: bool, lines: int | None, watcher: "Watcher") -> None:
-    """Until the run has ended and nothing is left to read; the log of the next job follows that of the one before."""
+    """Print the log until the run has ended and all of it is printed; then the log of the next job follows."""
     offsets: dict[Path, int] = {}
     looked, is_over = -_LOOK_EVERY_S, False
     while True:

@@ -50,7 +50,7 @@ def parts_rows(known: "PartsMetadata", absent: Collection[int] = ()) -> list[dic
 
 
 def types_rows(known: "PartsMetadata") -> dict[str, list[dict[str, Any]]]:
-    """Of a typed graph: how even its nodes of each type are, and how many edges of each relation are cut."""
+    """Tables of a typed graph: how even its nodes of each type are, and how many edges of each relation are cut."""
     if known.by_type is None:
         return {}
     nodes = [
@@ -110,7 +110,7 @@ def _named(absent: Sequence[int], *, has_topology: bool) -> str:
 
 
 def _in_words(parts: Sequence[int]) -> str:
-    """Such as parts 0-2, 7.
+    """Name parts in a few words, such as parts 0-2, 7.
 
     >>> _in_words((0, 1, 2, 7)), _in_words((3,)), _in_words(())
     ('parts 0-2, 7', 'part 3', 'no part')

@@ -99,7 +99,7 @@ def _packed(
 def _predictions(
     of: "Stages", wanted: "Sequence[StageSpec]", plans: "Mapping[str, Plan]", *, trial: int, keep: bool
 ) -> "dict[str, Prediction]":
-    """By stage; none for those that are not to be measured, or cannot be, unless they were measured before."""
+    """Predictions by stage; none for stages that are not to be measured, or cannot be, unless measured before."""
     from graphmill.cluster.launch.predict import predict
     from graphmill.estimate.cache import Estimates
     from graphmill.estimate.trial import known_trial

@@ -108,7 +108,7 @@ def show_predictions(predictions: "list[Prediction]") -> None:
 
 
 def show_packing(packing: "Packing") -> None:
-    """Print the jobs."""
+    """Print the jobs of a pipeline."""
     print_line("")
     for number, job in enumerate(packing.jobs, start=1):
         parts = [f"{part.stage} {part.begin_s:.0f}-{part.end_s:.0f} s" for part in job.parts]

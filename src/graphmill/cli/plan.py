@@ -154,7 +154,7 @@ def _hidden_rows(on_device: "LaidOut") -> str:
 
 
 def _data_mib(memory: "MemoryParts") -> Cell:
-    """In words where there is no figure; why, says the line below."""
+    """Size of the data in MiB, or words where the size is not known; the line below in the table says why."""
     if memory.data_mib is not None:
         return memory.data_mib
     return "not known" if memory.not_counted else "not modelled"

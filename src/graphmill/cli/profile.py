@@ -95,7 +95,7 @@ def profile(
 
 
 def _known(text: str, logs_root: Path) -> Path | None:
-    """The folder of the profile that `text` names; None: it is no run and no folder of one."""
+    """The folder of the profile that `text` names; None: it is not a run, nor the folder of a profile."""
     from graphmill.cluster.launch.profile import FOLDER
     from graphmill.record.phases import profile_paths, read_profile
     from graphmill.spec.dotted import PLAN_FILE

@@ -1,4 +1,4 @@
-"""That work is under way, and for how long, on standard error."""
+"""Show on standard error that work is under way, and for how long."""
 
 import logging
 import sys

@@ -132,7 +132,7 @@ def _stage(recorded: "RecordedStage", stages: "Stages", trials: "Estimates") -> 
 
 
 def _predicted(recorded: "RecordedStage", plan: "Plan", trials: "Estimates") -> "PredictedStage | None":
-    """Of the whole stage, from the trial that was made of it on this host, if there was one."""
+    """Predict the whole stage from the trial that was made of it on this host; None: no trial was made."""
     from graphmill.estimate.trial import cost_of, known_trial
     from graphmill.report.pipeline_page import PredictedStage
     from graphmill.spec.packing import Interval

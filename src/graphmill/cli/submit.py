@@ -208,7 +208,7 @@ def asked_as_json(request: "JobRequest", answer: str | None) -> dict[str, object
 
 
 def print_asked(request: "JobRequest", answer: str | None, *, is_new: bool) -> None:
-    """The same for a person."""
+    """Print for a person what would be asked of Slurm, and its answer."""
     job = request.job.model_dump(mode="json")
     work = job.pop("work")
     facts: list[tuple[str, Cell]] = [

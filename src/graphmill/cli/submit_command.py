@@ -127,7 +127,7 @@ def _refuse_given(given: Mapping[str, object], names: Sequence[str]) -> None:
 
 
 def _refuse_unknown(words: Sequence[str]) -> None:
-    """Of our own commands: a job need not start to find that there is no such one, or no such option of it."""
+    """Refuse a graphmill command or option that does not exist: a job need not start to find that out."""
     from graphmill.cli.app import COMMANDS
     from graphmill.spec.job.work import OURS
 

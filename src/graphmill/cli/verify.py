@@ -89,7 +89,7 @@ def _meant(text: str | None, logs_root: Path) -> list["RunFolder"]:
 
 
 def _refuse_data(text: str) -> None:
-    """`UserError` if that is no run, but something else that can be checked."""
+    """Raise a `UserError` if `text` names not a run, but data that `inspect` can check."""
     from graphmill.base.errors import UserError
     from graphmill.cli.data import store_folder
     from graphmill.cli.options import resolved_dataset_root

@@ -182,7 +182,7 @@ def drawn(views: "Sequence[RunView]", troubles: Sequence[str], console: "Console
 
 
 def _most_telling(views: "Sequence[RunView]", room: int) -> "Sequence[RunView]":
-    """All that fit: those that run before those that wait, and these before those that ended."""
+    """Choose the views that fit: those that run, then those that failed, those that wait, those that ended."""
     if len(views) <= room:
         return views
     order = {"running": 0, "starting": 0, "closing": 0, "failed": 1, "unfinished": 1, "waiting": 2}

@@ -63,7 +63,7 @@ def what_counts(view: RunView) -> str:
 
 
 def exit_status(states: Iterable[State]) -> int:
-    """What the states of runs that are no longer followed mean: 0 all are done, 75 all are saved, 1 any other."""
+    """Exit status for the states of runs that are not followed any longer: 0 all done, 75 all saved, 1 any other."""
     statuses = {ENDINGS[state].exit_status if state in ENDINGS else exits.ANSWER_IS_NO for state in states}
     if statuses <= {exits.DONE}:
         return exits.DONE

@@ -82,7 +82,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """The request."""
+    """A request to fetch runs from another machine."""
 
     source: Source
     to: Path
@@ -159,7 +159,7 @@ class Pull:
         )
 
     def _copy_checkpoints(self, paths: Sequence[str], listed: set[str]) -> None:
-        """Each to a side folder, and into its place once it is whole: a run that writes prunes some meanwhile.
+        """Copy each path to a side folder, and to its place once it is whole: a run that writes prunes some meanwhile.
 
         What was pruned, or replaced, while it was fetched is left for the next time. Where newer ones came, those that
         are not there any more (`listed` are) are removed here, too.

@@ -35,8 +35,9 @@ State = Literal["new", "changed", "same", "changed there"]
 
 
 def files_to_send(named: Sequence[str], overrides: Sequence[str], environ: Mapping[str, str]) -> dict[str, bytes]:
-    """By path below the working folder, here and there: YAML files in `named` (recipes are there already) with those
-    that they name, and the modules that they, and `overrides` (`key=value`), name by dotted path.
+    """Files to send by their path below the working folder: YAML files in `named`, those that they name, and modules.
+
+    Recipes are there already. Modules are those that the files, and `overrides` (`key=value`), name by dotted path.
 
     Raises `UserError` for a file outside the working folder, and for modules of one name.
     """

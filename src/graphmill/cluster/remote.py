@@ -26,7 +26,7 @@ _PIECE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`[USER@]HOST:PATH`."""
+    """A folder on another machine: `[USER@]HOST:PATH`."""
 
     login: str
     path: str
@@ -58,7 +58,7 @@ def ssh_command(source: Source, config: Path | None) -> list[str]:
 
 
 def ssh_for_rsync(config: Path | None) -> str:
-    """For rsync, which splits it into words at spaces and knows quotes; no shell reads it."""
+    """The ssh command for rsync, which splits it into words at spaces and knows quotes; no shell reads it."""
     quoted = [] if config is None else ["-F", "'" + str(config).replace("'", "''") + "'"]
     return " ".join([*_SSH, *quoted])
 
@@ -83,7 +83,7 @@ class Answer:
 
 
 def answer_of(command: Sequence[str], *, told: bytes = b"", environ: Mapping[str, str] | None = None) -> Answer:
-    """Run a command that speaks with another machine, `told` at its standard input.
+    """Run a command that speaks with another machine, with `told` as its standard input.
 
     `UserError` if it answers without end: what another machine sends is not to fill this one's memory.
     """

@@ -76,7 +76,7 @@ class RunView:
 
     @property
     def epoch_of_all(self) -> str:
-        """Such as 3/10; a command has none."""
+        """Epochs done and in all, such as 3/10; - for a command."""
         if self.command:
             return "-"
         return f"{self.progress.epoch if self.progress else 0}/{'?' if self.epochs is None else self.epochs}"
@@ -120,7 +120,7 @@ class Watcher:
     def _view_or_why_not(
         self, folder: RunFolder, readings: Mapping[str, JobReading], unread: UnreadableError | None
     ) -> RunView:
-        """One run that cannot be read now does not hide the others."""
+        """View of a run; a run that cannot be read now does not hide the others."""
         try:
             if unread is None:
                 return self._view(folder, readings)
@@ -334,7 +334,7 @@ def _silence(folder: RunFolder) -> float | None:
 
 
 def _is_long_done(folder: RunFolder) -> bool:
-    """Done, and its job had the time to end: Slurm need not be queried."""
+    """Whether the run is done and its job had the time to end: Slurm need not be queried."""
     outcome = _outcome(folder)
     if outcome is None or outcome.status != "done":
         return False

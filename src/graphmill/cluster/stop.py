@@ -109,7 +109,7 @@ def _cancel(jobs: list[JobReading]) -> None:
 
 
 def _ask_process(process: "psutil.Process", *, now: bool) -> None:
-    """Its launcher passes SIGTERM on to the ranks; two interrupts mean: at once."""
+    """Ask a launcher to stop: SIGTERM, which it passes on to the ranks, or two interrupts, to stop at once."""
     import psutil
 
     with suppress(psutil.NoSuchProcess):

@@ -57,7 +57,7 @@ def _in_all(by_rank: Sequence[_Epochs]) -> list[int]:
 
 
 def _counted(epochs: _Epochs) -> list[int]:
-    """All but the first, which warms up; the first if it is the only one."""
+    """Epochs that count: all but the first, which warms up; the first if it is the only one."""
     return sorted(epochs)[1:] or sorted(epochs)
 
 
@@ -83,7 +83,7 @@ def _from_metrics(folder: RunFolder) -> tuple[Clock, float, list[int]]:
 
 
 def _monitors(folder: RunFolder, epochs: _Epochs, counted: Sequence[int]) -> MonitorSummary:
-    """From the end of the epoch before the first one that counts to the end of the last."""
+    """Summary of the monitors, from the end of the epoch before the first counted one to the end of the last."""
     rows = read_monitors(folder.monitor_dir)
     if not counted or counted[0] not in epochs:
         return summarise(rows)

@@ -170,7 +170,7 @@ def _phases(folder: RunFolder, attempt: int, notes: list[str]) -> dict[str, floa
 
 
 def _all_attempts(folder: RunFolder, number: int, runs: Sequence[Spent]) -> dict[str, float | None]:
-    """Those too that were cut and left no epilog of their own."""
+    """Sums over all attempts, also those that were cut and left no epilog."""
     try:
         rows = read_metrics(folder.metrics_path, is_growing=True) if folder.metrics_path.exists() else []
         epochs_s = sum(float(row.get(name) or 0) for row in rows for name in ("train_s", "eval_s"))
@@ -249,7 +249,7 @@ def _most(values: Sequence[float | None]) -> float | None:
 
 
 def _elapsed_s(spent: Spent | None, monitors: MonitorSummary, environ: Mapping[str, str]) -> float | None:
-    """Of the job: by Slurm; of a job that is just ending, by our own clock, since the accounting lags behind."""
+    """Elapsed time of the job by Slurm; of a job that is just ending by our own clock, since the accounting lags."""
     if spent and spent.start and spent.state in ("RUNNING", "COMPLETING") and JobEnvironment(environ).job_id:
         return max(spent.elapsed_s, time.time() - spent.start)
     if spent:

@@ -79,7 +79,7 @@ class HostFacts(BaseModel):
 
 
 class HostReport(BaseModel):
-    """All of them: hosts.json."""
+    """Facts of all hosts of a job: hosts.json."""
 
     model_config = _FROZEN
 

@@ -23,7 +23,7 @@ class Clock:
 
     @property
     def work_s(self) -> float:
-        """Until it meets the other ranks."""
+        """Seconds until the rank meets the other ranks."""
         return self.compute_s + self.wait_s
 
 
@@ -47,27 +47,27 @@ class Measured:
 
     @property
     def total_s(self) -> float:
-        """Of the slowest rank: training and evaluation."""
+        """Seconds of training (of the slowest rank) and evaluation."""
         return max(clock.train_s for clock in self.clocks) + self.eval_s
 
     @property
     def cores(self) -> int | None:
-        """Of a host."""
+        """Cores of a host; None: not measured."""
         return int(self.use["cores"]) if "cores" in self.use else None
 
     @property
     def ranks_per_host(self) -> int:
-        """Of each host that has ranks."""
+        """Ranks on each host that has ranks."""
         return int(self.plan["ranks"] // self.plan["hosts"])
 
     @property
     def threads_per_host(self) -> int:
-        """Of its ranks."""
+        """Threads of all ranks of a host."""
         return int(self.plan["threads"] * self.ranks_per_host)
 
     @property
     def others_cores(self) -> float:
-        """That other processes kept busy; 0 where that was not measured."""
+        """Cores that other processes kept busy; 0 where that was not measured."""
         return self.use.get("others_cores", 0.0)
 
     @property
@@ -88,12 +88,12 @@ class Measured:
 
     @property
     def reachable_cores(self) -> float:
-        """That the threads of a host's ranks could keep busy."""
+        """Cores that the threads of a host's ranks could keep busy."""
         wanted = self.threads_per_host
         return min(wanted, self.cores or wanted) - self.others_cores
 
     def shares(self) -> dict[str, float]:
-        """Of the time: compute, loader, sync, evaluation, the rest, and imbalance; memory, of what there is."""
+        """Shares of the time: compute, loader, sync, evaluation, the rest, and imbalance; memory, of what there is."""
         total, clocks, mean = self.total_s, self.clocks, statistics.fmean
         work = [clock.work_s for clock in clocks]
         shares = {

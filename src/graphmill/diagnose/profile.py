@@ -102,7 +102,7 @@ def _computing_operators(profile: Profile) -> Mapping[str, tuple[tuple[Operator,
 
 
 def cores_busy(profile: Profile) -> tuple[float, float]:
-    """On rank 0's host while steps were timed: by the ranks, and by others."""
+    """Cores that were busy on rank 0's host while steps were timed: by the ranks, and by others."""
     first = profile.ranks[0]
     ours = sum(rank.cores_busy for rank in profile.ranks if rank.host == first.host)
     return ours, max(0.0, first.host_cores_busy - ours)

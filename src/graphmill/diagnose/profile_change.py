@@ -34,7 +34,7 @@ _SECTIONS_IGNORED: Final = ("profile", "checkpoint", "early_stopping", "init_fro
 
 @dataclass(frozen=True, slots=True)
 class PhaseChange:
-    """One phase in both."""
+    """One phase in both profiles."""
 
     phase: str
     background: bool
@@ -120,6 +120,6 @@ def _disturbed(profile: Profile, name: str) -> list[str]:
 
 
 def _seeds_per_s(profile: Profile) -> float:
-    """Of all ranks, by the mean step of the slowest."""
+    """Seeds per second of all ranks, by the mean step of the slowest."""
     slowest = max(rank.step.mean_s for rank in profile.ranks)
     return float(profile.plan["batch_size"] * profile.plan["ranks"] / slowest)

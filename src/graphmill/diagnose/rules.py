@@ -276,14 +276,14 @@ RULES: Final[Mapping[str, Rule]] = {
 
 
 def _batches(measured: Measured, factor: float) -> str:
-    """Batches so many times as large, as one types it."""
+    """Batches `factor` times as large, as one types it."""
     most = measured.plan.get("budget.max_nodes")
     key, size = ("batch.max_nodes", most) if most else ("batch_size", measured.plan["batch_size"])
     return f"{'larger' if factor > 1 else 'smaller'} batches (train.{key}={max(1, int(factor * size))})"
 
 
 def _spent(measured: Measured, seconds: float) -> str:
-    """Of a run its sum, of a profile that of a step."""
+    """Format seconds: of a run in all, of a profile per step."""
     return f"{seconds:.1f} s" if measured.operators is None else f"{1e3 * seconds:.2f} ms a step"
 
 

@@ -118,7 +118,7 @@ class _Search:
 
     @property
     def key(self) -> tuple[Plan, str, list[object], bool]:
-        """Of all that the result depends on and is known before: not how long the run is."""
+        """Key of the result: all that it depends on and that is known before. The run's length is not part of it."""
         bounds: list[object] = [self.mode, self.least, self.most, self.asked.target, self.asked.memory]
         return self._tried(self.least), "batch size", bounds, self.whole.ranks > 1
 
@@ -138,7 +138,7 @@ class _Search:
         return found
 
     def run(self) -> MemoryBudget:
-        """By the mode that was asked for."""
+        """Find the budget by the mode that was asked for."""
         return {"static": self._by_formula, "measured": self._by_a_step, "trial": self._by_trial}[self.mode]()
 
     def _by_formula(self) -> MemoryBudget:
@@ -200,7 +200,7 @@ class _Search:
         return attempt, limit
 
     def _num_batches(self, size: int) -> int:
-        """Of an epoch with batches up to `size`: where as many are cut, the batches are as large."""
+        """Batches of an epoch with batches up to `size`: equal numbers of batches mean equally large batches."""
         plan = self._tried(size)
         return plan.budget.num_batches if plan.budget is not None else size
 

@@ -49,7 +49,7 @@ def search(
 def next_size(attempts: Sequence[TriedSize], num_tried: int, least: int, most: int, limit_mib: float) -> int | None:
     """Which size to try after `attempts`; None: the largest that fits is known, to 3 % or to 1.
 
-    So many of the attempts were tried, and the others are known to be as these: only the former are few.
+    `num_tried` of the attempts were tried, and the others are known to be as these: only the former are few.
 
     The first sizes grow by a constant factor; then the bracket of the limit is halved (in the ratio of its ends), or
     cut where a line through the measured peaks meets the limit, if enough attempts are left to halve it afterwards.
@@ -73,7 +73,7 @@ def next_size(attempts: Sequence[TriedSize], num_tried: int, least: int, most: i
 
 
 def _beside(guess: float, low: int, high: int) -> int:
-    """A size between the two; of a guess at one of them, one that is told apart from it and no more."""
+    """A size between the two; if the guess is close to one of them, a size that differs from it just enough."""
     if guess <= low * _ABOUT:
         guess = low * CLOSE
     elif guess >= high / _ABOUT:

@@ -94,7 +94,7 @@ def trial_of(folder: RunFolder, plan: Plan, steps: int, *, ended: float) -> Tria
 
 
 def _peaks_mib(folder: RunFolder) -> Iterator[float]:
-    """Of every process of the run that reached its end."""
+    """Peak memory of every process of the run that reached its end, MiB."""
     for path in folder.events_dir.iterdir():
         yield from (event.peak_rss_mib for event in events_in(path) if isinstance(event, Finish))
 

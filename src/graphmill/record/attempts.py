@@ -101,7 +101,7 @@ def is_ours(last: Attempt, job_id: str) -> bool:
 
 
 def code_changes(attempts: Sequence[Attempt]) -> dict[int, str]:
-    """By number (from 1), in words: attempts that began with other code than before, graphmill's or the user's own."""
+    """Describe by number (from 1) the attempts that began with other code than before, graphmill's or the user's."""
     found = {}
     for number, (before, now) in enumerate(pairwise(attempts), start=2):
         changed = ["graphmill's code"] if before.code != now.code else []

@@ -34,7 +34,7 @@ class FileChecksum(BaseModel):
 
 
 class FileChecksums(BaseModel):
-    """checksums.json."""
+    """Contents of checksums.json."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -68,7 +68,7 @@ def forget_checksums(folder: RunFolder) -> None:
 
 
 def changed_files(folder: RunFolder) -> Iterator[str]:
-    """In words: the files that differ from when the last attempt ended. `UserError`: the record is damaged."""
+    """Describe the files that differ from when the last attempt ended. `UserError`: the record is damaged."""
     recorded = _read(folder)
     if recorded.attempts and len(folder.attempts()) > recorded.attempts:
         return  # pulled during a later attempt, which deleted the record where it runs

@@ -88,7 +88,7 @@ class Pulled(BaseModel):
 
 
 def json_of(document: BaseModel) -> Any:  # noqa: ANN401  # any JSON value
-    """What JSON carries of it: a float that is no number as text, where the model says so."""
+    """JSON value of a document: NaN and infinity become text, where the model says so."""
     return parse_json(document.model_dump_json())
 
 

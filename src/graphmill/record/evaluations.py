@@ -26,7 +26,7 @@ AT_THE_END: Final = "test"
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """One row. `epoch`: the weights are those at its end, counted from 1; 0: the initial weights."""
+    """One row of evaluations. `epoch`: the weights are those at its end, counted from 1; 0: the initial weights."""
 
     epoch: int
     set: str  # val, test, or the name of another set

@@ -117,7 +117,7 @@ class Epoch(Event):
 
 
 class Served(Event):
-    """A sampler has made the batches of so many steps of an epoch, or of what was left of it; clocks are its own.
+    """A sampler has made the batches of `steps` steps of an epoch, or of what was left of it; clocks are its own.
 
     `bytes`: that it handed over, of all trainers that it serves, batches that were not used in the end included.
     """
@@ -189,7 +189,7 @@ class Failure(Event):
 
 
 class UnknownEvent(Event):
-    """Of a kind that this version does not know."""
+    """An event of a kind that this version does not know."""
 
 
 _TAIL_BYTES: Final = 1 << 16  # more than the longest event

@@ -109,7 +109,7 @@ def _refuse_changed(ancestor: RunFolder, known: Ancestor) -> None:
 
 
 def _copy_checkpoint(ancestor: RunFolder, folder: RunFolder, steps: int) -> None:
-    """Its files byte for byte, and its manifest under the plan of the new run."""
+    """Copy a checkpoint's files byte for byte, and its manifest under the plan of the new run."""
     source, target = _checkpoint(ancestor, steps), _checkpoint(folder, steps)
     try:
         manifest = Manifest.read(source)

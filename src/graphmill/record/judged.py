@@ -23,7 +23,7 @@ def can_be_best(epoch: int) -> bool:
 
 
 def not_better_than_it_began(rows: Iterable[Evaluated], kind: AnyKind, best: Mapping[str, object] | None) -> str:
-    """In words, that no epoch was better than the weights of another run that this one began with; "": one was.
+    """Say that no epoch was better than another run's weights that this one began with; "": one was, or not known.
 
     Args:
         rows: evaluations.csv of the run.
@@ -87,7 +87,7 @@ def lost_to(
 
 
 def lost_on_test(kind: AnyKind, outcome: Outcome | None) -> Lost | None:
-    """The same of a finished run on the test split, by its outcome."""
+    """Baseline that a finished run lost to on the test split, by the run's outcome; None: there is none."""
     if outcome is None or outcome.test is None:
         return None
     return lost_to(kind, outcome.test, outcome.baselines.get("test", {}))

@@ -21,13 +21,13 @@ _FILE: Final = TypeAdapter(dict[str, Scores])
 
 @dataclass(frozen=True, slots=True)
 class KeptBaselines:
-    """By name, of a task's plan section: another section that baselines would score alike has the same file."""
+    """Scores of baselines by name, for a task's plan section; sections that they score alike share a file."""
 
     path: Path
 
     @classmethod
     def of(cls, logs_root: Path, own: TaskPlan) -> "KeptBaselines":
-        """Those of `own`. They hang on the data, wherever these lie, on fields that the kind names, and on the code."""
+        """File of the scores of `own`, keyed by the data (not its place), fields that the kind names, and the code."""
         section = own.model_dump(mode="json", exclude={"dataset": {"path"}})
         read = find_kind(own.kind).baselines.reads
         depends = section if read is None else {name: section[name] for name in ("kind", "dataset", *read)}

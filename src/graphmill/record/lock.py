@@ -53,7 +53,7 @@ class Owner(BaseModel):
     kind: Literal["flock", "lock file"]
 
     def in_words(self) -> str:
-        """For a message."""
+        """Describe the owner for a message."""
         job = f", job {self.job_id}" if self.job_id else ""
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
         return f"process {self.pid} on {self.hostname}{job}, since {since} ({self.kind})"

@@ -80,7 +80,7 @@ class Manifest(_Frozen):
 
     @property
     def steps_done(self) -> int:
-        """Of each rank: ranks are aligned wherever a checkpoint is taken."""
+        """Steps done by each rank: ranks are aligned wherever a checkpoint is taken."""
         return self.positions[0].steps_done
 
     def write(self, folder: Path) -> None:

@@ -36,7 +36,7 @@ class SpanRecord(NamedTuple):
 
 
 class StepSpan(NamedTuple):
-    """From when a step began to wait for its batch until it was done; evaluations and checkpoints count in none."""
+    """A step, from the wait for its batch until it was done; evaluations and checkpoints are part of no step."""
 
     began: float
     ended: float
@@ -56,7 +56,7 @@ class DurationSpread(_Document):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "DurationSpread":
-        """At least one value."""
+        """Spread of the values, of which there is at least one."""
         low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [*values] * 3
         return cls(mean_s=statistics.fmean(values), median_s=median, low_s=low, high_s=high)
 
@@ -101,7 +101,7 @@ class RankPhases(_Document):
 
 
 class Profile(_Document):
-    """phases.json."""
+    """Contents of phases.json."""
 
     run_id: str
     plan: dict[str, Any] = Field(description="every choice of the run's plan, by dotted name")

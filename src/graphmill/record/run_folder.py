@@ -310,7 +310,7 @@ def find_runs(root: Path) -> list[RunFolder]:
 
 
 def find_runs_and_commands(root: Path) -> list[RunFolder]:
-    """The same, and the folders of commands that jobs run in place of training."""
+    """Every run below `root`, and the folders of commands that jobs run in place of training."""
     return _holding(root, PLAN_FILE, COMMAND_FILE)
 
 

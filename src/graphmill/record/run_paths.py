@@ -37,7 +37,7 @@ class RunPaths:
 
     @property
     def events_dir(self) -> Path:
-        """Holds rank_<r>.jsonl."""
+        """Folder of rank_<r>.jsonl."""
         return self.path / "events"
 
     @property
@@ -52,7 +52,7 @@ class RunPaths:
 
     @property
     def checkpoints_dir(self) -> Path:
-        """Holds step_<steps of a rank, 10 digits>/."""
+        """Folder of step_<steps of a rank, 10 digits>/."""
         return self.path / "checkpoints"
 
     @property
@@ -91,12 +91,12 @@ class RunPaths:
 
     @property
     def monitor_dir(self) -> Path:
-        """Holds <hostname>.csv: what a host used while the job ran."""
+        """Folder of <hostname>.csv: what a host used while the job ran."""
         return self.path / "monitor"
 
     @property
     def staged_dir(self) -> Path:
-        """Holds <hostname>.json: what was copied to a host, and what that took."""
+        """Folder of <hostname>.json: what was copied to a host, and what that took."""
         return self.path / "staged"
 
     def checked_path(self, hostname: str) -> Path:
@@ -110,7 +110,7 @@ class RunPaths:
 
     @property
     def sacct_ended_path(self) -> Path:
-        """The same once the jobs had ended, as `pull` heard it from their cluster."""
+        """What the batch system accounted once the jobs had ended, as `pull` got it from their cluster."""
         return self.path / "sacct_ended.json"
 
     @property
@@ -120,7 +120,7 @@ class RunPaths:
 
     @property
     def sacct_summary_path(self) -> Path:
-        """The same as a table."""
+        """What the batch system accounted, as a table."""
         return self.path / "sacct_summary.txt"
 
     @property
@@ -130,17 +130,17 @@ class RunPaths:
 
     @property
     def epilog_text_path(self) -> Path:
-        """The same as text, with advice."""
+        """What was measured while the job ran, as text with advice."""
         return self.path / "epilog.txt"
 
     @property
     def profile_dir(self) -> Path:
-        """Holds what `train.profile` recorded: traces of the ranks, and phases.json once all of them are whole."""
+        """Folder of what `train.profile` recorded: traces of the ranks, and phases.json once all of them are whole."""
         return self.path / "profiler_traces"
 
     @property
     def stop_path(self) -> Path:
-        """Exists while the run is asked to stop: a job that sees it does not requeue or resubmit itself."""
+        """File that exists while the run is asked to stop: a job that sees it does not requeue or resubmit itself."""
         return self.path / "stop"
 
     def job_log_path(self, job_id: str) -> Path:
@@ -164,7 +164,7 @@ class RunPaths:
         return self.events_dir / f"rank_{rank}.jsonl"
 
     def events_path_of(self, seat: Seat) -> Path:
-        """The same of a process of either role."""
+        """What one process of either role appended."""
         return self.events_dir / f"{seat.stem}.jsonl"
 
     def log_path(self, rank: int) -> Path:
@@ -172,5 +172,5 @@ class RunPaths:
         return self.path / f"rank_{rank}.log"
 
     def log_path_of(self, seat: Seat) -> Path:
-        """The same of a process of either role."""
+        """What one process of either role printed."""
         return self.path / f"{seat.stem}.log"

@@ -35,7 +35,7 @@ def broken_seals(folder: RunFolder, rank: int, seal: dict[str, str], events_befo
 
 
 def _answered_for(folder: RunFolder, rank: int) -> list[Path]:
-    """Every rank has read the plan; rank 0 covers the rest, none of which changes once a run is done."""
+    """Files that a rank answers for: the plan, which every rank has read; rank 0 covers the rest."""
     if rank > 0:
         return [folder.plan_path]
     return [

@@ -39,7 +39,7 @@ class FileState(BaseModel):
 
     @classmethod
     def of(cls, path: Path) -> "FileState":
-        """Of the file at `path`, now."""
+        """State of the file at `path`, now."""
         stat = path.stat()
         return cls(bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, ctime_ns=stat.st_ctime_ns)
 
@@ -225,7 +225,7 @@ def data_read(folder: RunFolder) -> dict[str, str]:
 
 
 def data_read_in_words(folder: RunFolder) -> str:
-    """The same in a line: host names only where hosts differ."""
+    """Folders that the ranks read, in a line: host names only where hosts differ."""
     read = data_read(folder)
     if len(set(read.values())) <= 1:
         return next(iter(read.values()), "")

@@ -118,7 +118,7 @@ class WeightsFile:
 
     @property
     def described(self) -> str:
-        """For messages: the run and step if they are known, and the file."""
+        """Describe the file for a message: the run and step if they are known, and the file."""
         return f"{self.origin} ({self.path})" if self.origin is not None else str(self.path)
 
 
@@ -134,7 +134,7 @@ class ContentDigest:
         self._digest.update(content)
 
     def hexdigest(self) -> str:
-        """16 hex digits."""
+        """The hash as 16 hex digits."""
         return self._digest.hexdigest()
 
 

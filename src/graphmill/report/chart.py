@@ -133,7 +133,7 @@ def panel_grid(chart: Chart) -> tuple[int, int]:
 
 
 def notes(*words: str) -> str:
-    """Those that say something, as one note."""
+    """Join the words that are not empty into one note."""
     return "; ".join(filter(None, words))
 
 

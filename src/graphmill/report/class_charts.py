@@ -49,7 +49,7 @@ def class_scores(of: RunPredictions, columns: PredictsClasses) -> pl.DataFrame:
 
 
 def per_class_scores(of: RunPredictions, scores: pl.DataFrame) -> Chart:
-    """Three points for each class."""
+    """Chart with three points for each class."""
     shown = scores.head(MOST_CLASSES)
     series = [
         _points(name, place, [(row[name], y) for row, y in zip(shown.to_dicts(), _rows(shown), strict=True)])
@@ -87,7 +87,7 @@ def confusions(of: RunPredictions, columns: PredictsClasses, scores: pl.DataFram
 
 
 def confusion_matrix(of: RunPredictions, table: pl.DataFrame, scores: pl.DataFrame) -> Chart:
-    """Of the items of each class, the percentage that is taken for each; of `table`, which `confusions` is."""
+    """Heat map: of the items of each class, the percentage taken for each class; `table` comes from `confusions`."""
     shown = scores.head(MOST_IN_MATRIX)
     count = shown.height
     cells = [
@@ -137,7 +137,7 @@ def _without_middle(name: str) -> str:
 
 
 def _percent(share: float) -> str:
-    """Whole; 100 is all of them, and not nearly all.
+    """Write a share as a whole percentage; 100 means all of them, and not nearly all.
 
     >>> [_percent(share) for share in (0.006, 0.494, 0.999, 1.0)]
     ['<1', '49', '>99', '100']
@@ -148,7 +148,7 @@ def _percent(share: float) -> str:
 
 
 def _scores_axis(shown: pl.DataFrame) -> Axis:
-    """From 0, or from where the lowest score is: scores of .9 are apart then, and the label says so."""
+    """Axis from 0, or from the lowest score if all are high: scores above .9 stay apart, and the label says so."""
     known = [score for name in ("precision", "recall", "f1") for score in shown[name].drop_nulls()]
     lowest = math.floor(20 * min(known, default=0.0)) / 20
     if lowest < 0.5:
@@ -192,7 +192,7 @@ def _ratio(part: str, whole: pl.Expr) -> pl.Expr:
 
 
 def _name(names: object, number: int) -> str:
-    """Of a class; its number where none is known, or the file's list is not one."""
+    """Name of a class; its number where no name is known, or `names` is not a list."""
     if isinstance(names, list) and 0 <= number < len(names):
         return str(names[number])
     return str(number)

@@ -154,7 +154,7 @@ def _flat_spread(name: str, score: Spread | None) -> dict[str, float | None]:
 
 
 def _keys_of_plans(asked: Sequence[str], plans: Sequence[Plan]) -> list[str]:
-    """By the names that plans have them by: an experiment's section `train` is no section of a plan."""
+    """Keys by the names that they have in plans: an experiment's section `train` is not a section of a plan."""
     known = dict.fromkeys(key for plan in plans for key in flat(plan))
     keys = [key if key in known else key.removeprefix("train.") for key in asked]
     for name, key in zip(asked, keys, strict=True):
@@ -221,7 +221,7 @@ def _extremes(values: Sequence[float | None]) -> tuple[float, float] | None:
 
 
 def _row(runs: Sequence[_Run], varied: Sequence[str], measure: str, *, with_took: bool) -> Configuration:
-    """`runs` share a configuration."""
+    """Row of a table for `runs` that share a configuration."""
     chosen = flat(runs[0].plan)
     return Configuration(
         values={key: chosen.get(key) for key in varied},
@@ -252,7 +252,7 @@ def _took(run: _Run) -> dict[str, float]:
 
 
 def _spreads(facts: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
-    """Of each quantity, over the runs that have it."""
+    """Spread of each quantity, over the runs that have it."""
     names = dict.fromkeys(name for each in facts for name in each)
     return {name: spread for name in names if (spread := Spread.of(each.get(name) for each in facts))}
 
@@ -268,7 +268,7 @@ def _sorted(table: Comparison, *sort: str) -> list[Configuration]:
 
 
 def _worse(score: Spread | None, table: Comparison) -> float:
-    """Rises as a score gets worse; what has none, or one that is not finite, comes last."""
+    """Key that rises as a score gets worse; what has none, or one that is not finite, comes last."""
     if score is None or not math.isfinite(score.mean):
         return math.inf
     return -score.mean if table.higher_is_better else score.mean

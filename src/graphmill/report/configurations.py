@@ -50,7 +50,7 @@ def with_labels(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_run_names(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same with the name of each run in place of its configuration: the stages of a pipeline, for example."""
+    """Put the name of each run in place of its configuration, as for the stages of a pipeline."""
     return frame.with_columns(pl.col("run_id").str.split("/").list.last().alias(CONFIGURATION))
 
 

@@ -34,7 +34,7 @@ class Variant(NamedTuple):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Variant":
-        """Of a row of a table."""
+        """Variant that a row of a table belongs to."""
         return cls(row["sync_scheme"], row["payload"], row["world_size"], row[CONFIGURATION])
 
 
@@ -92,7 +92,7 @@ def mean_curves(part: OfDataset, x: str, y: str) -> list[Curve]:
 
 
 def communication_axis(kind: AnyKind, column: str, values: Sequence[float]) -> Axis:
-    """Logarithmic if the range is wide."""
+    """Axis of communication; logarithmic if the range is wide."""
     positive = [value for value in values if value > 0]
     if positive and max(positive) > LOG_SPAN * min(positive):
         return log_axis(axis_words(kind, column), min(positive), max(positive))
@@ -100,7 +100,7 @@ def communication_axis(kind: AnyKind, column: str, values: Sequence[float]) -> A
 
 
 def measure_axis(kind: AnyKind, curves: Sequence[Curve], column: str) -> Axis:
-    """From the lowest to the highest of the curves with their bands, but for a steep beginning (`focus`)."""
+    """Axis from the lowest to the highest of the curves with their bands, except a steep beginning (`focus`)."""
     bounds = [bound for curve in curves for bound in bounds_of(curve)]
     return linear_axis(axis_words(kind, column), *focus(bounds, falling=is_lower_better(kind, column)))
 

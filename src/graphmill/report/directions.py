@@ -34,7 +34,7 @@ def _rises(table: CsvTable, name: str) -> bool:
 
 
 def _by_run(table: CsvTable, name: str) -> dict[str, list[_Pair]]:
-    """Of each run the measure and its best so far, in order."""
+    """Pairs of the measure and its best so far, in order, by run."""
     run, value, best = (table.header.index(column) for column in ("run_id", f"val_{name}", f"best_val_{name}"))
     found: dict[str, list[_Pair]] = {}
     for row in table.rows:

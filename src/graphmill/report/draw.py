@@ -132,7 +132,7 @@ def _figure(chart: Chart) -> Figure:
 
 
 def _single_size(chart: Chart) -> tuple[float, float]:
-    """As wide as a column of text; higher where there are many names at an axis, or rows of the legend."""
+    """Width and height: as wide as a text column; higher for many names at an axis, or many rows of the legend."""
     width, height = SINGLE_INCHES
     entries = legend_entries(chart)
     legend = sum(len(legend_lines(entry.label)) for entry in entries) / legend_columns(chart) if entries else 0

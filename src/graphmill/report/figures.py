@@ -126,7 +126,7 @@ def prediction_figures(
 
 
 def prediction_charts(of: RunPredictions) -> tuple[list[Chart], dict[str, pl.DataFrame]]:
-    """With the numbers behind them, by the name of the chart, where they show some only."""
+    """Charts of predictions and, for charts that show only some numbers, the numbers behind them by chart name."""
     match of.kind.predictions:
         case PredictsClasses() as columns:
             if of.origin.get("several_labels"):
@@ -198,7 +198,7 @@ def is_ours(tex_file: Path) -> bool:
 
 
 def _charts(part: OfDataset, metrics: Path, only: Sequence[str], comm: str, acc: str, notes: list[str]) -> list[Chart]:
-    """Those of one dataset; what is left out is added to `notes`."""
+    """Charts of one dataset; what is left out is added to `notes`."""
     charts: list[Chart] = []
     if "sync_ablation" in only and not part.is_of_one_rank:
         charts.append(sync_ablation(part))

@@ -52,7 +52,7 @@ def _errors(far: pl.DataFrame, columns: PredictsSeries) -> pl.DataFrame:
 
 
 def _spread_out(names: Sequence[str]) -> list[str]:
-    """Some of the names, the first and the last among them."""
+    """Pick some of the names, evenly spread, the first and the last among them."""
     count = min(NUM_SERIES, len(names))
     return [names[round(place * (len(names) - 1) / max(count - 1, 1))] for place in range(count)]
 

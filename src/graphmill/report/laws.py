@@ -16,7 +16,7 @@ class Fit:
     num_points: int
 
     def speedup(self, n: float) -> float:
-        """At n times the smallest size."""
+        """Speed-up at n times the smallest size."""
         s = self.serial_share
         if self.law == "amdahl":
             return 1 / (s + (1 - s) / n)

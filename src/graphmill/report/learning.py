@@ -55,7 +55,7 @@ def _chart(part: OfDataset, column: str) -> Chart:
 
 
 def _of_one(part: OfDataset, column: str, curve: Curve) -> tuple[list[Curve], list[str]]:
-    """Of one configuration: the loss on both splits, which together show where it begins to overfit."""
+    """Curves of one configuration: the loss on both splits, which together show where it begins to overfit."""
     if column != "loss":
         return [curve], [""]  # the axis says it
     if not part.frame["val_loss"].is_finite().any():
@@ -72,13 +72,13 @@ def _axis(part: OfDataset, curves: Sequence[Curve], column: str) -> Axis:
 
 
 def _epochs(curves: Sequence[Curve]) -> Axis:
-    """Whole epochs: a tick between two means nothing."""
+    """Axis of whole epochs: a tick between two means nothing."""
     axis = linear_axis("epoch", min(curve.x[0] for curve in curves), max(curve.x[-1] for curve in curves))
     return replace(axis, ticks=tuple(tick for tick in axis.ticks if tick == int(tick) and tick >= 1))
 
 
 def _best(curves: Sequence[Curve], *, lower: bool) -> list[Curve]:
-    """Those with the best ends, as many as can be told apart, in the order that they had."""
+    """Curves with the best last values, at most as many as can be told apart, in their given order."""
     ranked = sorted(curves, key=lambda curve: curve.y[-1] if lower else -curve.y[-1])[:MOST_LINES]
     return [curve for curve in curves if curve in ranked]
 

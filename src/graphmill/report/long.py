@@ -59,7 +59,7 @@ def merge_long(input_root: Path, *, pattern: str, output: Path) -> Merged:
 
 
 def _ranks(folder: RunFolder, plan: Plan) -> int | None:
-    """None where attempts had different numbers of ranks: neither is the run's."""
+    """Number of ranks of a run; None where its attempts had different numbers."""
     worlds = {plan.ranks if each.world is None else each.world.ranks for each in folder.attempts()}
     return plan.ranks if worlds <= {plan.ranks} else None
 

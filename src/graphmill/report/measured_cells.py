@@ -35,7 +35,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> "Spread | None":
-        """Of those that are known; None if none is."""
+        """Spread of the known values; None if none is known."""
         known = [value for value in values if value is not None]
         if not known:
             return None
@@ -60,7 +60,7 @@ class MeasuredCell:
     others_cores: float | None = None  # cores of the fullest host that other processes kept busy meanwhile, on average
 
     def mean(self, fact: str) -> float | None:
-        """Of a fact, over the epochs after the warm-up in which it was measured."""
+        """Mean of a fact, over the epochs after the warm-up in which it was measured."""
         known = [value for epoch in self.epochs if (value := epoch.get(fact)) is not None]
         return statistics.fmean(known) if known else None
 
@@ -147,7 +147,7 @@ def refuse_other_keys(cells: Sequence[MeasuredCell], studied: Iterable[str]) -> 
 
 
 def disturbance(others_cores: float) -> str:
-    """That other processes took part of the machine, in words for a figure; "" if they hardly did."""
+    """Say in words for a figure that other processes took part of the machine; "" if they hardly did."""
     return f"not a quiet machine: others kept up to {others_cores:.1f} cores busy" if others_cores > OVERLOAD else ""
 
 
@@ -180,7 +180,7 @@ def _number(text: str) -> float | None:
 
 
 def _is_whole(row: Mapping[str, float | None], before: Mapping[str, float | None], plan: Plan) -> bool:
-    """Not cut short by the plan's end, and not the first after a resume, which warms up again."""
+    """Whether the epoch is not cut short by the plan's end, and not the first after a resume, which warms up again."""
     number, calendar = int(row.get("epoch") or 0), plan.calendar
     if not 1 <= number <= calendar.num_epochs:  # a table that someone changed
         return False

@@ -54,7 +54,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Charts side by side, each with what it shows in words, for whoever does not see it."""
+    """Charts side by side, each with what it shows in words, for readers who do not see it."""
 
     charts: tuple[Chart, ...]
     texts: tuple[str, ...]
@@ -70,7 +70,7 @@ class Breakdown:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A sentence."""
+    """A sentence on a page."""
 
     text: str
     tone: Tone = "plain"
@@ -81,7 +81,7 @@ Block = Table | Facts | Figures | Breakdown | Remark
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One subject."""
+    """One subject of a page."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -117,7 +117,7 @@ def shown_text(cell: PageCell) -> str:
 
 
 def filled(sections: Iterable[Section]) -> tuple[Section, ...]:
-    """Those that have something to show."""
+    """Sections that have something to show."""
     return tuple(section for section in sections if section.blocks)
 
 
@@ -132,7 +132,7 @@ def table(
 
 
 def facts(caption: str, rows: Iterable[tuple[str, PageCell]]) -> Facts:
-    """Those that are known."""
+    """Rows whose value is known, under a caption."""
     return Facts(caption, tuple((name, value) for name, value in rows if value not in (None, "")))
 
 

@@ -236,7 +236,7 @@ def _edges(panel: Panel, axis: Axis) -> Iterable[_Edge]:
 
 
 def _corners(series: Series) -> list[str]:
-    """Each bar as a rectangle."""
+    """Corners of each bar as a rectangle."""
     half = series.width / 2
     boxes = [(x - half, x + half, base, base + y) for x, y, base in zip(series.x, series.y, series.base, strict=True)]
     return [
@@ -265,6 +265,6 @@ def _spread(series: Series) -> str:
 
 
 def _wrapped(words: Iterable[str]) -> str:
-    """Eight to a line: what git compares should have lines."""
+    """Put eight words on each line: what git compares should have lines."""
     listed = list(words)
     return "\n".join("  " + " ".join(listed[start : start + 8]) for start in range(0, len(listed), 8))

@@ -42,7 +42,7 @@ class Crossed:
 
 
 def pipeline_page(name: str, stages: Sequence[StageOfReport], crossed: Sequence[Crossed], *, written: str) -> Page:
-    """At least one stage has begun."""
+    """Page of a pipeline of which at least one stage has begun."""
     records = {stage.name: RunRecord.read(stage.folder) for stage in stages if stage.folder is not None}
     folders = [record.folder for record in records.values()]
     sections = (

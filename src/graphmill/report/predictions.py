@@ -19,7 +19,7 @@ from graphmill.spec.kinds.kind import ORIGIN, AnyKind
 
 @dataclass(frozen=True, slots=True)
 class RunPredictions:
-    """Of one run, on one split of some data."""
+    """Predictions of one run, on one split of some data."""
 
     path: Path
     origin: Mapping[str, Any]  # as train/predict.py writes it
@@ -27,7 +27,7 @@ class RunPredictions:
 
     @property
     def suffix(self) -> str:
-        """For names of files: those of two runs are never the same."""
+        """Suffix for names of files: it differs between any two runs."""
         words = (str(self.origin["run"]), str(self.origin["dataset"]), str(self.origin["split"]))
         return "".join(
             f"_{word}" for word in (re.sub(r"[^A-Za-z0-9.-]+", "-", each).strip("-.") for each in words) if word
@@ -35,7 +35,7 @@ class RunPredictions:
 
     @property
     def title(self) -> str:
-        """Whose they are."""
+        """Title of a figure: the data, split and run."""
         return f"{self.origin['dataset']}, {self.origin['split']}, {self.origin['run']}"
 
     @property
@@ -44,7 +44,7 @@ class RunPredictions:
         return bool(self.origin["synthetic"])
 
     def read(self, *columns: str, known: str) -> pl.DataFrame:
-        """These columns, of the items whose `known` is known. `UserError` if there is none."""
+        """Read these columns, of the items whose `known` is known. `UserError` if there is none."""
         try:
             table = pl.read_parquet(self.path, columns=list(columns)).drop_nulls(known)
         except (OSError, pl.exceptions.PolarsError):

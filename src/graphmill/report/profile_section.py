@@ -10,7 +10,7 @@ _MOST_OPERATORS = 12
 
 
 def profile_section(folder: RunFolder) -> Section:
-    """Empty for a run that was not profiled."""
+    """Section about the profile of the run's steps; empty if the run was not profiled."""
     is_profiled = any(path.is_file() for path in profile_paths(folder.path))
     return Section("Profile of its steps", told(lambda: _blocks(read_profile(folder.path))) if is_profiled else ())
 

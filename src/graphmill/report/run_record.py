@@ -27,7 +27,7 @@ class RunRecord:
 
     @classmethod
     def read(cls, folder: RunFolder) -> "RunRecord":
-        """Of the run in `folder`; `UserError` where one of its files is damaged."""
+        """Read the run in `folder`; `UserError` where one of its files is damaged."""
         tables, outcome = load_runs([folder]), folder.read_outcome()
         rows = tuple(tables[0].frame.to_dicts()) if tables else ()
         attempts = tuple(folder.attempts())
@@ -40,7 +40,7 @@ class RunRecord:
 
     @property
     def shown_status(self) -> Shown:
-        """The same, to be read."""
+        """How the run ended, as it is shown to a person."""
         if self.outcome is None:
             return Shown(self.status, tone="unsure")
         tone: Tone = "good" if self.status == "done" else "unsure" if ENDINGS[self.status].resumable else "bad"
@@ -48,7 +48,7 @@ class RunRecord:
 
     @property
     def shown_epochs(self) -> str:
-        """Such as 3 of 6."""
+        """Epochs done and planned, such as 3 of 6."""
         return f"{len(self.rows)} of {self.plan.calendar.num_epochs}"
 
     @property
@@ -63,11 +63,11 @@ class RunRecord:
         return None if self.wall_s is None else Shown(shown_clock(self.wall_s), self.wall_s)
 
     def best(self, measure: str) -> float | None:
-        """Of the best epoch, on the validation split."""
+        """Measure of the best epoch, on the validation split."""
         return _number(self.outcome.best if self.outcome is not None else None, measure)
 
     def test(self, measure: str) -> float | None:
-        """Of the checkpoint of that epoch, on the test split."""
+        """Measure of the best epoch's checkpoint, on the test split."""
         return _number(self.outcome.test if self.outcome is not None else None, measure)
 
     def last(self, column: str) -> Any:  # noqa: ANN401  # whatever metrics.csv holds

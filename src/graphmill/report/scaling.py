@@ -71,7 +71,7 @@ def write_scaling(source: Study | Path, *, logs_root: Path, out: Path, compile_t
 
 
 def _folder_name(source: Study | Path, cells: Sequence[MeasuredCell]) -> str:
-    """Such as debian-strong_debian-packages."""
+    """Name of the output folder, such as debian-strong_debian-packages."""
     name = source.name if isinstance(source, Study) else str(source)
     datasets = dict.fromkeys(cell.plan.dataset.name for cell in cells if cell.plan is not None)
     words = (re.sub(r"[^A-Za-z0-9.-]+", "-", word).strip("-.") for word in (name, *datasets))

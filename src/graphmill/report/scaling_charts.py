@@ -155,7 +155,7 @@ def _chart(scaling: Scaling, name: str, x: Axis, y: Axis, series: Sequence[Serie
 
 
 def _x_axis(scaling: Scaling) -> Axis:
-    """With a tick at every size; logarithmic if a linear axis would crowd the small ones."""
+    """Axis with a tick at every size; logarithmic if a linear axis would crowd the small ones."""
     sizes = [float(point.size) for point in scaling.points]
     lower, upper = min(sizes), max(sizes)
     if upper > LOG_SPAN * lower:

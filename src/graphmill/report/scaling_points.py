@@ -178,7 +178,7 @@ def _csv_row(scaling: Scaling, point: Point) -> dict[str, Any]:
 
 
 def full_json(scaling: Scaling) -> dict[str, Any]:
-    """Everything, for a program: `<kind>_scaling_full.json`."""
+    """All that was measured, for a program: `<kind>_scaling_full.json`."""
     plan = scaling.plan
     shared = {
         "task": plan.task.kind,

@@ -112,7 +112,7 @@ def _curves(folders: Sequence[RunFolder], *, by_run: bool) -> list[Block]:
 
 
 def in_words(chart: Chart) -> str:
-    """What a chart of lines shows, for whoever does not see it: where every line begins and ends."""
+    """What a chart of lines shows, for readers who do not see it: where every line begins and ends."""
     lines = [
         f"{series.label + ': ' if series.label else ''}from {series.y[0]:.4g} to {series.y[-1]:.4g}"
         for panel in chart.panels

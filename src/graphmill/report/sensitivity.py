@@ -125,7 +125,7 @@ def csv_rows(found: Sensitivity) -> list[dict[str, Any]]:
 
 
 def sensitivity_json(found: Sensitivity) -> dict[str, Any]:
-    """Everything, for a program: sensitivity_full.json."""
+    """All that was measured, for a program: sensitivity_full.json."""
     return {
         "kind": "sensitivity",
         "keys": list(found.keys),

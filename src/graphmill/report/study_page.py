@@ -23,7 +23,7 @@ _MOST_TILES = 3  # datasets whose best stands at the head of the page
 
 
 def study_page(name: str, folders: Sequence[RunFolder], *, written: str) -> Page:
-    """Of runs with a plan that can be read; their names are told apart by what of their path they do not share."""
+    """Page of runs whose plans can be read; they are named by the part of their path that differs."""
     records = [RunRecord.read(folder) for folder in folders]
     comparisons = compare(folders)
     sections = (

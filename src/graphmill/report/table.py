@@ -87,7 +87,7 @@ def load_tables(
 
 
 def named(tables: Sequence[tuple[Path, Metrics]]) -> str:
-    """Their files, for a message."""
+    """Paths of the tables, for a message."""
     return " and ".join(str(path) for path, _ in tables)
 
 
@@ -141,7 +141,7 @@ def _metrics_of(kind: AnyKind, tables: Sequence[CsvTable]) -> Metrics:
 
 
 def _kind_of(table: CsvTable, task: str | None) -> AnyKind:
-    """By what was asked for, by a whole header, by the columns that only one task's runs have."""
+    """Kind of a table's runs: as asked for, else by a whole header, else by columns that only one task's runs have."""
     if task is not None:
         return find_kind(task)
     header = [name for name in table.header if not name.startswith(PREFIX)]
@@ -206,7 +206,7 @@ def _as_stem(name: str) -> str:
 
 
 def _with_one_world(frame: pl.DataFrame) -> pl.DataFrame:
-    """No number of ranks for a run that others than planned resumed: neither number is that of the run.
+    """Clear the number of ranks of a run that was resumed with another: neither number is that of the run.
 
     Such a run has each epoch once; the original's files have whole sweeps under one run_id.
     """
@@ -265,7 +265,7 @@ def _values(texts: Sequence[str], column_type: ColumnType) -> list[Value]:
 
 
 def _cell_by_cell(table: CsvTable, types: Sequence[ColumnType]) -> list[tuple[Value, ...]]:
-    """The same, slowly: names the first cell that is not what its column holds."""
+    """Parse the table slowly, cell by cell, to name the first cell that does not fit the type of its column."""
     return [
         tuple(
             _cell(table.path, line, name, text, column_type)
@@ -317,7 +317,7 @@ _CONVERT: Mapping[ColumnType, Callable[[str], Value]] = {
 
 
 def sort_key(value: Value) -> tuple[int, float, str]:
-    """Empty cells first, then numbers by value, then text."""
+    """Key that sorts empty cells first, then numbers by value, then text."""
     if value is None:
         return (0, 0.0, "")
     try:

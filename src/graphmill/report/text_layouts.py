@@ -48,7 +48,7 @@ def _dist_sage_sup(folder: RunFolder) -> Iterator[str]:
 
 
 def _arguments(plan: Plan) -> Mapping[str, object]:
-    """As its command line calls them; None: this task has none."""
+    """Arguments as the program's command line calls them; a value is None where the task has none."""
     data = plan.task.dataset.model_dump()
     return {
         "dataset": plan.dataset.name,
@@ -64,7 +64,7 @@ def _arguments(plan: Plan) -> Mapping[str, object]:
 
 
 def _epochs(folder: RunFolder, rank: int) -> dict[int, Epoch]:
-    """By number; of one that was repeated after a resume, the last."""
+    """Epochs of a rank by number; if an epoch was repeated after a resume, the last one."""
     path = folder.events_path(rank)
     return {event.epoch: event for event in (events_in(path, Epoch) if path.exists() else [])}
 

@@ -50,7 +50,7 @@ class Spent:
     host_rss_mib: float | None  # a host's ranks together, on average over the hosts
 
     def share(self, number: int) -> "Spent":
-        """What is known of one of so many runs that shared the job: its part of what was asked, and no sums."""
+        """Usage of one of `number` runs that shared the job: its part of what was asked, and no sums."""
         cores, memory, gpus = (
             None if whole is None else whole / number
             for whole in (self.asked.cores, self.asked.memory_mib, self.asked.gpus)

@@ -218,7 +218,7 @@ def sbatch_test_only(script_text: str, *, options: Sequence[str] = (), environ: 
 
 
 def _local_time(found: re.Match[str]) -> str:
-    """As people read it: we ask Slurm for seconds."""
+    """Format a time for people: we ask Slurm for seconds."""
     return f"{found[1]}{datetime.fromtimestamp(int(found[2])).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 

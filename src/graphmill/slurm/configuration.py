@@ -61,7 +61,7 @@ class Qos:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """All of it."""
+    """Configuration of a cluster, as Slurm reports it."""
 
     settings: Mapping[str, str]  # `scontrol show config`
     slurm_partitions: tuple[SlurmPartition, ...]

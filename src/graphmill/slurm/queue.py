@@ -27,7 +27,7 @@ class KnownJob(Protocol):
 
     @property
     def job_id(self) -> str:
-        """As Slurm writes it: 17, or 17_3 for a task of an array."""
+        """Job id as Slurm writes it: 17, or 17_3 for a task of an array."""
 
     @property
     def cluster(self) -> str:
@@ -147,6 +147,6 @@ def _from_sacct(job: AccountedJob) -> JobReading:
 
 
 def alive(jobs: Iterable[KnownJob], readings: Mapping[str, JobReading]) -> list[JobReading]:
-    """Those of the jobs that run or will run, in the order they were submitted."""
+    """Readings of the jobs that run or will run, in the order in which the jobs were submitted."""
     ids = dict.fromkeys(job.job_id for job in jobs)
     return [readings[job_id] for job_id in ids if job_id in readings and readings[job_id].is_alive]

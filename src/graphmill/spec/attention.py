@@ -37,11 +37,11 @@ class AttentionSpec(Spec):
 
     @property
     def width(self) -> int:
-        """Of all heads of a hidden layer."""
+        """Width of a hidden layer, of all its heads."""
         return self.hidden_channels * self.heads
 
     def parameters_of_layer(self, in_channels: int, channels: int, edge_features: int, *, concat: bool = True) -> int:
-        """Projections of nodes and edges, attention vectors and the bias; `channels` of a head."""
+        """Parameters of a layer: projections of nodes and edges, attention vectors, bias; `channels` of a head."""
         width = channels * self.heads
         bias = width if concat else channels
         if self.kind == "gat":

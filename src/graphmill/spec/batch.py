@@ -75,7 +75,7 @@ class GraphSizes(Spec):
     max_edges: int = Field(description="of one graph")
 
     def budget_of(self, graphs: int) -> tuple[int, int]:
-        """Nodes and edges of so many graphs of mean size; at least those of the largest graph."""
+        """Nodes and edges of `graphs` graphs of mean size; at least those of the largest graph."""
         nodes, edges = (-(-graphs * total // self.num_graphs) for total in (self.num_nodes, self.num_edges))
         return max(nodes, self.max_nodes, 1), max(edges, self.max_edges, 1)
 

@@ -114,7 +114,7 @@ class Calendar:
         return self._rounds_before(epoch) + step // self.sync_every
 
     def cut(self, last_step: int) -> "Calendar":
-        """The same calendar with an earlier end."""
+        """Copy of the calendar with an earlier end."""
         self._refuse_outside(last_step)
         num_epochs = self.position(last_step - 1).epoch + 1
         lengths = []
@@ -203,7 +203,7 @@ class BucketedBatches:
 
     @property
     def num_seeds(self) -> int:
-        """Of an epoch, over all shapes and ranks."""
+        """Seeds of an epoch, over all shapes and ranks."""
         return sum(self.counts)
 
     @property
@@ -212,7 +212,7 @@ class BucketedBatches:
         return sum(self.steps_of(count) for count in self.counts)
 
     def steps_of(self, count: int) -> int:
-        """Global batches that so many seeds of one shape make."""
+        """Global batches that `count` seeds of one shape make."""
         return -(-count // (self.batch_size * self.ranks))
 
     def seeds_in(self, num_steps: int) -> int | None:

@@ -44,7 +44,7 @@ class ResidentGraph:
 
     @property
     def feature_bytes(self) -> int:
-        """Of all rows."""
+        """Bytes of all rows of features."""
         return self.num_nodes * self.row_bytes
 
     @property
@@ -54,7 +54,7 @@ class ResidentGraph:
 
     @property
     def hidden_bytes(self) -> int:
-        """Of rows of layers while exact evaluation needs them, at most.
+        """Bytes of rows of layers while exact evaluation needs them, at most.
 
         A layer reads its table; its rows are computed, gathered of all ranks, and put in the order of nodes by their
         ids: the last one's are only computed.
@@ -75,7 +75,7 @@ class StepMemory:
 
     @property
     def num_bytes(self) -> int:
-        """Of all of it."""
+        """Bytes of model, batches and activations together."""
         return self.model + self.batch * (self.prefetch + _BATCHES_BEYOND_PREFETCH) + self.activations
 
 
@@ -129,7 +129,7 @@ def lay_out(graph: ResidentGraph, graph_bytes: int, *, steps: int, batch_bytes: 
 
 
 def _way(graph: ResidentGraph, graph_bytes: int, steps: int, batch_bytes: int, *, has_topology: bool) -> LaidOut:
-    """With topology on the GPU, which fits, or without; then as many rows as fit."""
+    """Lay out the graph with its topology on the GPU, where it fits, or without; then as many rows as fit."""
     fixed = graph.fixed_bytes + (graph.topology_bytes if has_topology else 0)
     rows = min(graph.num_nodes, (graph_bytes - fixed) // max(1, graph.row_bytes))
     cold = graph.num_nodes - rows
@@ -166,7 +166,7 @@ def room_of(gpu_bytes: int, step: StepMemory) -> int:
 
 
 def _bus_bytes(graph: ResidentGraph, cold: int, *, reads_topology: bool) -> int:
-    """Of one batch, at most."""
+    """Bytes that one batch moves over the bus, at most."""
     sectors = -(-graph.row_bytes // SECTOR) + (1 if graph.row_bytes % SECTOR else 0)  # a row may begin within one
     rows = -(-sum(graph.hops) * cold // graph.num_nodes) if graph.num_nodes else 0
     found = rows * sectors * SECTOR

@@ -66,7 +66,7 @@ def is_part_of(module_name: str) -> str:
 
 
 def _search_where_the_user_is() -> None:
-    """Unless a copy was taken of what lies there: what is missing in the copy is missing then."""
+    """Search the working folder unless a copy was taken of it: what is missing in the copy is missing then."""
     snapshot = snapshot_in(os.environ)
     copied = () if snapshot is None else map(os.path.realpath, snapshot.origins)
     if os.path.realpath(".") not in copied:

@@ -27,7 +27,7 @@ class Patience(Spec):
     num_stale: int = 0
 
     def after(self, value: float, measure: Measure, spec: EarlyStoppingSpec) -> "Patience":
-        """With one more evaluation."""
+        """Return the state after one more evaluation, which gave `value`."""
         if math.isnan(value):
             return Patience(reference=self.reference, num_stale=self.num_stale + 1)
         if self.reference == "none":

@@ -174,7 +174,7 @@ class TrainSpec(Spec):
         return None
 
     def sampling_anew(self) -> Self:
-        """The same, reading no sampled epochs."""
+        """Copy that reads no sampled epochs."""
         return self
 
     @model_validator(mode="after")

@@ -41,7 +41,7 @@ def check_fanouts(asked: FanOuts) -> None:
 def resolve_fanouts(
     asked: FanOuts, dataset: TypedInfo, *, undirected: bool, num_parts: int | None, presampled: str | None
 ) -> ResolvedFanOuts:
-    """Of a prepared graph. `UserError` if they do not name its relations, or what is asked beside cannot be.
+    """Resolve the fan-outs for a prepared graph. `UserError` if they do not name its relations or are not supported.
 
     Args:
         asked: as written.

@@ -54,7 +54,7 @@ class FetchedByEpoch:
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]]) -> "FetchedByEpoch | None":
-        """Of the rows of metrics.csv; None: no epoch of a graph in parts."""
+        """Means over the rows of metrics.csv; None: no epoch of a graph in parts."""
         known = [row for row in rows if row.get("remote_rows") not in (None, "")]
         if not known:
             return None
@@ -72,7 +72,7 @@ class FetchedByEpoch:
         )
 
     def described(self) -> list[tuple[str, str]]:
-        """In words and numbers."""
+        """Describe the means in words and numbers."""
         hits = "none was needed" if self.hit_rate is None else f"{100 * self.hit_rate:.1f} %"
         evaluating = "nothing was evaluated" if self.eval_mib is None else f"{self.eval_mib:,.2f} MiB per evaluation"
         wait = "not recorded" if self.wait_share is None else f"{100 * self.wait_share:.1f} % of training (rank 0)"

@@ -80,7 +80,7 @@ def split_short_flags(args: Sequence[str]) -> ShortFlags:
 
 
 def short_flags(found: Mapping[str, str], rest: Sequence[str] = ()) -> ShortFlags:
-    """Those of these names, each with its value as YAML."""
+    """Turn short flags, each name with its value as YAML, into overrides."""
     implied = tuple(f"{_LIMITS[name]}=null" for name in found if name in _LIMITS)
     overrides = tuple(f"{SHORT_FLAGS[name]}={value}" for name, value in found.items())
     return ShortFlags(overrides, implied, tuple(rest))

@@ -22,7 +22,7 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(of: str) -> dict[str, Any]:
-    """Of an experiment of the task `of` (package.module:KIND of one outside), of a study or a pipeline."""
+    """JSON schema of an experiment of the task `of` (package.module:KIND of an outside one), of a study or pipeline."""
     if of in ("study", "pipeline"):
         model = Study if of == "study" else PipelineFile
         found = _plain(model.model_json_schema())
@@ -37,7 +37,7 @@ def json_schema(of: str) -> dict[str, Any]:
 
 
 def schema_text(of: str) -> str:
-    """As it is written into a file."""
+    """JSON schema as the text of a file."""
     return json.dumps(json_schema(of), indent=1, ensure_ascii=False) + "\n"
 
 
@@ -50,7 +50,7 @@ def _with_short_task(schema: dict[str, Any], task: str) -> dict[str, Any]:
 
 
 def _plain(schema: Any) -> Any:  # noqa: ANN401  # JSON
-    """Without what only code generators read; and one of several models may leave out the key that chooses it."""
+    """Drop what only code generators read; one of several models may then leave out the key that chooses it."""
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""From YAML and dotted overrides to an `Experiment`: everything is checked, and all problems are reported at once."""
+"""Load an `Experiment` from YAML and dotted overrides: everything is checked, and all problems are reported at once."""
 
 import copy
 import json

@@ -20,7 +20,7 @@ class MeasuredPlan(Protocol):
 
     @property
     def measures(self) -> Mapping[str, MeasureSpec]:
-        """Of the user's own, by name."""
+        """Measures of the user's own, by name."""
 
     @property
     def best_by(self) -> str | None:

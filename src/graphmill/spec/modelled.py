@@ -102,7 +102,7 @@ def _num_syncs(plan: Plan) -> int:
 
 
 def _seeds_seen(plan: Plan) -> int:
-    """All of every epoch, but for the last, which may be cut short."""
+    """Seeds seen: all of every epoch, except the last, which may be cut short."""
     last = plan.calendar.num_epochs - 1
     batches, steps = plan.batches, plan.calendar.steps_in(last)
     of_last = batches.seeds_in(steps)
@@ -131,7 +131,7 @@ def _memory(plan: Plan, sizes: Sizes, parameters: int | None) -> MemoryParts:
 
 
 def _holders(plan: Plan) -> Seat:
-    """One of those that hold the graph: samplers where there are some, else ranks."""
+    """Seat of a process that holds the graph: a sampler where there are some, else a rank."""
     world = plan.world
     return world.seat(world.processes - 1)
 

@@ -36,11 +36,11 @@ class SampledPlan(Protocol):
 
     @property
     def num_neighbors(self) -> tuple[int, ...]:
-        """Of each hop."""
+        """Fan-out of each hop."""
 
     @property
     def relation_fanouts(self) -> tuple[tuple[int, ...], ...] | None:
-        """Of each relation in turn; None: `num_neighbors` are for all together."""
+        """Fan-outs of each relation in turn; None: `num_neighbors` are for all together."""
 
     @property
     def undirected(self) -> bool:
@@ -91,7 +91,7 @@ def held_by_sampler(plan: SampledPlan) -> int:
 
 
 def parameters(of: SampledModel) -> int | None:
-    """Of the model; None: one by dotted path.
+    """Number of parameters of the model; None: a model by dotted path.
 
     GraphSAGE: per layer a weight for the node, one for the mean of its neighbours, and a bias.
     """
@@ -135,7 +135,7 @@ def _relational_widths(model: RelationalSpec, of: SampledModel) -> list[int]:
 
 
 def nodes_per_hop(of: SampledModel, batch_size: int) -> list[int]:
-    """At most: [seeds, hop 1, …]. All neighbours (-1) may be the whole graph."""
+    """Nodes of each hop, at most: [seeds, hop 1, …]. All neighbours (-1) may be the whole graph."""
     hops = [min(batch_size, of.most_seeds)]
     for fanout in of.num_neighbors:
         reached = of.num_nodes if fanout == -1 else hops[-1] * fanout
@@ -175,6 +175,6 @@ def num_drawn(of: SampledModel, hops: Sequence[int]) -> int:
 
 
 def drawn_bytes(of: SampledModel, hops: Sequence[int]) -> int:
-    """Of a sampled neighbourhood without features of nodes."""
+    """Bytes of a sampled neighbourhood without features of nodes."""
     of_edge = 4 + (8 + 4 * of.num_edge_columns if of.num_edge_columns else 0)
     return sum(hops) * 8 + sum(hops[:-1]) * 8 + num_drawn(of, hops) * of_edge

@@ -161,7 +161,7 @@ def planned_optimizer(spec: OptimizerSpec, last_step: int) -> OptimizerSpec:
 
 
 def matching(patterns: tuple[str, ...], names: list[str], key: str) -> list[str]:
-    """Those of `names` that match any of the shell-style `patterns`, in order.
+    """Names that match any of the shell-style `patterns`, in order.
 
     Raises a `UserError` for a pattern that matches none, with the names: it would silently change nothing.
     """

@@ -91,7 +91,7 @@ class PackedJob:
 
     @property
     def takes_s(self) -> float:
-        """Predicted, at most."""
+        """Predicted seconds, at most."""
         return sum(part.takes_s for part in self.parts)
 
     @property
@@ -228,7 +228,7 @@ def _why_no_job(limits: JobLimits) -> str | None:
 
 
 def _room_s(stage: StageCost, limits: JobLimits) -> float:
-    """For work, in a job of its own."""
+    """Seconds for work in a job that runs this stage alone."""
     return limits.whole_minutes_s - stage.start_s - stage.end_s
 
 

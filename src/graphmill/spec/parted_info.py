@@ -8,7 +8,7 @@ from graphmill.spec.typed_graph import TypedInfo
 
 
 class PartedInfo(TypedInfo):
-    """Into how many parts it was split."""
+    """Facts of a dataset that may be in parts."""
 
     num_parts: int | None = Field(None, description="absent: the graph is stored whole")
 

@@ -45,12 +45,12 @@ class PartedGraphSizes:
 
     @property
     def row_bytes(self) -> int:
-        """Of the features of a node."""
+        """Bytes of the features of a node."""
         return 0 if self.is_sparse else 4 * self.num_features
 
     @property
     def id_bytes(self) -> int:
-        """Of a node's id on disk and on the wire."""
+        """Bytes of a node's id on disk and on the wire."""
         return 4 if self.num_nodes <= 2**31 - 1 else 8
 
 
@@ -80,7 +80,7 @@ def mapped_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape)
 
 
 def shared_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
-    """Of `mapped_bytes` the rows of other hosts' parts: memory, which the system cannot drop where it is short."""
+    """Bytes in `mapped_bytes` of other hosts' rows: memory that the system cannot drop where it is short."""
     return 0 if graph.is_sparse or asked.placement != "per_host" else _cache_bytes(graph, asked, step)[0]
 
 
@@ -120,7 +120,7 @@ def evaluation_bytes(graph: PartedGraphSizes, hidden_channels: int) -> int:
 
 
 def _window_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape, window: int) -> int:
-    """Of a window: what was drawn, where its rows are, the rows and features of edges that others have."""
+    """Bytes of a window: what was drawn, where its rows are, the rows and edge features that other ranks own."""
     batches = window * step.batches_together
     together = HOPS_TOGETHER if asked.topology == "partitioned" else 1
     waiting = max(batches, together) - 1  # one is counted with the batches that are under way
@@ -134,14 +134,14 @@ def _window_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape
 
 
 def _announced_bytes(graph: PartedGraphSizes, step: StepShape) -> int:
-    """Of the window after the one that is fetched: what was drawn, where its rows are, whom they are asked of."""
+    """Bytes of the window after the one that is fetched: what was drawn, where its rows are, which ranks own them."""
     of_edges = _OF_AN_EDGE * graph.edges_per_batch if graph.num_edge_columns else 0
     of_nodes = (8 + _OF_A_QUESTION) * graph.nodes_per_batch
     return step.batches_together * (graph.drawn_bytes + of_nodes + of_edges)
 
 
 def _lookahead_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape, cache: LookaheadSpec) -> int:
-    """Of a window, of rows that stay from window to window, and of batches that wait for their window."""
+    """Bytes of a window, of rows that stay from window to window, and of batches that wait for their window."""
     waiting = (cache.horizon - 1) * cache.window * step.batches_together
     if cache.ratio is None and cache.mib is None:
         staying = waiting * graph.nodes_per_batch  # besides those that the window itself needs
@@ -156,7 +156,7 @@ def _lookahead_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepSh
 
 
 def _cache_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> tuple[int, int]:
-    """Of rows that are held all the time: the rows, and the table that finds them."""
+    """Bytes of rows that are held all the time: the rows, and the table that finds them."""
     if not isinstance(asked.cache, HotCacheSpec | PresampledCacheSpec):
         return 0, 0
     num_rows = int(min(asked.cache.ratio, _remote_share(graph, asked, step)) * graph.num_nodes)
@@ -167,6 +167,6 @@ def _cache_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape)
 
 
 def _remote_share(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> float:
-    """Of all nodes, those that a rank does not read itself."""
+    """Share of all nodes that a rank does not read itself."""
     places = step.hosts if asked.placement == "per_host" else step.ranks
     return max(0.0, 1 - max(1, graph.num_parts // places) / graph.num_parts)

@@ -65,7 +65,7 @@ class StageSpec(Spec):
         return list(dict.fromkeys(source.stage for source in self.all_sources().values() if source.stage))
 
     def needs_for_sources(self) -> list[str]:
-        """Of those, the stages whose weights its task uses while it trains."""
+        """Names of the stages whose weights this stage's task uses while it trains."""
         return list(dict.fromkeys(source.stage for source in self.sources.values() if source.stage))
 
     def all_sources(self) -> dict[str, SourceSpec]:
@@ -109,7 +109,7 @@ class Pipeline:
         raise UserError(f"pipeline {self.name} has no stage {name!r}; {known}", fix="name one of its stages")
 
     def run_id(self, stage: StageSpec) -> str:
-        """Of the stage's run: its folder below the logs root."""
+        """Id of the stage's run: its folder below the logs root."""
         return f"{self.name}/{stage.name}"
 
 

@@ -105,7 +105,7 @@ class Plan(Spec):
         return self.task.batches(self.batch_size, self.ranks)
 
     def ending_at(self, last_step: int) -> "Plan":
-        """The same plan with an earlier end."""
+        """Copy of the plan with an earlier end."""
         cut = self.calendar.cut(last_step)
         return self.model_copy(update={"epoch_lengths": cut.epoch_lengths, "last_step": cut.last_step})
 
@@ -115,7 +115,7 @@ class Plan(Spec):
         return self.task.dataset
 
     def reading_from(self, path: str) -> "Plan":
-        """The same plan over a copy of its data."""
+        """Copy of the plan that reads a copy of its data in `path`."""
         dataset = self.task.dataset.model_copy(update={"path": path})
         return self.model_copy(update={"task": self.task.model_copy(update={"dataset": dataset})})
 
@@ -141,7 +141,7 @@ class Plan(Spec):
 
     @property
     def ranks_per_host(self) -> int:
-        """Every host that has ranks starts as many."""
+        """Ranks that every host with ranks starts."""
         return self.world.ranks_per_host
 
     @property
@@ -330,7 +330,7 @@ def _ranks(asked: int | Literal["auto"], device: str, machine: MachineInfo, host
 
 
 def _threads(asked: int | Literal["auto"], machine: MachineInfo, hosts: int, processes: int) -> int:
-    """Of each process: those of a host share its cores, whatever they do."""
+    """Threads of each process: those of a host share its cores, whatever they do."""
     return max(1, machine.num_cores * hosts // processes) if asked == "auto" else asked
 
 

@@ -38,7 +38,7 @@ class RelationalSpec(Spec):
         return [first, *[self.hidden_channels] * (self.num_layers - 1), num_classes]
 
     def parameters(self, widths: Sequence[int], num_relations: int, num_node_types: int) -> int:
-        """Of the layers: their matrices, shares of bases and biases."""
+        """Number of parameters of the layers: their matrices, shares of bases and biases."""
         own = num_node_types if self.kind == "rsage" else 1
         matrices, shares = own + (self.num_bases or num_relations), num_relations * (self.num_bases or 0)
         return sum(matrices * inner * outer + shares + own * outer for inner, outer in itertools.pairwise(widths))

@@ -29,7 +29,7 @@ class RolesSpec(Spec):
 
     @property
     def num_processes(self) -> int:
-        """Of both roles."""
+        """Processes of both roles."""
         return self.samplers + self.trainers
 
     def sampler_of(self, trainer: int) -> int:
@@ -58,17 +58,17 @@ class Seat:
 
     @property
     def num_hosts(self) -> int:
-        """That have processes of this role."""
+        """Number of hosts that have processes of this role."""
         return self.num_ranks // self.ranks_here
 
     @property
     def name(self) -> str:
-        """For a message: trainers are the ranks of a run."""
+        """Name of the process for a message: trainers are the ranks of a run."""
         return f"{'rank' if self.role == 'trainer' else 'sampler'} {self.rank}"
 
     @property
     def stem(self) -> str:
-        """Of its files in the run folder, and its rows in the monitor's."""
+        """Stem of its files in the run folder, and of its rows in the monitor's."""
         return self.name.replace(" ", "_")
 
 
@@ -105,13 +105,13 @@ def fits(samplers: int, trainers: int, hosts: int) -> bool:
 
 
 def hosts_that_train(roles: RolesSpec, hosts: int) -> int:
-    """So many of the hosts, the first ones; the others only sample. Roles must fit."""
+    """Number of hosts that train, which are the first ones; the others only sample. Roles must fit."""
     refuse_unfit_roles(roles, hosts)
     return seat_of(0, roles, hosts).num_hosts
 
 
 def first_host_that_samples(roles: RolesSpec, hosts: int) -> int:
-    """Of those that do: it and all after it. Roles must fit."""
+    """Number of the first host that samples; all hosts after it sample too. Roles must fit."""
     return 0 if _is_mixed(roles, hosts) else hosts_that_train(roles, hosts)
 
 

@@ -13,11 +13,11 @@ class HasFeatures(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the data."""
+        """Name of the data."""
 
     @property
     def has_sparse_features(self) -> bool:
-        """Else they are dense."""
+        """Whether they are sparse; else they are dense."""
 
     @property
     def scales_differ(self) -> bool:

@@ -23,7 +23,7 @@ class TypedInfo(DatasetInfo):
 
     @model_serializer(mode="wrap")
     def _without_absent_types(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without them if there are none, as in plans that were made before graphs had types."""
+        """Serialise without the types if there are none, as in plans that were made before graphs had types."""
         known: dict[str, Any] = handler(self)
         if not self.edge_types:
             known.pop("edge_types", None)
@@ -34,7 +34,7 @@ class TypedInfo(DatasetInfo):
 
 
 def triplets(dataset: TypedInfo) -> tuple[tuple[str | None, str, str | None], ...]:
-    """Of each edge type (source, name, target), as PyG writes it; None in place of an end of several types."""
+    """Triplet of each edge type (source, name, target), as PyG writes it; None in place of an end of several types."""
     return tuple(_triplet(each, dataset.node_types) for each in dataset.edge_types)
 
 
@@ -46,7 +46,7 @@ def _triplet(text: str, node_types: Sequence[str]) -> tuple[str | None, str, str
 
 
 def source_types(dataset: TypedInfo) -> tuple[int | None, ...]:
-    """Of each edge type the number of the node type that its edges begin at; None: at several."""
+    """Number of the node type at which the edges of each edge type begin; None: several node types."""
     return tuple(None if each is None else dataset.node_types.index(each) for each, _, _ in triplets(dataset))
 
 

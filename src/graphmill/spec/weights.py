@@ -32,7 +32,7 @@ class InitFromSpec(Spec):
 
     @property
     def is_given(self) -> bool:
-        """False: the weights are random."""
+        """Whether weights are given; false: they are random."""
         return bool(self.run or self.file)
 
 

@@ -31,7 +31,7 @@ class World(Spec):
 
     @model_validator(mode="after")
     def _is_alike_on_all_hosts(self) -> Self:
-        """A damaged record may hold any numbers; who asks for such ranks is told before (`refuse_unfit_ranks`)."""
+        """Refuse numbers of a damaged record; requests for such ranks are refused earlier (`refuse_unfit_ranks`)."""
         fitting = fits(self.samplers, self.ranks, self.hosts) if self.samplers else not self.ranks % self.hosts
         if not fitting:
             raise ValueError(f"{self.hosts} hosts cannot start {self.ranks} ranks and {self.samplers} samplers alike")
@@ -44,22 +44,22 @@ class World(Spec):
 
     @property
     def processes(self) -> int:
-        """Of both roles."""
+        """Processes of both roles."""
         return self.ranks + self.samplers
 
     @property
     def processes_per_host(self) -> int:
-        """Every host starts as many."""
+        """Processes that every host starts."""
         return self.processes // self.hosts
 
     @property
     def ranks_per_host(self) -> int:
-        """Of each host that has ranks: whole hosts may sample only."""
+        """Ranks of each host that has ranks: whole hosts may sample only."""
         return self.seat(0).ranks_here
 
     @property
     def hosts_with_ranks(self) -> int:
-        """Those that train."""
+        """Number of hosts that train."""
         return self.ranks // self.ranks_per_host
 
     def seat(self, process: int) -> Seat:
@@ -80,7 +80,7 @@ class Stretch:
 
 
 def world_of(plan: "Plan", *, ranks: int, hosts: int, machine: "MachineInfo | None" = None) -> World:
-    """So many ranks in place of those that `plan` was made for, with as many threads on a host as it has planned.
+    """Processes that carry out `plan` with this number of ranks, and as many threads on a host as planned.
 
     Raises a `UserError` where they cannot carry it out. `machine`: of each of the hosts; None: not known yet.
     As many processes sample as are planned.
@@ -126,7 +126,7 @@ def _refuse_unserved(plan: "Plan", ranks: int, hosts: int) -> None:
 def refuse_unfit_ranks(
     ranks: int, *, device: str, hosts: int, machine: "MachineInfo | None", samplers: int = 0
 ) -> None:
-    """Raise a `UserError` if such hosts cannot start so many ranks, and the `samplers` that serve them."""
+    """Raise a `UserError` if such hosts cannot start these ranks, and the `samplers` that serve them."""
     if ranks < 1:
         raise UserError(f"{ranks} ranks cannot train: a run has one at least", fix="give --ranks 1, or more")
     if samplers:
@@ -200,7 +200,7 @@ def ranks_at(stretches: Iterable[Stretch], steps_done: int) -> int:
 
 
 def in_words(stretches: Iterable[Stretch]) -> str:
-    """As `4 ranks to step 10, then 2`."""
+    """Describe stretches of ranks, such as `ranks: 4 to step 10, then 2`."""
     known = list(stretches)
     ends = [*(later.first_step for later in known[1:]), None]
     parts = [f"{each.ranks}{'' if end is None else f' to step {end}'}" for each, end in zip(known, ends, strict=True)]

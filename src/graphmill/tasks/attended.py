@@ -34,7 +34,7 @@ class Attention:
 
 
 def heads_of(model: nn.Module, kind: str) -> int:
-    """Of each of its layers of attention; `UserError` if it has none."""
+    """Number of heads of the model's layers of attention; `UserError` if it has none."""
     layers = layers_of(model)
     if not layers:
         raise UserError(
@@ -60,7 +60,7 @@ def of_batches(model: nn.Module, batches: Iterable[GraphBatch]) -> Iterator[tupl
 
 
 def graph_of_edges(batch: GraphBatch, edges: Tensor) -> tuple[Ids, Ids]:
-    """Of each edge [2, n] of a batch: which of its graphs it is in, and the number of that graph's first node."""
+    """Graph that each edge [2, n] of a batch is in, and the number of that graph's first node."""
     offsets = batch.node_offsets.cpu().numpy()
     place = np.searchsorted(offsets, edges[1].numpy(), side="right") - 1
     return place, offsets[place]

@@ -63,7 +63,7 @@ def score_baselines(
 
 
 def score_beside_runs(own: TaskPlan) -> Iterator[BaselineScore]:
-    """Those that are measured before every run, on the splits that a run is judged by; without those that cannot be."""
+    """Score the baselines that are measured before every run, on val and test; those without scores are left out."""
     names = [baseline.name for baseline in find_kind(own.kind).baselines.methods if baseline.scored == "start"]
     found = score_baselines(own, names, ("val", "test"), bounded=True)
     return (score for score in found if score.values is not None)

@@ -1,4 +1,4 @@
-"""From a plan to the task that it is of."""
+"""Build the task that a plan is of."""
 
 from collections.abc import Sequence
 from typing import Any

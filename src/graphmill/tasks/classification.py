@@ -110,7 +110,7 @@ class ClassifierLoss:
         return tuple(float(of_class[labels[ids]].sum()) for ids in schedule.shares(epoch, step))
 
     def sum(self, seeds: AnySeeds, logits: Tensor, labels: Tensor) -> Tensor:
-        """Of logits [num_seeds, num_classes] in float32 and labels [num_seeds]."""
+        """Sum of the losses of logits [num_seeds, num_classes] in float32 and labels [num_seeds]."""
         if isinstance(self.asked, CrossEntropySpec):
             smoothing, weight = self.asked.label_smoothing, self.class_weights
             return F.cross_entropy(logits, labels, weight=weight, label_smoothing=smoothing, reduction="sum")

@@ -23,7 +23,7 @@ _FIX: Final = "name a function that takes outputs and truths"
 
 @dataclass(frozen=True, slots=True)
 class CustomMeasures:
-    """Those of a plan, by name, each with its dotted path."""
+    """User-defined measures of a plan, by name, each with its dotted path."""
 
     functions: Mapping[str, tuple[str, Callable[..., Any]]]
 
@@ -58,7 +58,7 @@ class CustomMeasures:
         return sums[:, 0] / sums[:, 1]
 
     def by_name(self, values: Tensor, split: str, *, tells: bool) -> dict[str, float]:
-        """Those that are finite; `tells`: with a warning about others, which are recorded nowhere."""
+        """Finite values by name; the others are recorded nowhere, and `tells`: a warning about them is logged."""
         found = dict(zip(self.functions, cast("list[float]", values.tolist()), strict=True))
         for name in [name for name, value in found.items() if not math.isfinite(value)]:
             value = found.pop(name)

@@ -45,12 +45,12 @@ class GraphFeed:
         return cls(plan, group, _schedule(plan, graphs, ids).among(group.world_size), collector)
 
     def batches(self, epoch: int, first_step: int) -> Generator[GraphBatch]:
-        """`tasks.task.Task.batches`."""
+        """Batches as `tasks.task.Task.batches` gives them."""
         with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
             yield from feed(batches, self.group.device, self.group.spans)
 
     def largest_batches(self) -> tuple[tuple[int, int], ...]:
-        """Of the first epochs, of this rank: the batch with the most nodes, and the one with the most edges."""
+        """Epoch and step of this rank's batches with the most nodes, and with the most edges, in the first epochs."""
         graphs = self.collector.graphs
         sizes = [np.diff(offsets) for offsets in (graphs.node_offsets, graphs.edge_offsets)]
         found: dict[tuple[int, int], list[int]] = {}
@@ -89,7 +89,7 @@ class GraphFeed:
 
 
 def _schedule(plan: Plan, graphs: GraphSet, ids: NDArray[np.int64]) -> SeedSchedule | BudgetSchedule:
-    """Batches of so many graphs, or of as many as the plan's budget holds."""
+    """Batches of equal numbers of graphs, or of as many as the plan's budget holds."""
     if plan.budget is None:
         return SeedSchedule.equal(ids, plan.batches, plan.seed)
     costs = Budget(plan.budget.max_nodes, plan.budget.max_edges).costs_of(graphs, ids)

@@ -20,7 +20,7 @@ EdgeType = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """Of the graph that a model reads: PyG's metadata, and the columns of each type of nodes."""
+    """Types of the graph that a model reads: PyG's metadata, and the columns of each type of nodes."""
 
     nodes: tuple[str, ...]
     edges: tuple[EdgeType, ...]
@@ -28,7 +28,7 @@ class Types:
 
     @classmethod
     def of(cls, known: TypedInfo, num_features: int) -> "Types":
-        """Of prepared data; the plan was refused where a relation joins several types."""
+        """Types of prepared data; a plan was refused before where a relation joins several types."""
         edges = tuple((str(a), name, str(b)) for a, name, b in triplets(known))
         return cls(known.node_types, edges, known.type_columns or ((0, num_features),) * len(known.node_types))
 
@@ -184,7 +184,7 @@ def construct_hetero(spec: CustomModelSpec, types: Types, out_channels: int, rng
 
 
 def made_up(types: Types) -> tuple[dict[str, Tensor], dict[EdgeType, Tensor]]:
-    """Three nodes of each type and three edges of each relation."""
+    """Make up three nodes of each type and three edges of each relation."""
     nodes = torch.arange(3)
     x = {name: torch.randn(3, width) for name, width in types.widths.items()}
     return x, {edge: torch.stack([nodes, nodes.roll(1)]) for edge in types.edges}

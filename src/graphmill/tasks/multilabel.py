@@ -89,7 +89,7 @@ def roc_auc(outputs: Tensor, truths: Tensor) -> float:
 
 
 def _area(scores: Tensor, is_true: Tensor) -> float | None:
-    """By ranks (Mann-Whitney), of scores [n]; None: all are true, or none is."""
+    """Area under the ROC curve by ranks (Mann-Whitney) of scores [n]; None: all are true, or none is."""
     num_true = int(is_true.sum())
     num_false = len(is_true) - num_true
     if not num_true or not num_false:
@@ -102,7 +102,7 @@ def _area(scores: Tensor, is_true: Tensor) -> float | None:
 
 
 def _counts(guesses: Tensor, truths: Tensor) -> Tensor:
-    """Of each label, float64 [3 · num_labels]: items that rightly have it, that have it, that are said to."""
+    """Counts of each label, float64 [3 · num_labels]: items that rightly have it, that have it, that are given it."""
     return torch.cat([each.sum(dim=0).double() for each in (guesses & truths, truths, guesses)])
 
 
@@ -145,7 +145,7 @@ class LabelsLoss:
         return schedule.counts(epoch, step)
 
     def sum(self, seeds: AnySeeds, logits: Tensor, labels: Tensor) -> Tensor:
-        """Of logits [num_seeds, num_labels] in float32 and labels of that shape: a mean over labels, seeds summed."""
+        """Loss of float32 logits [num_seeds, num_labels] and labels of that shape: mean over labels, sum over seeds."""
         truths = labels.to(logits.dtype)
         if self.custom is not None:
             return self.custom.sum(seeds, logits, truths) / labels.shape[1]

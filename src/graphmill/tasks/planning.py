@@ -1,4 +1,4 @@
-"""From an experiment to a plan, with what is known of this machine and of the prepared data. Never imports torch."""
+"""Plan an experiment with what is known of this machine and of the prepared data. Never imports torch."""
 
 import logging
 from functools import cache
@@ -75,7 +75,7 @@ def plan_experiment(
 
 
 def _with_end(experiment: Experiment) -> Experiment:
-    """Long enough where nothing says how long: until the validation score no longer improves."""
+    """Set an end where none is given: long enough that the validation score no longer improves."""
     train = experiment.train
     if train.epochs is not None or train.max_steps is not None:
         return experiment

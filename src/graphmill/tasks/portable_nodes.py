@@ -204,7 +204,7 @@ def whole_graph(edge_index: Tensor, num_nodes: int) -> Block:
 
 
 def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Block, Tensor]:
-    """The same, and which edge each of its entries is [num_edges]."""
+    """Compressed rows of the in-edges of every node, and which edge each entry is [num_edges]."""
     _refuse_strange_nodes(edge_index, num_nodes)
     sources, targets = edge_index.long()
     order = torch.argsort(targets * num_nodes + sources, stable=True)

@@ -30,17 +30,17 @@ class Look:
 
 
 def weak(reason: str) -> Look:
-    """Much else looks like that."""
+    """Answer that the data look like this, as much else does."""
     return Look(Certainty.WEAK, reason)
 
 
 def shaped(reason: str) -> Look:
-    """It has the shape of a layout."""
+    """Answer that the data have the shape of a layout."""
     return Look(Certainty.SHAPED, reason)
 
 
 def named(reason: str) -> Look:
-    """It has the names of a layout of one task alone."""
+    """Answer that the data have the names of a layout of one task alone."""
     return Look(Certainty.NAMED, reason)
 
 

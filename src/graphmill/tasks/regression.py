@@ -39,7 +39,7 @@ class Csr:
         return len(self.indptr) - 1
 
     def rows(self, chosen: NDArray[np.int64]) -> "Csr":
-        """Some rows, in the order of `chosen`."""
+        """Take some rows, in the order of `chosen`."""
         lengths = np.diff(self.indptr)[chosen]
         indptr = np.concatenate([[0], np.cumsum(lengths)])
         entries = np.arange(indptr[-1]) + np.repeat(self.indptr[:-1][chosen] - indptr[:-1], lengths)
@@ -92,7 +92,7 @@ class Regression:
     bias: Tensor  # [num_classes]
 
     def logits(self, factors: Sequence[Matrix]) -> Tensor:
-        """Of the rows of a product of matrices, [num_rows, num_classes]."""
+        """Logits of the rows of a product of matrices, [num_rows, num_classes]."""
         found = self.weight
         for factor in reversed(factors):
             found = (factor.tensor() if isinstance(factor, Csr) else factor) @ found

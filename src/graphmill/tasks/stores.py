@@ -23,7 +23,7 @@ class Store(Protocol):
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """Folder of the prepared data."""
 
     @property
     def metadata(self) -> Header:
@@ -189,7 +189,7 @@ def not_prepared(kind: AnyKind, name: str, root: Path) -> AbsentDataError:
 
 
 def _no_such_parts(name: str, root: Path) -> AbsentDataError:
-    """Of a name below `parts/` that `graphmill partition` gives to none by itself."""
+    """Error for a name below `parts/` where there are no such parts, with what to type."""
     given = name.removeprefix(f"{PARTS_FOLDER}/")
     dataset, _, own = (given, "", "") if _partitions_of(given, root) else given.rpartition("/")
     dataset, own = dataset or own, own if dataset else ""

@@ -30,7 +30,7 @@ class Measures:
     num_seeds: int  # nodes or windows that were evaluated
 
     def facts(self) -> dict[str, float | int]:
-        """All of it by name, as in events and outcome.json."""
+        """Facts by name, as in events and outcome.json."""
         return {**self.values, "loss": self.loss, "num_seeds": self.num_seeds}
 
 
@@ -61,7 +61,7 @@ class Task(Protocol[B]):
 
     @property
     def model(self) -> nn.Module:
-        """With its initial weights, the same on every rank, on the rank's device. The loop owns its parameters."""
+        """Model with its initial weights, equal on every rank, on the rank's device. The loop owns its parameters."""
 
     @property
     def schedule(self) -> Schedule:
@@ -99,7 +99,7 @@ class EvaluatesSets(Protocol):
 
     @property
     def evaluation_sets(self) -> tuple[str, ...]:
-        """Their names; none is that of a split."""
+        """Names of the sets; none is that of a split."""
 
     def evaluate_set(self, name: str, pause: Pause) -> Measures:
         """Measures of one of the sets; everything else as `Task.evaluate`."""
@@ -118,7 +118,7 @@ class CountsEpochs(Protocol):
     """A task that knows more of an epoch than the loop does; its kind names the columns (`own_columns`)."""
 
     def epoch_facts(self) -> Mapping[str, Cell]:
-        """Of the epoch whose batches were made last, by column. All ranks call it together, after its last step."""
+        """Facts by column of the epoch whose batches were made last. All ranks call it together after its last step."""
 
 
 @runtime_checkable
@@ -126,7 +126,7 @@ class CountsEvaluations(Protocol):
     """A task that knows more of an evaluation than its measures; its kind names the columns (`own_columns`)."""
 
     def evaluation_facts(self) -> Mapping[str, Cell]:
-        """Of the evaluation after the epoch that `epoch_facts` spoke of last, by column. All ranks call it together."""
+        """Facts by column of the evaluation after the epoch of the last `epoch_facts`. All ranks call it together."""
 
 
 class ServesBatches(Protocol):
@@ -143,7 +143,7 @@ class ServesBatches(Protocol):
         """
 
     def begin(self) -> None:
-        """From here on `said` counts."""
+        """Begin to count for `said`."""
 
     def said(self) -> Tensor:
         """What making batches took since `begin`, and what it fetched."""
@@ -163,7 +163,7 @@ class SettlesDraws(Protocol):
     """A task that finds out at its start who draws its batches: the device that holds its graph, or the CPU for it."""
 
     def settle_draws(self, before: DrawnBy | None) -> SettledDraws | None:
-        """Called once, before the first step of an attempt; batches are the same either way. None: no question.
+        """Settle who draws: called once, before the first step of an attempt. Batches are the same. None: no question.
 
         Args:
             before: who drew in the attempt before; None: this is the first.
@@ -175,7 +175,7 @@ class UsesSources(Protocol):
     """A task that uses weights of other runs while it trains, such as a teacher's; its kind names them (`sources`)."""
 
     def use_sources(self, sources: Mapping[str, Weights]) -> None:
-        """Called once, before the first step of an attempt. Each says where it comes from (`Weights.origin`)."""
+        """Take the sources: called once, before the first step of an attempt. Each has its `Weights.origin`."""
 
 
 AnyTask = Task[Any]
@@ -256,7 +256,7 @@ class Detector(Protocol):
         """The score from which on a window is an alarm; None: none was chosen with the weights."""
 
     def verdicts(self, arriving: IO[bytes], source: str, *, layout: str, threshold: float) -> Iterator[Verdict]:
-        """One for each window, as soon as its end has arrived; `UserError` for what is no such stream.
+        """Verdict of each window, as soon as its end has arrived; `UserError` for what is not such a stream.
 
         `source` names the stream in messages. What is wrong with single lines is logged once for each sort.
         """
@@ -270,7 +270,7 @@ class Detects(Protocol):
 
     @staticmethod
     def detector(plan: Plan, weights: Weights) -> Detector:
-        """With the plan's model and these weights, without prepared data."""
+        """Detector with the plan's model and these weights, without prepared data."""
 
 
 @dataclass(frozen=True, slots=True)

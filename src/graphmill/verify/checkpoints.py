@@ -21,7 +21,7 @@ _MAX_HEADER = 2**26  # bytes; safetensors refuses longer ones, too
 
 
 def checks(evidence: Evidence) -> Iterator[Check]:
-    """Whole; at the end; the right weights."""
+    """Check that the checkpoints are whole, that the last is at the end, and that they hold the right weights."""
     elsewhere = left_where(evidence)
     if elsewhere is not None:
         host = f"`graphmill pull {elsewhere} --checkpoints` fetches them"

@@ -55,7 +55,7 @@ def read_event_log(folder: RunFolder, rank: int) -> EventLog:
 
 
 def read_sampler_logs(folder: RunFolder, world: World) -> list[EventLog | None]:
-    """The same of each process that samples; None: it left nothing."""
+    """What each process that samples recorded; None: it left nothing."""
     seats = [seat for seat in map(world.seat, range(world.processes)) if seat.role == "sampler"]
     paths = [folder.events_path_of(seat) for seat in seats]
     return [

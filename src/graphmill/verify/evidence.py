@@ -69,7 +69,7 @@ class Evidence:
 
     @property
     def most_ranks(self) -> int:
-        """Of any attempt; as planned if all had as many."""
+        """Largest number of ranks of any attempt; the planned number if all had as many."""
         return max(self.world_of(number + 1).ranks for number in range(max(1, len(self.attempts))))
 
     @property
@@ -107,7 +107,7 @@ class Evidence:
 
 
 def gather(folder: RunFolder, plan: Plan) -> Evidence:
-    """Read it all."""
+    """Read all that the run folder holds."""
     heard_from, outcome, attempts = ranks_heard_from(folder), _outcome(folder), _attempts(folder)
     worlds = [] if isinstance(attempts, str) else [each.world for each in attempts if each.world is not None]
     most = min(max([plan.ranks, *(world.ranks for world in worlds)]), _MAX_RANKS)

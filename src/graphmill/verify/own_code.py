@@ -22,7 +22,7 @@ class _NamedCopy(BaseModel):
 
 
 def checks(evidence: Evidence) -> Iterator[Check]:
-    """Nothing of a run whose attempts imported no copy, and whose job names none."""
+    """Check the copies of code that ranks imported; no check if no attempt imported one, and the job names none."""
     attempts = evidence.attempts if isinstance(evidence.attempts, list) else []
     used = list(dict.fromkeys(attempt.own_code for attempt in attempts if attempt.own_code))
     if used:

@@ -66,7 +66,7 @@ def _after(before: dict[str, float], row: dict[str, float]) -> Iterator[str]:
 
 
 def _bests(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]:
-    """Where a measure was taken, the best so far is the best of those so far."""
+    """Check that the best so far is the best of those so far, where a measure was taken."""
     for measure in evidence.plan.kind.measures:
         fact, best = f"val_{measure.name}", None
         for row in rows:
@@ -87,7 +87,7 @@ def _attempts(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]
 
 
 def _syncs(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]:
-    """Every sync that a row counts is recorded by every rank, and by the last checkpoint."""
+    """Check that every sync that a row counts is recorded by every rank, and by the last checkpoint."""
     if evidence.most_ranks == 1:
         return
     for log in evidence.throughout:

@@ -47,7 +47,7 @@ class RunsHere:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """All of it."""
+    """Arguments of the driver."""
 
     work: RunsHere | RunStages | RunCommand | ExamineHosts
     on_time_limit: OnTimeLimit
@@ -151,7 +151,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
-    """At the first `--`: what follows belongs to the command, a second `--` too, which argparse would take away."""
+    """Split at the first `--`: what follows belongs to the command, a second `--` too, which argparse would remove."""
     found = list(words)
     at = found.index("--") if "--" in found else len(found)
     return found[:at], found[at : at + 1], found[at + 1 :]

@@ -23,7 +23,7 @@ def refuse_unfit_request(request: RunRequest) -> None:
 
 
 def unfit_requests(where: Sequence[str], requests: Sequence[RunRequest]) -> Iterator[Problem]:
-    """The same of several jobs, as problems; each told once. What is tried is what the job would import."""
+    """Problems of several jobs' user-defined code, each reported once. What is tried is what the job would import."""
     alike: dict[Snapshot | None, list[tuple[str, RunRequest]]] = {}
     for name, request in zip(where, requests, strict=True):
         if _can_be_tried(request):
@@ -43,7 +43,7 @@ def _unfit(where: Sequence[str], plans: Sequence[Plan], environ: Mapping[str, st
 
 
 def _of_the_copy(problem: Problem, snapshot: Snapshot | None) -> Problem:
-    """In terms of the files that it is a copy of; and what else to do where something may be missing in it."""
+    """Name the original files in a problem, not their copy; extend the fix where the copy may lack something."""
     if snapshot is None:
         return problem
     what, fix = problem.what, problem.fix
@@ -60,7 +60,7 @@ def _of_the_copy(problem: Problem, snapshot: Snapshot | None) -> Problem:
 
 
 def _can_be_tried(request: RunRequest) -> bool:
-    """Here; with a message for one that has to wait for its job."""
+    """Whether the job's code can be tried here; a message is logged where it has to wait for the job."""
     if not request.plan.own_code:
         return False
     elsewhere = _elsewhere(request.job)

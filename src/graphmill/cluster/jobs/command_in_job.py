@@ -49,7 +49,7 @@ class CommandDriver(Driver):
         return [RunFolder(Path(self.work.folder).resolve())]
 
     def world(self, folder: RunFolder) -> None:
-        """There are no ranks."""
+        """Return None: a command has no ranks."""
 
     def data(self, folder: RunFolder) -> Path | None:
         """What was named for it."""
@@ -57,7 +57,7 @@ class CommandDriver(Driver):
         return None if self.work.command.data is None else Path(self.work.command.data)
 
     def judge_staging(self, step: SrunStep, folder: RunFolder, started: float) -> Judgement:
-        """As if a command of ours had failed."""
+        """Judge a failed staging as a failed command of graphmill."""
         del folder, started
         return self._judge(step, is_ours=True)
 
@@ -73,7 +73,7 @@ class CommandDriver(Driver):
         return self.follow(folder, self._judge(step, is_ours=self.work.command.is_ours), tries_left=0)
 
     def _await_word(self) -> None:
-        """Wait until Slurm has told the driver, too, that the job ends."""
+        """Wait until Slurm has signalled the driver, too, that the job ends."""
         until = time.monotonic() + _HEARD_WITHIN_S
         while not self.signals.terminated and time.monotonic() < until:
             time.sleep(_TICK_S)

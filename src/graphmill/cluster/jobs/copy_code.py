@@ -66,7 +66,7 @@ def _found(requests: Sequence[RunRequest], environ: Mapping[str, str]) -> dict[t
 
 
 def _continued(request: RunRequest, environ: Mapping[str, str]) -> RunRequest:
-    """With the copy that the run was submitted with; told where the code is another one now."""
+    """RunRequest with the copy of the code that the run was submitted with; warns if the code has changed since then."""
     kept = read_job(request.folder).code
     if kept is None:
         return _importing(request, None, None)

@@ -143,7 +143,7 @@ class Driver:
         return self.follow(folder, self.unbegun, tries_left=0)
 
     def world(self, folder: RunFolder) -> World | None:
-        """As many ranks as the job has room for, which may be others than planned; None: there are no ranks."""
+        """Return as many ranks as the job has room for, which may differ from the plan; None: there are no ranks."""
         hosts, plan = self.here.num_hosts, folder.read_plan()
         ranks = hosts * self.arguments.ranks_per_host - plan.world.samplers
         return world_of(plan, ranks=ranks, hosts=hosts)
@@ -157,7 +157,7 @@ class Driver:
         return JobHere(self.environ.get("SLURM_JOB_ID", "0"), num_hosts, Path.cwd(), memory_mib=memory)
 
     def here_for(self, folder: RunFolder) -> JobHere:
-        """With the data of the run, which a container must be shown."""
+        """Job environment with the data of the run added, which a container must be shown."""
         return self.here if self.arguments.container is None else replace(self.here, data=self.data(folder))
 
     def data(self, folder: RunFolder) -> Path | None:
@@ -380,6 +380,6 @@ def port_key(job_id: int, number: int) -> int:
 
 
 def share_of_memory(environ: Mapping[str, str], number: int) -> int | None:
-    """MiB of each host for one of so many runs that share it; None: the job was given none, or memory by CPU."""
+    """MiB of each host for one of `number` runs that share it; None: the job was given none, or memory by CPU."""
     whole = environ.get("SLURM_MEM_PER_NODE", "")
     return int(whole) // number if whole.isascii() and whole.isdecimal() else None

@@ -71,7 +71,7 @@ def examine_hosts(asked: Examination, environ: Mapping[str, str], tell: Callable
 
 
 def _wait(job: SubmittedJob, tell: Callable[[str], None]) -> JobReading | None:
-    """Until the job has ended. Returns Slurm's last word of it; None: Slurm has forgotten it."""
+    """Wait until the job has ended. Returns the last state that Slurm reported; None: Slurm has forgotten the job."""
     queue, told = Queue(), ""
     while True:
         reading = queue.read([job]).get(job.job_id)

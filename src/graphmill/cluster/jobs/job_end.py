@@ -180,7 +180,7 @@ def _epilog(folder: RunFolder, environ: Mapping[str, str]) -> None:
 
 
 def patience_until(environ: Mapping[str, str], *, in_haste: bool) -> float:
-    """Until when (Unix time, s) to ask a controller that does not answer. `in_haste`: SIGKILL is near."""
+    """Time (Unix, s) until which to ask a controller that does not answer. `in_haste`: SIGKILL is near."""
     if in_haste:
         return time.time() + (1 - SAVE_WITHIN) * kill_wait_s()
     return time.time() + max(_PATIENCE_S, min(job_deadline(environ).remaining_s(), 4 * _PATIENCE_S))

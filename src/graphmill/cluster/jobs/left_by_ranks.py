@@ -17,7 +17,7 @@ def unsaid(step: SrunStep) -> str:
 
 
 def last_line(log: Path, *, since: float) -> str:
-    """Of a log that was written to since then (Unix time, s); "": none."""
+    """Last line of a log that was written to since `since` (Unix time, s); "": there is none."""
     with suppress(OSError):
         lines = last_lines(log, TAIL_LINES) if log.stat().st_mtime >= since else []
         return next((line.strip() for line in reversed(lines) if not is_of_an_end(line)), "")
@@ -32,6 +32,6 @@ def has_begun(folder: RunFolder, started: float) -> bool:
 
 
 def last_events(folder: RunFolder) -> list[Event]:
-    """Of each rank that left one."""
+    """Last event of each rank that left one."""
     found = (last_event(path) for path in folder.events_dir.glob("*.jsonl"))
     return [event for event in found if event is not None]

@@ -60,7 +60,7 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
 
 
 def _of_size(experiment: "Experiment", processes: int) -> "Experiment":
-    """With so many processes; of those with roles, the samplers stay."""
+    """Experiment with this number of processes; if it has roles, the number of samplers stays."""
     roles = experiment.roles
     ranks = processes if roles is None else processes - roles.samplers
     if ranks < 1:

@@ -101,7 +101,7 @@ def prepare(folder: RunFolder, environ: Mapping[str, str]) -> SubmittedJob:
 
 
 def cancel(folder: RunFolder, environ: Mapping[str, str]) -> None:
-    """Nothing follows this job. A successor that cannot be cancelled now leaves by itself when it starts."""
+    """Cancel the successors of this job. One that cannot be cancelled now leaves by itself when it starts."""
     own = JobEnvironment(environ).queue_id
     known = successor_of(own, folder.jobs())
     try:
@@ -162,7 +162,7 @@ def note_requeue(folder: RunFolder, own: str) -> None:
 
 
 def _requeue(own: str, environ: Mapping[str, str]) -> None:
-    """Unless it is requeued: Slurm may have given this host up, and the job, which has the same id, may run elsewhere.
+    """Requeue this job unless it is requeued: Slurm may have given up this host, and the job may run elsewhere.
 
     Slurm's SIGTERM to all processes of the job may end scontrol, too, before it has its answer.
     """
@@ -228,7 +228,7 @@ def _persist(act: Callable[[], T], until: float, every_s: float = _TRY_EVERY_S) 
 
 
 def _note_problem(folder: RunFolder, problem: str, environ: Mapping[str, str]) -> None:
-    """In the outcome, unless the run was begun again elsewhere meanwhile."""
+    """Note the problem in the outcome, unless the run was meanwhile started again elsewhere."""
     with best_effort_write(), suppress(UnreadableError):
         attempts = folder.attempts()
         if attempts and not is_ours(attempts[-1], environ.get("SLURM_JOB_ID", "")):

@@ -47,7 +47,7 @@ class OwnCode:
 
     @property
     def names(self) -> list[str]:
-        """Of the files, without the folder."""
+        """Names of the files, without the folder."""
         return [name.partition("/")[2] for name in sorted(self.files)]
 
 
@@ -120,7 +120,7 @@ def _files_of(name: str, search: Sequence[str]) -> Iterator[tuple[str, Path]]:
 
 
 def _spec_of(name: str, search: Sequence[str]) -> ModuleSpec | None:
-    """As Python finds it; None where an installed package's own finder does, as some editable ones have."""
+    """Module spec that Python finds; None if a finder of an installed package has it, as in some editable installs."""
     for finder in sys.meta_path:
         if finder is PathFinder:
             return PathFinder.find_spec(name, search)

@@ -138,7 +138,7 @@ class PipelineFolder:
 
     @property
     def jobs(self) -> RunFolder:
-        """Keeps the job ids and the stop request, in the same files as a run."""
+        """Folder of the job ids and the stop request, in the same files as a run's."""
         return RunFolder(self.path)
 
     def script_path(self, number: int) -> Path:

@@ -197,7 +197,7 @@ def _first(folders: Sequence[Folder], names: Sequence[str]) -> str | None:
 
 
 def _without_none(value: Any) -> Any:  # noqa: ANN401  # a YAML mapping
-    """Without what is not known; sections that say nothing are left out, entries of `qos` and partitions stay."""
+    """Drop unknown values; empty sections are left out, entries of `qos` and partitions stay."""
     if not isinstance(value, dict):
         return value
     kept = {key: _without_none(inner) for key, inner in value.items() if inner is not None}

@@ -69,7 +69,7 @@ def slurm_file_name(folder: str, pattern: str, *, field: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    """One character inside $'…'."""
+    """Escape one character inside $'…'."""
     named = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", "'": "\\'"}
     if character in named:
         return named[character]

@@ -1,4 +1,4 @@
-"""From a job to its script: pure, byte-stable, and with every value quoted for its place."""
+"""Render a job as its script: pure, byte-stable, and with every value quoted for its place."""
 
 import math
 from functools import cache
@@ -38,7 +38,7 @@ def render_script(job: Job) -> str:
 
 
 def script_name(job: Job) -> str:
-    """`<prefix>_n<hosts>.sbatch`."""
+    """Name of a job's script: `<prefix>_n<hosts>.sbatch`."""
     return f"{job.name.removesuffix(f'-n{job.hosts}')}_n{job.hosts}.sbatch"
 
 
@@ -88,7 +88,7 @@ def _directives(job: Job) -> list[str]:
 
 
 def _times(mem: str | None, number: int) -> str | None:
-    """The memory of so many runs; 0 is all of the host's."""
+    """Memory of `number` runs; 0 is all of the host's."""
     mib = None if mem is None else mib_of(mem)
     return mem if not mib else f"{math.ceil(mib * number)}M"
 
@@ -137,7 +137,7 @@ def _run_folders(job: Job) -> list[str]:
 
 
 def _what(job: Job) -> list[str]:
-    """Those that say what the job runs."""
+    """Arguments of the driver that say what the job runs."""
     match job.work:
         case ExamineHosts(folder=folder):
             return [f"--examine={bash_word(folder, field='--logs-root')}"]

@@ -40,7 +40,7 @@ class SrunStep:
 
     @classmethod
     def start(cls, command: Sequence[str], environ: Mapping[str, str]) -> "SrunStep":
-        """Start it."""
+        """Start srun. `UserError` if it cannot be run."""
         try:
             process = subprocess.Popen(command, env=dict(environ), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
         except OSError as error:
@@ -54,7 +54,7 @@ class SrunStep:
 
     @property
     def status(self) -> int | None:
-        """Its exit status; None while it runs."""
+        """Exit status of the srun; None while it runs."""
         return self.process.poll()
 
     def wait(self, signals: Signals, until: Callable[[], bool]) -> bool:

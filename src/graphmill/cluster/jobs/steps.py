@@ -60,7 +60,7 @@ def staging_command(arguments: Arguments, run: Path, here: JobHere) -> list[str]
 def rank_command(
     arguments: Arguments, run: Path, here: JobHere, rendezvous: Rendezvous, trial: int, world: World | None = None
 ) -> list[str]:
-    """Starts the ranks; `trial` counts the ports that were tried for this attempt, from 1.
+    """Command that starts the ranks; `trial` counts the ports that were tried for this attempt, from 1.
 
     `world`: of the attempt; None: one without samplers.
     """
@@ -99,7 +99,7 @@ def single_command(arguments: Arguments, folder: Path, words: Sequence[str], her
 
 
 def examine_command(arguments: Arguments, folder: Path, here: JobHere, hosts: Sequence[str]) -> list[str]:
-    """Looks at every host, and measures the ways between them."""
+    """Command that looks at every host, and measures the ways between them."""
     size = _size(1, arguments.cpus_per_host, here, _share(arguments, here))
     inside = [*_srun_container(arguments, folder, here), *_DEAF_TO_WARNING]
     what = [*as_module("graphmill.train.examine_hosts"), str(folder), ",".join(hosts)]
@@ -107,7 +107,7 @@ def examine_command(arguments: Arguments, folder: Path, here: JobHere, hosts: Se
 
 
 def single_python(arguments: Arguments, folder: Path, here: JobHere) -> list[str]:
-    """Starts one interpreter on one host, as the ranks are started; `folder` is seen inside a container."""
+    """Command that starts one interpreter on one host, as ranks are started; `folder` is seen inside a container."""
     size = ["--export=ALL", "--nodes=1", "--ntasks=1", f"--cpus-per-task={arguments.cpus_per_host}"]
     inside = [*_srun_container(arguments, folder, here), *_DEAF_TO_WARNING]
     return ["srun", *size, *inside, "python", *_python(arguments, folder, here)]

@@ -214,7 +214,7 @@ def _refuse_to_pack(job: Job, number: int, find_site: Callable[[str], Site] | No
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """Of one array."""
+    """How many tasks of one array run at a time, and which array it waits for."""
 
     tasks: int | None  # that may run at a time; None: all
     waits_for: int | None  # index of the array that must have ended before; None: it starts with the study
@@ -276,7 +276,7 @@ def submit_array(array: Array, environ: Mapping[str, str]) -> list[SubmittedJob]
 
 
 def _tasks(job_id: str, number: int, together: int) -> Iterator[dict[str, Any]]:
-    """Of each cell in order: the task that holds it, and how many that one holds."""
+    """Task that holds each cell, in the order of cells, and how many cells that task holds."""
     for index in range(number):
         task = index // together
         yield {"job_id": f"{job_id}_{task}", "side_by_side": min(together, number - task * together)}

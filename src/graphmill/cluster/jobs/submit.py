@@ -1,4 +1,4 @@
-"""From an experiment to a queued job: plan it, render its script, ask sbatch whether it would accept it, submit it.
+"""Submit an experiment as a job: plan it, render its script, ask sbatch whether it would accept it, submit it.
 
 Everything is decided before anything is written. A submission that fails leaves no run folder behind; one whose answer
 got lost is looked for in the queue by its script, so that no run is ever submitted twice.
@@ -200,7 +200,7 @@ def refuse_alive(folder: RunFolder) -> None:
 
 
 def refuse_alive_jobs(jobs: Sequence[SubmittedJob], path: Path) -> None:
-    """The same for any jobs; `path`: the run or pipeline that they belong to."""
+    """Raise a `UserError` if one of these jobs is alive, or Slurm cannot be queried; `path`: their run or pipeline."""
     troubles = refuse_jobs_known_alive(jobs, path)
     if troubles:
         raise UserError(
@@ -210,7 +210,7 @@ def refuse_alive_jobs(jobs: Sequence[SubmittedJob], path: Path) -> None:
 
 
 def refuse_jobs_known_alive(jobs: Sequence[SubmittedJob], path: Path) -> tuple[str, ...]:
-    """The same, as far as Slurm can be queried. Returns why it could not, if so."""
+    """Raise a `UserError` if one of these jobs is known to be alive. Returns why Slurm could not be queried, if so."""
     queue = Queue()
     living = alive(jobs, queue.read(jobs))
     if living:

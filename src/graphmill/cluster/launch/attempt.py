@@ -47,7 +47,7 @@ class AttemptEnd:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now."""
+    """What follows an attempt, and why."""
 
     step: Literal["finish", "retry", "other_port", "give_up"]
     reason: str

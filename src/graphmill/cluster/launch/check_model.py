@@ -46,7 +46,7 @@ def _is_of_the_user(plan: Plan) -> bool:
 def unfit_problems(
     where: Sequence[str], plans: Sequence[Plan], environ: Mapping[str, str] | None = None
 ) -> Iterator[Problem]:
-    """`unfit_models` as problems, each told once. `where`: of each plan, such as `cell a`."""
+    """Problems that `unfit_models` finds, each reported once. `where`: of each plan, such as `cell a`."""
     told = set()
     for name, problem in zip(where, unfit_models(plans, environ), strict=True):
         if problem is not None and problem.message not in told:

@@ -34,7 +34,7 @@ _SPLIT: Final = "val"
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedSet:
-    """One row."""
+    """One row of the file: a measure of a stage's best weights on one set."""
 
     stage: str  # whose best weights
     weights: str  # their checksum

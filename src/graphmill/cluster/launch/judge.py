@@ -92,7 +92,7 @@ class ProcessFailure:
         return self.process is not None and (self.code is None or _is_by_signal(self.code))
 
     def in_words(self) -> str:
-        """For a message."""
+        """Describe the failure for a message."""
         if self.process is None or self.code in _OWN_STATUS:  # of the whole run, whichever rank says so first
             return self.what
         on_host = f" on {self.host}" if self.host else ""
@@ -265,7 +265,7 @@ def _ending(
 
 
 def _codes(by_process: Sequence[Events], evidence: AttemptEvidence) -> list[int | None]:
-    """By process: the exit status, by its last event, else as the launcher saw it. None: unknown."""
+    """Exit status of each process, by its last event, else as the launcher saw it. None: unknown."""
     seen = {rank.rank: rank.code for rank in evidence.exits}
     of_all = evidence.status if evidence.status in SAVED else None
     found: list[int | None] = []

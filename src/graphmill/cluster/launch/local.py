@@ -102,7 +102,7 @@ class _Signals:
         return "interrupted" if self.num_interrupts > 1 else "stopped"
 
     def remember(self, number: int, frame: FrameType | None) -> None:
-        """The handler."""
+        """Handle a signal: remember that it came."""
         del frame
         self.received.append(signal.Signals(number))
 

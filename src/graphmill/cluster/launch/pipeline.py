@@ -34,13 +34,13 @@ class Stages:
 
     @property
     def runs(self) -> RunGraph:
-        """The same as runs."""
+        """The stages as runs, each with the runs whose weights it needs."""
         needs = {stage.name: stage.needs() for stage in self.pipeline.stages}
         sources = {stage.name: stage.needs_for_sources() for stage in self.pipeline.stages}
         return RunGraph(self.pipeline.name, self.logs_root, _WORDING, needs, sources)
 
     def state(self, stage: StageSpec) -> RunState:
-        """By its run folder."""
+        """State of a stage's run, by its run folder."""
         return self.runs.state(stage.name)
 
     def missing(self, stage: StageSpec) -> list[str]:
@@ -70,7 +70,7 @@ def plans_of_stages(stages: Stages, chosen: Sequence[StageSpec], plan_of: PlanOf
 
 
 def stages_without_data(stages: Stages, chosen: Sequence[StageSpec], plan_of: PlanOf) -> dict[str, AbsentDataError]:
-    """Of the stages that have not begun, those whose data are not prepared, and what to type. Changes nothing."""
+    """Stages that have not begun and whose data are not prepared, with what to type. Changes nothing."""
     found = {}
     for stage in chosen:
         if stages.state(stage).status != NEW:

@@ -42,11 +42,11 @@ class RankExit:
 
     @property
     def failed(self) -> bool:
-        """Neither done nor stopped after a checkpoint."""
+        """Whether the rank is neither done nor stopped after a checkpoint."""
         return self.code not in SAVED
 
     def in_words(self) -> str:
-        """For a message."""
+        """Describe the exit for a message."""
         if self.code == exits.LOST_A_RANK:
             return "another rank became unresponsive"
         if self.code >= 0:
@@ -107,7 +107,7 @@ class RankProcess:
         return self._process.pid
 
     def _prepare_child(self) -> None:
-        """It dies with the launcher, and SIGINT waits for `StopRequest`: torch's import would fail or lose it."""
+        """Let the child die with the launcher; block SIGINT until `StopRequest`, as importing torch may lose it."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != self._launcher:  # it died between fork and prctl

@@ -45,9 +45,9 @@ def resume_run(
 
 
 def world_here(folder: RunFolder, ranks: int | None = None) -> World:
-    """The processes that continue a run on this machine: so many ranks; None: as many as it had last.
+    """The processes that continue a run on this machine, with `ranks` ranks; None: as many as it had last.
 
-    Raises a `UserError` where this machine, or the plan, does not allow for so many.
+    Raises a `UserError` where this machine, or the plan, does not allow for that number.
     """
     if ranks is None:
         return world_of(folder.read_plan(), ranks=folder.world().ranks, hosts=1)

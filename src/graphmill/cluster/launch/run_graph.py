@@ -68,7 +68,7 @@ class RunGraph:
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of the needs: what its task uses all the time
 
     def state(self, name: str) -> RunState:
-        """By its run folder."""
+        """State of one run, by its run folder."""
         run_id = f"{self.name}/{name}"
         folder, status = RunFolder(self.logs_root / run_id), NEW
         if folder.plan_path.exists():
@@ -77,7 +77,7 @@ class RunGraph:
         return RunState(name, run_id, folder, status)
 
     def states(self) -> list[RunState]:
-        """Of all runs, in order."""
+        """States of all runs, in order."""
         return [self.state(name) for name in self.needs]
 
     def missing(self, name: str) -> list[str]:
@@ -85,7 +85,7 @@ class RunGraph:
         return [need for need in self.needs[name] if self.state(need).status != DONE]
 
     def missing_sources(self, name: str) -> list[str]:
-        """Of those, the runs whose weights its task uses: until they are done, this one cannot be tried out."""
+        """Unfinished runs whose weights this run's task uses all the time: until they are done, it cannot be tried."""
         missing = self.missing(name)
         return [need for need in self.sources.get(name, ()) if need in missing]
 

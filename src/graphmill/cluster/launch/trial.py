@@ -61,7 +61,7 @@ def measure(plan: Plan, steps: int) -> Trial:
 
 @contextmanager
 def stdout_is_stderr() -> Iterator[None]:
-    """For the processes started inside, too: what a program reads from standard output is the result alone."""
+    """Send standard output to standard error, for child processes too: a program reads only the result from it."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

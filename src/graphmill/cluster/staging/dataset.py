@@ -25,11 +25,11 @@ class Dataset:
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
+        """Bytes of all files."""
         return sum(self.sizes.values())
 
     def copy_in(self, root: Path) -> Path:
-        """Where the copy is to be."""
+        """Path of the copy below `root`."""
         return root / staged_name(self.name, self.checksum, self.share)
 
 
@@ -65,7 +65,7 @@ def _again(folder: Path, metadata: Header) -> str:
 
 
 def _refuse_some_parts(folder: Path) -> None:
-    """All of a graph in parts is to be copied: `UserError` if only some of it is here."""
+    """Raise a `UserError` if only some of a graph in parts is here, as all of it is to be copied."""
     from graphmill.partition.metadata import read_parts_metadata
     from graphmill.partition.parts import parts_here
 

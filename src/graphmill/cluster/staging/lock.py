@@ -41,7 +41,7 @@ def only_copier(target: Path, *, stale_s: float = STALE_S) -> Iterator[None]:
 
 
 def _unless_link(path: str, flags: int) -> int:
-    """Where others may write, as in /tmp, a link that they made would have us write into a file of ours."""
+    """Open a file, not through a link: others could make one in /tmp that leads to a file of ours."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 

@@ -65,12 +65,12 @@ class StagingError(Exception):
 
 
 def _own_name() -> str:
-    """Of the folder of this user where all users' jobs may stage, such as /tmp. Scripts write it as graphmill-$UID."""
+    """Name of this user's folder where all users' jobs may stage, such as in /tmp. Scripts write graphmill-$UID."""
     return f"graphmill-{os.geteuid()}"
 
 
 def _make_root(root: Path) -> None:
-    """One that bears the user's name is for no one else, and is not taken from one who made it first."""
+    """Make the root; one that bears the user's name must be the user's alone, and not made first by another user."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700 if root.name == _own_name() else 0o777)
     if root.name != _own_name():
         return
@@ -351,7 +351,7 @@ def staged_root(option: Path | None, environ: Mapping[str, str]) -> Path:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """Half a copy is removed on the way out."""
+    """Exit on a signal; half a copy is removed on the way out."""
     del frame
     raise SystemExit(128 + number)
 

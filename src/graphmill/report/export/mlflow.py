@@ -164,7 +164,7 @@ def _key(name: str) -> str:
 
 
 def _status(run: TrackerRun) -> str:
-    """In MLflow's words: killed is what may be resumed."""
+    """Status of the run in MLflow's words; KILLED: the run may be resumed."""
     assert run.ending is not None
     if run.ending == "done":
         return "FINISHED"

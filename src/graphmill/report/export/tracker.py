@@ -44,7 +44,7 @@ class Tracker(Protocol):
         """What `write` would do; nothing is written. Raises a `UserError` where names collide."""
 
     def write(self, run: TrackerRun) -> None:
-        """Write it."""
+        """Write a run to the tracker."""
 
 
 def open_tracker(name: str, target: Target) -> Tracker:

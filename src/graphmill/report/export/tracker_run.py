@@ -89,7 +89,7 @@ def refuse_same_names(runs: Sequence[TrackerRun]) -> None:
 
 
 def _identity(plan: Plan, first: Attempt) -> str:
-    """Two runs of the same plan, under the same name, began at different moments."""
+    """Id of a run: two runs of the same plan, under the same name, began at different moments."""
     return hash_text(f"{plan.run_id}\n{first.hostname}\n{first.pid}\n{first.time!r}")
 
 
@@ -117,7 +117,7 @@ def _of_epochs(folder: RunFolder, plan: Plan, events: Sequence[Event]) -> Iterat
 
 
 def _of_evaluations(folder: RunFolder, events: Sequence[Event]) -> Iterator[LoggedValue]:
-    """Of the initial weights, of the test split and of other sets; val after each epoch is in metrics.csv."""
+    """Values of the initial weights, the test split and other sets; val after each epoch is in metrics.csv."""
     times = {(event.epoch, event.set): event.time for event in events if isinstance(event, Evaluation)}
     for row in read_evaluations(folder, is_growing=True):
         is_in_metrics = row.set == "val" and row.epoch > 0

@@ -25,7 +25,7 @@ _NOTE: Final = "graphmill.json"
 
 
 class Note(BaseModel):
-    """Beside what W&B writes: what it was made of."""
+    """Note beside what W&B writes: what it was made of."""
 
     content: str
 
@@ -85,7 +85,7 @@ class Runs:
 
 
 def _settings() -> Any:  # noqa: ANN401  # wandb's own
-    """Nothing of this machine, which is not the one that the run trained on."""
+    """Settings that record nothing of this machine, which is not the one that the run trained on."""
     return wandb.Settings(
         silent=True, console="off", x_disable_stats=True, x_disable_meta=True, disable_git=True, disable_code=True
     )

@@ -111,7 +111,7 @@ def _size(
 
 
 def _ranks_here(job: Job, hosts: int, processes: int) -> int:
-    """On each host that has ranks; all of its processes, where roles do not fit: that is refused elsewhere."""
+    """Ranks on each host that has ranks; all of its processes where roles do not fit, which is refused elsewhere."""
     ranks = hosts * processes - job.samplers
     if not job.samplers or ranks < 1 or not fits(job.samplers, ranks, hosts):
         return processes

@@ -33,7 +33,7 @@ def kernel_problems(experiment: Experiment, site: Site, asked: ResourceRequest) 
 
 
 def kernel_remarks(experiment: Experiment, site: Site, asked: ResourceRequest) -> Iterator[str]:
-    """In which formats attention runs on the GPUs that the job may get, in words."""
+    """Say in which formats attention runs on the GPUs that the job may get."""
     types = _gpu_types(experiment, site, asked)
     if types:
         told = "; ".join(kernels_text(gpu, capability_of(gpu)) for gpu in types)

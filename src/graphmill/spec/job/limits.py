@@ -60,7 +60,7 @@ def limit_problems(site: Site, asked: ResourceRequest) -> Iterator[Problem]:
 
 
 def refuse_too_many_side_by_side(site: Site, each: ResourceRequest, number: int) -> None:
-    """Raise a `UserError` if no host of the site holds so many runs at a time. `each`: what one asks for."""
+    """Raise a `UserError` if no host of the site holds `number` runs at a time. `each`: what one asks for."""
     memory = None if each.memory_mib is None else each.memory_mib * number
     together = replace(each, cpus=each.cpus * number, gpus=each.gpus * number, memory_mib=memory)
     refuse(list(limit_problems(site, together)), f"{number} runs side by side on a host of {site.name}")
@@ -82,7 +82,7 @@ def cpus_paid_for(site: Site, asked: ResourceRequest) -> tuple[int, str] | None:
 
 
 def _kinds(site: Site, asked: ResourceRequest) -> dict[str, HostKind]:
-    """Those with GPUs if the job uses some, those without if not; all if there are none such."""
+    """Kinds of hosts with GPUs if the job uses some, without if not; all fitting kinds if there are none such."""
     kinds = fitting_kinds(
         site, constraint=asked.constraint, slurm_partition=asked.slurm_partition, gpu_type=asked.gpu_type
     )

@@ -113,7 +113,7 @@ class Job(Spec):
 
     @property
     def ranks(self) -> int:
-        """Over all hosts; samplers are none."""
+        """Ranks on all hosts, without samplers."""
         return self.hosts * self.ranks_per_host - self.samplers
 
     @property
@@ -184,7 +184,7 @@ def resolve_job(
 
 
 def _absolute(slurm: SlurmSpec, called_in: str) -> SlurmSpec:
-    """With folders that mean the same wherever sbatch is called."""
+    """Make folders absolute, so that they mean the same wherever sbatch is called."""
     base = PurePosixPath(called_in) / (slurm.work_dir or "")
     output = None if slurm.output_dir is None else str(base / slurm.output_dir)
     return slurm.model_copy(update={"work_dir": str(base), "output_dir": output})

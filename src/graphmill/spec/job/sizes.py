@@ -106,7 +106,7 @@ def _of_roles(
 
 
 def _ranks(experiment: Experiment, slurm: SlurmSpec, gpus: int, problems: list[Problem]) -> int:
-    """Of each host."""
+    """Ranks of each host; with roles, the processes of each host."""
     in_all, each = experiment.train.ranks, slurm.ranks_per_host
     if experiment.roles is not None:
         return _of_roles(experiment.roles, in_all, slurm, gpus, problems)
@@ -137,7 +137,7 @@ def _ranks(experiment: Experiment, slurm: SlurmSpec, gpus: int, problems: list[P
 def _cpus(
     experiment: Experiment, slurm: SlurmSpec, site: Site, ranks: int, gpus: int, kinds: dict[str, HostKind]
 ) -> int:
-    """Of each host."""
+    """Cores of each host."""
     if slurm.cpus_per_host != "auto":
         return slurm.cpus_per_host
     threads = experiment.train.threads

@@ -28,7 +28,7 @@ class Sampling:
 
 
 def _none(plan: object, given: Iterable[str]) -> Sequence[str]:
-    """Whatever is given is enough."""
+    """Return that no source is missing: whatever is given is enough."""
     del plan, given
     return ()
 

@@ -17,7 +17,7 @@ from graphmill.spec.partition import InParts
 
 
 class FromCatalogue(Spec):
-    """In place of a checksum: nothing is prepared, and the sizes are those of the published data."""
+    """A value in place of a checksum: nothing is prepared, and the sizes are those of the published data."""
 
     sizes_from: Literal["catalogue"] = "catalogue"
 
@@ -84,7 +84,7 @@ class TaskPlan(Spec):
         return None
 
     def reading_presampled(self, folder: str) -> Self:
-        """The same, reading them from there."""
+        """Copy of the section that reads sampled epochs from `folder`."""
         raise NotImplementedError(f"{self.kind} reads no presampled epochs, but {folder}")
 
     @property
@@ -93,7 +93,7 @@ class TaskPlan(Spec):
         return ""
 
     def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
-        """The same, with what hangs on the memory that each process may use; None: it is not known."""
+        """Section with the choices that depend on the memory that each process may use; None: it is not known."""
         del experiment, memory_bytes
         return self
 

@@ -72,7 +72,7 @@ class SeededSolver:
         self._times: dict[tuple[int, bool], _Times] = {}
 
     def solve(self, costs: NDArray[Any], *, check: bool = True) -> Solution:
-        """As `graphmill.assignment.solve`."""
+        """Solve a problem as `graphmill.assignment.solve` does."""
         costs = matrix_of(costs)
         if self.seed == "cold" or not np.size(costs):
             return solve(costs, check=check)
@@ -93,7 +93,7 @@ class SeededSolver:
         return self._times.get(_size_of(costs), _Times()).best
 
     def chosen(self) -> dict[str, Way]:
-        """By size, what is faster as far as was measured."""
+        """Faster way for each range of sizes, as far as was measured."""
         return {
             f"{2**power} to {2 ** (power + 1) - 1}{'' if is_square else ', not square'}": times.best
             for (power, is_square), times in sorted(self._times.items())

@@ -69,12 +69,12 @@ class Assignment:
         return self.schedule.counts(epoch, step)
 
     def largest_batches(self) -> tuple[tuple[int, int], ...]:
-        """Of the first epoch, the first batch with the most pairs."""
+        """Epoch and step of the first batch with the most pairs in the first epoch."""
         steps = range(self.plan.calendar.steps_in(0))
         return ((0, max(steps, key=lambda step: self._num_pairs(self.schedule.seeds(0, step, 0).ids))),)
 
     def _num_pairs(self, ids: Ids) -> int:
-        """Of a batch of these instances, what fills it up included."""
+        """Pairs of a batch of these instances, with those that fill it up."""
         sides = np.sort(np.array([self.store.shape(int(i)) for i in ids]).reshape(-1, 2), axis=1)
         return len(ids) * int(np.prod(sides.max(axis=0, initial=0)))
 
@@ -134,7 +134,7 @@ class Assignment:
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(costs), without prepared data."""
+        """Trained model, called as model(costs), without prepared data."""
         own = plan.task
         assert isinstance(own, AssignmentPlan)
         model = build_model(plan, own, rank=0)

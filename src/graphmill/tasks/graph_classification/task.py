@@ -75,7 +75,7 @@ class GraphClassification:
         return self.loss.weights(self.schedule, self.labels, epoch, step)
 
     def largest_batches(self) -> tuple[tuple[int, int], ...]:
-        """Of the first epochs, of this rank: the batch with the most nodes, and the one with the most edges."""
+        """Epoch and step of this rank's batches with the most nodes, and with the most edges, in the first epochs."""
         return self.feed.largest_batches()
 
     def loss_sum(self, batch: GraphBatch) -> Tensor:
@@ -116,7 +116,7 @@ class GraphClassification:
         return Predictions({"graph": ids}, values)
 
     def attention(self, splits: Sequence[Split] | None) -> Attention:
-        """Of the edges of the graphs of the splits; nodes are counted within their graph."""
+        """Attention of the edges of the graphs of the splits; nodes are counted within their graph."""
         heads = heads_of(self.model, self.own.model.kind)
         return Attention(("graph", "source", "target"), heads, self._attended(self._graphs_of(splits)))
 
@@ -144,7 +144,7 @@ class GraphClassification:
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(x, edge_index, batch), without prepared data."""
+        """Trained model, called as model(x, edge_index, batch), without prepared data."""
         own = plan.task
         assert isinstance(own, GraphClassificationPlan)
         scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None
@@ -189,7 +189,7 @@ class GraphClassification:
     def _custom_measures_of(
         self, ids: NDArray[np.int64], split: Split, logits: Tensor, counts: list[int]
     ) -> dict[str, float]:
-        """By rank 0, of all ranks' logits in the order of the split; `logits`: of this rank's share."""
+        """Custom measures, by rank 0 of all ranks' logits in the order of the split; `logits`: of this rank's share."""
         if not self.custom_measures:
             return {}
         everyone = self.group.gather_rows(logits, counts)
@@ -214,7 +214,7 @@ def asked_of(own: GraphClassificationPlan) -> GraphSetDatasetSpec:
 
 
 def _scale(own: GraphClassificationPlan, store: GraphSetStore, codes: NDArray[np.int8]) -> Standardise | None:
-    """By the nodes of the training graphs alone; None unless the plan asks for it."""
+    """Scale by the nodes of the training graphs alone; None unless the plan asks for it."""
     if own.features != "standardised":
         return None
     graphs = store.graphs

@@ -48,7 +48,7 @@ class Judge:
         self._recorded: _Recorded | None = None
 
     def score(self, graphs: WindowGraphs) -> NDArray[np.float64]:
-        """Of each [num_graphs]."""
+        """Scores of the windows [num_graphs]."""
         self._recorded = self._record(graphs) if self._expects_alarm else None
         self._expects_alarm = False
         if self._recorded is not None:
@@ -58,7 +58,7 @@ class Judge:
         return scores
 
     def weigh(self, graphs: WindowGraphs) -> CauseWeights:
-        """Of the nodes and edges of each, in their order."""
+        """Weights of the nodes and edges of each window, in their order."""
         recorded = self._recorded
         if recorded is None or recorded.graphs is not graphs:
             recorded = self._record(graphs)
@@ -79,7 +79,7 @@ class Judge:
 
 
 def _inputs(graphs: WindowGraphs) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """As `WindowScores` reads them."""
+    """Tensors that `WindowScores` reads."""
     first_nodes = offsets_of(graphs.num_nodes)[:-1]
     edge_index = graphs.edge_index + first_nodes.repeat(graphs.num_edges)
     batch = np.arange(len(graphs)).repeat(graphs.num_nodes)

@@ -37,7 +37,7 @@ class Stacking:
 
     @classmethod
     def fit(cls, scores: Columns, is_attack: NDArray[np.bool_]) -> "Stacking":
-        """On windows whose scores nothing was trained on. `UserError` if all, or none, `is_attack` [num_windows]."""
+        """Fit on windows that nothing scored was trained on. `UserError` if all, or none, `is_attack` [num_windows]."""
         refuse_one_kind(is_attack, "a fusion cannot be fitted")
         x = _matrix(scores, tuple(scores))
         mean, std = x.mean(axis=0), x.std(axis=0)
@@ -46,7 +46,7 @@ class Stacking:
         return cls(tuple(scores), mean, std, weight[:-1], float(weight[-1]), len(is_attack))
 
     def probability(self, scores: Columns) -> NDArray[np.float64]:
-        """Of an attack [num_windows]."""
+        """Probability of an attack [num_windows]."""
         return _sigmoid((_matrix(scores, self.names) - self.mean) / self.std @ self.weight + self.bias)
 
 

@@ -11,7 +11,7 @@ from graphmill.tasks.intrusion.threshold import InTime, alarms_of, in_time, tell
 def measured(
     store: CaptureStore, ids: NDArray[np.int64], scores: NDArray[np.float64], threshold: float
 ) -> dict[str, float]:
-    """Of the windows `ids` [n], rising, and their `scores` [n]. NaN: not measurable, or no threshold was chosen yet."""
+    """Measures of windows `ids` [n], ascending, with `scores` [n]. NaN: not measurable, or no threshold chosen yet."""
     is_attack = np.asarray(store.labels)[ids] == 1
     if np.isnan(threshold):
         return {measure.name: float("nan") for measure in KIND.measures}

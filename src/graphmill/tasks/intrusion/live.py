@@ -24,7 +24,7 @@ _AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class CauseWeights:
-    """What weighs in the scores of graphs: zero or more each; only shares within a graph are told."""
+    """What weighs in the scores of graphs: zero or more each; only shares within a graph are reported."""
 
     of_nodes: NDArray[np.floating[Any]]
     """[n], in the order of `WindowGraphs`."""
@@ -34,7 +34,7 @@ class CauseWeights:
 
 @dataclass(slots=True)
 class LiveWindows:
-    """A detector (`tasks.task.Detector`) of windows of frames, whatever scores them. Causes are told of alarms."""
+    """A detector (`tasks.task.Detector`) of windows of frames, by any scores. Causes are reported for alarms."""
 
     score: Callable[[WindowGraphs], NDArray[np.floating[Any]]]
     """Of each graph [num_graphs]."""
@@ -51,7 +51,7 @@ class LiveWindows:
     _num_frames: int = field(default=0, init=False)
 
     def verdicts(self, arriving: IO[bytes], source: str, *, layout: str, threshold: float) -> Iterator[Verdict]:
-        """One for each window that is whole; the window after the last of them is not judged."""
+        """Verdict of each window that is whole; the window after the last of them is not judged."""
         self._used = threshold
         blocks = iterate_arriving(arriving, source, self._problems, layout, self._num_missing)
         frames = self._telling(blocks, source)
@@ -76,7 +76,7 @@ class LiveWindows:
             yield f"lines with problems: {self._problems}"
 
     def _telling(self, blocks: Iterator[Frames], source: str) -> Iterator[Frames]:
-        """`blocks`; each sort of problem is told when it first occurs, for a stream may never end."""
+        """Pass on `blocks`; each sort of problem is reported when it first occurs, for a stream may never end."""
         told: set[str] = set()
         for frames in blocks:
             self._num_frames += len(frames)
@@ -125,7 +125,7 @@ class LiveWindows:
 
 
 def id_text(identity: np.uint32) -> str:
-    """As candump writes it: three digits, or eight of a 29-bit id."""
+    """Write an id as candump does: three digits, or eight of a 29-bit id."""
     plain = int(identity & ~EXTENDED)
     return f"{plain:08X}" if identity & EXTENDED else f"{plain:03X}"
 

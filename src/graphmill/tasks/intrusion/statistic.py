@@ -35,7 +35,7 @@ class Frequencies:
 
     @classmethod
     def fit(cls, graphs: WindowGraphs, is_fitted: NDArray[np.bool_]) -> "Frequencies":
-        """Of the graphs that `is_fitted` [num_graphs] selects: benign ones for training. `UserError` if none is."""
+        """Fit to the graphs that `is_fitted` [num_graphs] selects: benign ones for training. `UserError` if none is."""
         if not is_fitted.any():
             raise UserError("no window for training is benign", fix="give train a larger share, or a benign capture")
         senders = _senders(graphs)
@@ -57,7 +57,7 @@ class Frequencies:
         )
 
     def score(self, graphs: WindowGraphs) -> NDArray[np.float64]:
-        """Of each graph [num_graphs], zero or more."""
+        """Score of each graph [num_graphs], zero or more."""
         senders = _senders(graphs)
         scores = np.zeros(len(graphs))
         for begin in range(0, len(graphs), _AT_ONCE):

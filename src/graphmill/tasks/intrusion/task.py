@@ -111,11 +111,11 @@ class Intrusion:
         )
 
     def largest_batches(self) -> tuple[tuple[int, int], ...]:
-        """Of the first epochs, of this rank: the batch with the most nodes, and the one with the most edges."""
+        """Epoch and step of this rank's batches with the most nodes, and with the most edges, in the first epochs."""
         return self.feed.largest_batches()
 
     def loss_sum(self, batch: GraphBatch) -> Tensor:
-        """Of the windows of a batch: cross-entropy by the weights of their classes, or what an autoencoder misses."""
+        """Loss of a batch, summed over its windows: cross-entropy by class weights, or what an autoencoder misses."""
         made = self.model(batch)
         if isinstance(self.model.inner, CanVgae):
             assert isinstance(made, Reconstruction)
@@ -170,7 +170,7 @@ class Intrusion:
         return Predictions({"window": ids}, values)
 
     def attention(self, splits: Sequence[Split] | None) -> Attention:
-        """Of the edges of the windows of the splits; ends are ids on the bus."""
+        """Attention of the edges of the windows of the splits; ends are ids on the bus."""
         if isinstance(self.model.inner, CanFusion):
             raise UserError(
                 "a fusion has no attention of its own", fix="leave --attention out, or name the run of a member"
@@ -196,12 +196,12 @@ class Intrusion:
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(x, edge_index, batch, edge_attr, ids), without prepared data: scores of windows."""
+        """Trained model that scores windows, called as model(x, edge_index, batch, edge_attr, ids). Needs no store."""
         return WindowScores(_trained(plan, weights))
 
     @staticmethod
     def detector(plan: Plan, weights: Weights) -> Detector:
-        """For streams of frames, a window at a time."""
+        """Detector for streams of frames, a window at a time."""
         own = plan.task
         assert isinstance(own, IntrusionPlan)
         return detector(_trained(plan, weights).eval(), window=own.dataset.window, stride=own.dataset.stride)
@@ -210,7 +210,7 @@ class Intrusion:
         refuse_missing_sources(KIND, self.own, sources)
 
     def _measured(self, ids: NDArray[np.int64], split: Split, judged: Tensor) -> dict[str, float]:
-        """By rank 0, of all windows of a split [n, 2]; told to the others. Sets the threshold."""
+        """Measure all windows of a split [n, 2] on rank 0, and send the result to the others. Sets the threshold."""
         values = torch.zeros(len(KIND.measures) + 1, dtype=torch.float64)
         if self.group.rank == 0:
             scores, threshold = judged[:, 1].cpu().numpy(), float(self.model.threshold)
@@ -241,7 +241,7 @@ class Intrusion:
             yield Attended(layer, (batch.seeds.ids[place], source, target), alpha.numpy())
 
     def _trained(self, spec: IntrusionModelSpec, weights: Weights) -> Inner:
-        """Another model, with weights of a run, on the rank's device; it is not trained any further."""
+        """Make another model with weights of a run, on the rank's device; it is not trained any further."""
         model = inner_model(spec, Scales.unknown())
         _inner_of(weights).load_all_into(model, name=f"a {spec.kind} model of scale {getattr(spec, 'scale', '')}")
         return model.to(self.group.device).eval().requires_grad_(requires_grad=False)
@@ -303,14 +303,14 @@ def _trained(plan: Plan, weights: Weights) -> Detecting:
 
 
 def _inner_of(weights: Weights) -> Weights:
-    """Those of the model itself, without its threshold."""
+    """Weights of the model itself, without its threshold."""
     prefix = "inner."
     own = {name.removeprefix(prefix): each for name, each in weights.tensors.items() if name.startswith(prefix)}
     return replace(weights, tensors=own)
 
 
 def _scales(store: CaptureStore, ids: NDArray[np.int64]) -> Scales:
-    """By the training windows `ids` alone."""
+    """Scales by the training windows `ids` alone."""
     graphs = store.graphs
     is_train = np.zeros(graphs.num_graphs, bool)
     is_train[ids] = True

@@ -1,4 +1,4 @@
-"""From scores of windows to alarms: the threshold, how well alarms tell attacks, how soon, and how often for nothing.
+"""Turn scores of windows into alarms: the threshold, how well alarms tell attacks, how soon, how many are false.
 
 An alarm is a score that is the threshold or more. Nothing here knows what made the scores.
 """
@@ -108,7 +108,7 @@ def tells(scores: Scores, is_attack: Flags, threshold: float) -> dict[str, float
 
 
 def in_time(alarms: Flags, is_attack: Flags, at: InTime, same_attack_s: float = SAME_ATTACK_S) -> dict[str, float]:
-    """How soon attacks are told, and how often an alarm is for nothing.
+    """How soon attacks are detected, and how many alarms per hour are false.
 
     - `num_attacks`: stretches of attack: attacked windows of a capture with at most `same_attack_s` between them
     - `num_attacks_told`: those of which an attacked window is an alarm

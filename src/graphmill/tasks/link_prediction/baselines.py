@@ -50,10 +50,10 @@ class PairScorer(Protocol):
     """Scores pairs of nodes."""
 
     def pair_scores(self, links: Links) -> NDArray[np.floating]:
-        """Of each link [n]."""
+        """Scores of the links [n]."""
 
     def ranks(self, links: Links, side: Side, left_out: LeftOut) -> LinkRanks:
-        """Of that end of each link among all nodes in its place, without those left out."""
+        """Rank that end of each link among all nodes in its place, except those left out."""
 
     def operations(self, links: Links, side: Side) -> float:
         """What `ranks` takes, roughly."""
@@ -85,7 +85,7 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
 
 
 def known_links(store: LinkLists) -> KnownLinks:
-    """Of all splits: what a link is not ranked among."""
+    """Links of all splits, among which a link is not ranked."""
     links = concatenated([store.links(split) for split in SPLITS])
     return KnownLinks.of(links, store.metadata.num_nodes, have_direction=store.metadata.links_have_direction)
 
@@ -175,7 +175,7 @@ def _ranks_among_all(scorer: PairScorer, links: Links, side: Side, known: KnownL
 
 
 def _ranks_among_given(scorer: PairScorer, links: Links, side: Side, given: NDArray[np.integer]) -> LinkRanks:
-    """Among candidates of their own [n, k]; the answer itself does not count."""
+    """Rank links among candidates of their own [n, k]; the answer itself does not count."""
     answers = links.targets if side == "target" else links.sources
     own = _pairs(scorer, links)
     found, at_a_time = [], max(1, _PAIRS_AT_A_TIME // given.shape[1])
@@ -198,7 +198,7 @@ def _pairs(scorer: PairScorer, links: Links) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """By what both ends have; which end is which does not matter."""
+    """Scores by what both ends have; which end is which does not matter."""
 
     overlap: Overlap
 
@@ -215,7 +215,7 @@ class _Shared:
 
 @dataclass(frozen=True, slots=True)
 class _Likeness:
-    """By the dot product of rows of length 1."""
+    """Scores by the dot product of rows of length 1."""
 
     rows: NDArray[np.float32]  # [num_nodes, num_features]
 
@@ -236,7 +236,7 @@ class _Likeness:
 
 
 class _Degree:
-    """By how many training links of that direction and relation each end has: the product of both, each plus one."""
+    """Scores by the ends' numbers of training links in that direction and relation, each plus one: their product."""
 
     def __init__(self, store: LinkLists) -> None:
         self._train = store.links("train")
@@ -287,7 +287,7 @@ def _anchors(links: Links, side: Side) -> tuple[Ids, Ids]:
 
 
 def _neighbours(store: LinkStore) -> CompressedRows:
-    """Of each node, in either direction, without itself."""
+    """Neighbours of each node, in either direction, without itself."""
     topology = store.topology(undirected=True)
     nodes = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
     others = topology.indices.astype(np.int64)

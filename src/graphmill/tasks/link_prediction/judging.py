@@ -89,7 +89,7 @@ class LinkJudge:
         return Measures(float(loss), {"mrr": mrr(found), **hits, "auc": auc, "ap": ap}, len(links))
 
     def ranks(self, split: Split, links: Links, places: Ids, rows: Tensor, head: AnyHead, pause: Pause) -> LinkRanks:
-        """Of every link on each side that is ranked, targets first; the same on every rank; all ranks must call it.
+        """Rank every link on each side that is ranked, targets first; the same on every rank; all ranks must call it.
 
         Args:
             split: whose links they are.
@@ -119,7 +119,7 @@ class LinkJudge:
         return joined_ranks(found)
 
     def _by_all_ranks(self, count: int, ranks_of: Callable[[slice], LinkRanks], pause: Pause) -> LinkRanks:
-        """Each rank ranks a share of the links, a few at a time."""
+        """Rank links on all ranks: each takes a share of them, a few at a time."""
         bounds = np.linspace(0, count, self.group.world_size + 1).astype(np.int64)
         begin, end = int(bounds[self.group.rank]), int(bounds[self.group.rank + 1])
         found = [np.empty((0, 3), np.int64)]
@@ -136,7 +136,7 @@ class LinkJudge:
         return LinkRanks(np.ascontiguousarray(above), np.ascontiguousarray(tied), np.ascontiguousarray(candidates))
 
     def known_links(self) -> KnownLinks:
-        """Of all splits: what a link is not ranked among."""
+        """Links of all splits, among which a link is not ranked."""
         if self._known is None:
             links = concatenated([self.store.links(split) for split in SPLITS])
             has_direction = self.own.dataset.links_have_direction
@@ -161,14 +161,14 @@ class RankedSide:
     num_threads: int
 
     def among_all(self, some: slice, known: KnownLinks) -> LinkRanks:
-        """Some links among all nodes, without those that a known link joins to the other end."""
+        """Rank some links among all nodes, without those that a known link joins to the other end."""
         return joined_ranks(
             self._ranks(slice(some.start + part.start, some.start + part.stop), left_out)
             for part, left_out in self._left_out(some, known)
         )
 
     def among_given(self, some: slice, candidates: Ids) -> LinkRanks:
-        """Some links [n] among the nodes given for each [n, k]."""
+        """Rank some links [n] among the nodes given for each [n, k]."""
         links, given, answers = self._taken(some)
         if isinstance(self.head, BilinearHead):
             queries = self._queries(links, given)
@@ -224,7 +224,7 @@ class RankedSide:
         return self._scores_tensor(links, given, one, others).numpy()
 
     def _scores_tensor(self, links: Links, given: Ids, one: int, others: Ids) -> Tensor:
-        """Of link `one` with each of `others` in place of the ranked end."""
+        """Scores of link `one` with each of `others` in place of the ranked end."""
         other = self.rows[torch.from_numpy(others)]
         same = self.rows[given[one]].expand_as(other)
         relations = relations_of(links)[one : one + 1].expand(len(other)) if links.relations is not None else _NONE
@@ -249,14 +249,14 @@ def pair_scores(head: AnyHead, rows: Tensor, links: Links) -> NDArray[np.float32
 
 
 def relations_of(links: Links) -> Tensor:
-    """As a head takes them: int64 [n], or [0] where links have none."""
+    """Relations as a head takes them: int64 [n], or [0] where links have none."""
     return _NONE if links.relations is None else torch.from_numpy(links.relations)
 
 
 def best_of_scores(
     block: Callable[[slice], Tensor], num_queries: int, left_out: LeftOut, count: int
 ) -> tuple[Ids, NDArray[np.float32]]:
-    """As `ranking.top_k`, of scores that come from anywhere, a query at a time.
+    """Best candidates as `ranking.top_k` finds them, by scores from any function, a query at a time.
 
     Args:
         block: of a slice of the queries their scores of all nodes [b, num_nodes].

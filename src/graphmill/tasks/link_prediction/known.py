@@ -33,7 +33,7 @@ class LinkColumns(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """For each of q queries a row of ids, ascending, that are no candidates of it. Queries may share a row."""
+    """Ids that are not candidates: for each of q queries a row of ids, ascending. Queries may share a row."""
 
     starts: Ids  # [q]: row i is ids[starts[i] : ends[i]]
     ends: Ids  # [q]
@@ -43,7 +43,7 @@ class LeftOut:
         return len(self.starts)
 
     def beside(self, also: Ids) -> "LeftOut":
-        """The same, and of each query one id more [q], which may be left out already."""
+        """Leave out one more id for each query [q], which may be left out already."""
         queries, ids = self.flat()
         pairs = np.concatenate([(queries << 32) | ids, (np.arange(len(self)) << 32) | also])
         queries, ids = np.divmod(np.unique(pairs), 1 << 32)
@@ -51,11 +51,11 @@ class LeftOut:
         return LeftOut(np.concatenate([[0], ends[:-1]]), ends, ids.astype(np.int32))
 
     def taken(self, some: slice) -> "LeftOut":
-        """Those of some queries."""
+        """Ids left out of some queries."""
         return LeftOut(self.starts[some], self.ends[some], self.ids)
 
     def flat(self) -> tuple[Ids, NDArray[np.int32]]:
-        """Of every id that a query leaves out: the query, and the id."""
+        """List every id that a query leaves out: the queries, and the ids."""
         lengths = self.ends - self.starts
         queries = np.repeat(np.arange(len(self)), lengths)
         first = np.cumsum(lengths) - lengths  # of each query, in what is returned
@@ -64,7 +64,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """Of each anchor with a relation, its known answers ascending, each once."""
+    """Known answers of each anchor with a relation, ascending, each once."""
 
     keys: Ids  # [m] relation * num_nodes + anchor, ascending
     indptr: Ids  # [m + 1]
@@ -100,7 +100,7 @@ class KnownLinks:
 
     @classmethod
     def of(cls, links: LinkColumns, num_nodes: int, *, have_direction: bool = True) -> "KnownLinks":
-        """Of links, which may stand twice.
+        """Index links, of which some may be there twice.
 
         Args:
             links: of all splits.
@@ -156,7 +156,7 @@ class KnownLinks:
     def left_out(
         self, anchors: NDArray[Any], relations: NDArray[Any] | None, side: Side
     ) -> Iterator[tuple[slice, LeftOut]]:
-        """What is no candidate for the other end of links, some links at a time: what is known, and the anchor itself.
+        """Ids that are not candidates for the other end of links, some links at a time: the known ends, and the anchor.
 
         As `answers`; queries share no rows here, so a hub's would not fit into memory for all links at once.
         """

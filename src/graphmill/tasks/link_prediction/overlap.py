@@ -32,7 +32,7 @@ class CompressedRows:
 
     @property
     def num_rows(self) -> int:
-        """How many."""
+        """Number of rows."""
         return len(self.indptr) - 1
 
     def lengths(self, rows: Ids) -> Ids:
@@ -40,7 +40,7 @@ class CompressedRows:
         return self.indptr[rows + 1] - self.indptr[rows]
 
     def entries(self, rows: Ids) -> tuple[Ids, Ids]:
-        """Of each entry of these rows [m], one row after the other: which of `rows` it is in, and its place."""
+        """Entries of these rows [m], one row after the other: which of `rows` each is in, and its place."""
         lengths = self.lengths(rows)
         of = np.repeat(np.arange(len(rows)), lengths)
         first = np.cumsum(lengths) - lengths
@@ -65,18 +65,18 @@ class Overlap:
 
     @classmethod
     def of(cls, rows: CompressedRows, weights: Numbers) -> "Overlap":
-        """Of rows whose columns have these weights."""
+        """Make an overlap of rows whose columns have these weights."""
         each = np.repeat(np.arange(rows.num_rows), np.diff(rows.indptr))
         return cls(rows, rows.transposed(len(weights)), weights, each * len(weights) + rows.columns)
 
     def num_terms(self, nodes: Ids) -> Ids:
-        """Of the sums of all pairs with each of these nodes [n]."""
+        """Number of terms in the sums of all pairs with each of these nodes [n]."""
         of, at = self.rows.entries(nodes)
         found = np.bincount(of, self.by_column.lengths(self.rows.columns[at]), minlength=len(nodes))
         return found.astype(np.int64)
 
     def pair_scores(self, sources: Ids, targets: Ids) -> Numbers:
-        """Of each pair [n]."""
+        """Score of each pair [n]."""
         scores: list[Numbers] = [np.empty(0)]
         for some in blocks(self.rows.lengths(sources), _AT_A_TIME):
             of, at = self.rows.entries(sources[some])
@@ -89,7 +89,7 @@ class Overlap:
         return np.concatenate(scores)
 
     def ranks(self, anchors: Ids, answers: Ids, left_out: LeftOut) -> LinkRanks:
-        """Of each answer among all nodes, by the score with its anchor [q]; those left out are no candidates.
+        """Rank each answer among all nodes, by the score with its anchor [q]; those left out are not candidates.
 
         Scores with an anchor are computed once for all queries with it.
         """
@@ -106,7 +106,7 @@ class Overlap:
         return LinkRanks(*found)
 
     def _scores_with(self, anchors: Ids) -> tuple[Ids, Numbers]:
-        """Of pairs that share a column: place of the anchor * num_nodes + the other node, ascending, and the score."""
+        """Pairs that share a column, as place of the anchor * num_nodes + the other node, ascending, and scores."""
         of, nodes, terms = self._terms(anchors)
         num_pairs = len(anchors) * self.rows.num_rows
         pairs = of * self.rows.num_rows + nodes
@@ -118,7 +118,7 @@ class Overlap:
         return keys, _sums(place.reshape(-1), terms, len(keys))
 
     def _terms(self, anchors: Ids) -> tuple[Ids, Ids, Numbers]:
-        """Of all sums with these anchors: which anchor, which other node, and the term; an anchor's in one order."""
+        """Terms of all sums with these anchors: anchor, other node, and term; those of an anchor in a fixed order."""
         of, at = self.rows.entries(anchors)
         columns = self.rows.columns[at]
         own = self.rows.values[at] * self.weights[columns]
@@ -132,7 +132,7 @@ def _sums(of: Ids, terms: Numbers, count: int) -> Numbers:
 
 
 def _ranks_of_few(keys: Ids, scores: Numbers, rows: Ids, answers: Ids, left_out: LeftOut, num_nodes: int) -> LinkRanks:
-    """Of answers [q], each in its row [q]; `keys`, row * num_nodes + node, have scores, all other candidates 0."""
+    """Rank answers [q], each in its row [q]; `keys`, row * num_nodes + node, have scores, all other candidates 0."""
 
     def looked_up(wanted: Ids) -> Numbers:
         if not len(keys):
@@ -158,7 +158,7 @@ def _ranks_of_few(keys: Ids, scores: Numbers, rows: Ids, answers: Ids, left_out:
 def without(
     ranks: LinkRanks, own: Numbers, looked_up: Callable[[Ids, Ids], Numbers], answers: Ids, left_out: LeftOut
 ) -> LinkRanks:
-    """The same without those that are no candidates; `looked_up`: scores of queries with nodes."""
+    """Take nodes that are not candidates out of the ranks; `looked_up`: scores of queries with nodes."""
     of, ids = left_out.flat()
     is_other = ids != answers[of]
     of, ids = of[is_other], ids[is_other]
@@ -172,7 +172,7 @@ def without(
 
 
 def ranks_of_one_row(scores: Numbers, answers: Ids, left_out: LeftOut) -> LinkRanks:
-    """Of answers [q] whose candidates have the same scores [num_nodes] whatever the query."""
+    """Rank answers [q] whose candidates have the same scores [num_nodes] whatever the query."""
     ordered, own = np.sort(scores), scores[answers]
     below, not_above = (np.searchsorted(ordered, own, side=side) for side in _SIDES)
     of_all = LinkRanks(len(scores) - not_above, not_above - below - 1, np.full(len(answers), len(scores) - 1))

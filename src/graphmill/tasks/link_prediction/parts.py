@@ -41,7 +41,7 @@ class PartedLinkStore(LinkLists):
 
     @classmethod
     def open(cls, path: Path) -> "PartedLinkStore":
-        """After checking the metadata, the book and the lists. Ranks check their parts."""
+        """Open links after checking the metadata, the book and the lists. Ranks check their parts."""
         parts = read_parts_metadata(path, NAME)
         PartedGraph.open(path, parts=(), whole_topology=False, reads_index=False)
         known = LinkMetadata(
@@ -61,11 +61,11 @@ class PartedLinkStore(LinkLists):
 
     @property
     def node_type(self) -> NDArray[Any]:
-        """Of a typed graph: the type of each node [num_nodes]."""
+        """Type of each node [num_nodes] of a typed graph."""
         return PartedGraph(self.path, self.parts, ()).node_type
 
     def known_edges(self) -> NDArray[np.int64]:
-        """Those message edges that are no training links."""
+        """Message edges that are not training links."""
         return self.array(OTHER_EDGES).astype(np.int64)
 
     def verify(self) -> None:

@@ -117,5 +117,5 @@ def _named(store: LinkLists, links: Links) -> dict[str, NDArray[Any]]:
 
 
 def known_splits(splits: Sequence[Split] | None) -> Sequence[Split]:
-    """Those asked for; None: all."""
+    """Splits that were asked for; None: all."""
     return SPLITS if splits is None else splits

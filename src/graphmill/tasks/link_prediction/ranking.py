@@ -42,7 +42,7 @@ _BLOCK_BYTES: Final = 64 * 2**20  # of scores of other sources, at a time
 
 @dataclass(frozen=True, slots=True)
 class LinkRanks:
-    """Of q answers: how many candidates score above each, and how many as much. The answer is no candidate itself."""
+    """Ranks of q answers: how many candidates score above each, and how many as much. An answer is not a candidate."""
 
     above: Ids  # [q]
     tied: Ids  # [q]
@@ -58,7 +58,7 @@ class LinkRanks:
 
 
 def joined_ranks(parts: Iterable[LinkRanks]) -> LinkRanks:
-    """One after the other."""
+    """Join ranks one after the other."""
     empty = np.empty(0, np.int64)
     found = [LinkRanks(empty, empty, empty), *parts]
     return LinkRanks(*(np.concatenate([getattr(each, name) for each in found]) for name in LinkRanks.__slots__))
@@ -364,7 +364,7 @@ def _some(ranks: LinkRanks) -> LinkRanks:
 
 
 def _ranks_of_block(scores: NDArray[Any], answers: Ids, left_out: LeftOut | None) -> LinkRanks:
-    """Of scores [b, N] without NaN."""
+    """Ranks by scores [b, N] without NaN."""
     queries = np.arange(len(answers))
     own = scores[queries, answers]
     above = np.count_nonzero(scores > own[:, None], axis=1)

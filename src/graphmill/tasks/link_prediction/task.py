@@ -52,7 +52,7 @@ class NoLabels:
     """`Labels` of seeds that have none."""
 
     def __getitem__(self, ids: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """A zero for each."""
+        """Return a zero for each id."""
         return np.zeros(len(ids), dtype=np.int64)
 
 
@@ -239,7 +239,7 @@ def link_seeds(
 
 
 def access_spec(plan: Plan, own: LinkPredictionPlan) -> AccessSpec:
-    """Of the plan's message graph what its model reads."""
+    """What the plan's model reads of its message graph."""
     return AccessSpec(
         plan=plan,
         num_train=own.dataset.num_nodes,

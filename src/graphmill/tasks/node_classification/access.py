@@ -13,7 +13,7 @@ from graphmill.tasks.node_classification.parts import open_graph
 
 
 def access_spec(plan: Plan, own: NodeClassificationPlan) -> AccessSpec:
-    """Of the plan's graph what its model reads."""
+    """What the plan's model reads of its graph."""
     return AccessSpec(
         plan=plan,
         num_train=own.dataset.num_train,

@@ -36,7 +36,7 @@ class LayerwiseAttention:
 
     @torch.no_grad()
     def parts(self, nodes: NDArray[np.int64], device: torch.device) -> Iterator[Attended]:
-        """Of `nodes` [n], ascending: layer after layer, some nodes at a time."""
+        """Attention of `nodes` [n], ascending: layer after layer, some nodes at a time."""
         inner = self.model.inner
         assert isinstance(inner, NodeAttention)
         was_training = self.model.training

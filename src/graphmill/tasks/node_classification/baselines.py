@@ -41,7 +41,7 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
 def _guesses(
     own: NodeClassificationPlan, store: LabelledGraphStore | PartedLabelledGraph, name: str, *, bounded: bool
 ) -> NDArray[Any] | str:
-    """By a baseline each node's class [num_nodes], or labels [num_nodes, num_labels]; or why there is none."""
+    """Class of each node [num_nodes] by a baseline, or labels [num_nodes, num_labels]; or why there are none."""
     targets = targets_in(own.dataset)
     if name == MAJORITY.name:
         most = targets.most_frequent(store.nodes_in("train"), store.labels, _LABELS_AT_A_TIME)

@@ -28,7 +28,7 @@ def open_graph(path: Path) -> "LabelledGraphStore | PartedLabelledGraph":
 
 
 def open_labels(path: Path) -> "LabelledGraphStore | PartedLabelledGraph":
-    """The same, where classes and splits alone are read: the features and the edges need not be on this host."""
+    """Open a graph, whole or in parts, of which only classes and splits are read: other files need not be here."""
     return PartedLabelledGraph.open(path) if is_parts(path) else LabelledGraphStore.open_labels(path)
 
 
@@ -47,7 +47,7 @@ class PartedLabelledGraph:
 
     @classmethod
     def open(cls, path: Path) -> "PartedLabelledGraph":
-        """After checking the metadata, the book and the splits. Ranks read those, and check their parts."""
+        """Open a graph after checking the metadata, the book and the splits. Ranks read those and check their parts."""
         known = read_parts_metadata(path, KIND.name)
         PartedGraph.open(path, parts=(), whole_topology=False, reads_index=False)
         return cls(path, known)
@@ -75,7 +75,7 @@ class PartedLabelledGraph:
 
     @property
     def node_type(self) -> NDArray[Any]:
-        """Of a typed graph: the type of each node [num_nodes]."""
+        """Type of each node [num_nodes] of a typed graph."""
         return self._graph().node_type
 
     @property

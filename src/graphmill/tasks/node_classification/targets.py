@@ -44,11 +44,11 @@ class Classes:
         return classification.tally(logits, labels)
 
     def measures(self, total: Tensor) -> Measures:
-        """Of tallies added up over the ranks."""
+        """Measures of tallies added up over the ranks."""
         return classification.measures(total, self.number)
 
     def measures_of_guesses(self, guesses: NDArray[Any], labels: NDArray[Any]) -> dict[str, float]:
-        """Of predicted classes [n] where the true ones are `labels` [n]."""
+        """Measures of predicted classes [n] where the true ones are `labels` [n]."""
         return classification.measures_of_guesses(guesses, labels, self.number)
 
     def predictions(self, logits: Tensor) -> dict[str, NDArray[Any]]:
@@ -56,14 +56,14 @@ class Classes:
         return {"prediction": logits.argmax(dim=1).numpy(), "logit": logits.numpy()}
 
     def most_frequent(self, nodes: NDArray[np.int64], labels: Labels, at_a_time: int) -> NDArray[Any]:
-        """The class of most of `nodes`, []; so many are read together."""
+        """The class of most of `nodes`, []; at most `at_a_time` are read together."""
         counts = np.zeros(self.number, dtype=np.int64)
         for ids in np.array_split(nodes, 1 + len(nodes) // at_a_time):
             counts += np.bincount(labels[ids], minlength=self.number)
         return np.asarray(counts.argmax())
 
     def are_wrong(self, labels: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
-        """Whether each of `labels` [n] is no class."""
+        """Whether each of `labels` [n] is not a class."""
         return (labels < 0) | (labels >= self.number)
 
     def check_judgement(self, plan: Plan, own: NodeClassificationPlan) -> None:
@@ -86,11 +86,11 @@ class SeveralLabels:
         return multilabel.tally(logits, labels)
 
     def measures(self, total: Tensor) -> Measures:
-        """Of tallies added up over the ranks."""
+        """Measures of tallies added up over the ranks."""
         return multilabel.measures(total)
 
     def measures_of_guesses(self, guesses: NDArray[Any], labels: NDArray[Any]) -> dict[str, float]:
-        """Of predicted labels [n, num_labels] where the true ones are `labels`."""
+        """Measures of predicted labels [n, num_labels] where the true ones are `labels`."""
         return multilabel.measures_of_guesses(guesses, labels)
 
     def predictions(self, logits: Tensor) -> dict[str, NDArray[Any]]:
@@ -99,7 +99,7 @@ class SeveralLabels:
         return {"prediction": found.numpy(), "probability": logits.sigmoid().numpy()}
 
     def most_frequent(self, nodes: NDArray[np.int64], labels: Labels, at_a_time: int) -> NDArray[Any]:
-        """Of each label whether more than half of `nodes` have it, bool [num_labels]; so many are read together."""
+        """Whether more than half of `nodes` have each label, bool [num_labels]; at most `at_a_time` read together."""
         counts = np.zeros(self.number, dtype=np.int64)
         for ids in np.array_split(nodes, 1 + len(nodes) // at_a_time):
             counts += np.count_nonzero(labels[ids] == 1, axis=0)

@@ -166,7 +166,7 @@ class NodeClassification:
         return Predictions({"node": nodes}, values)
 
     def attention(self, splits: Sequence[Split] | None) -> Attention:
-        """Of the edges to the nodes of the splits, in the direction of message passing; by ascending target."""
+        """Attention of the edges to the nodes of the splits, in the direction of messages, by ascending target."""
         heads, kind = heads_of(self.model, self.own.model.kind), self.own.model.kind
         if not isinstance(self.model, EdgeIndexModel) or not isinstance(self.model.inner, NodeAttention):
             raise UserError(
@@ -226,7 +226,7 @@ class NodeClassification:
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(x, edge_index), with edge features or types if it reads them, without prepared data."""
+        """Trained model, called as model(x, edge_index), with the edge features or types that it reads."""
         own = plan.task
         assert isinstance(own, NodeClassificationPlan)
         scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None
@@ -235,7 +235,7 @@ class NodeClassification:
         return portable(model, own.features)
 
     def _custom_measures_of(self, split: Split, nodes: NDArray[np.int64], logits: Tensor) -> dict[str, float]:
-        """By rank 0, of all ranks' logits in the order of the split; `logits` [n, …] are of this rank's `nodes` [n]."""
+        """Custom measures, by rank 0 of all ranks' logits in order; `logits` [n, …] are of this rank's `nodes` [n]."""
         if not self.custom_measures:
             return {}
         everyone = in_order_of_nodes(self.group, nodes, logits)

@@ -43,7 +43,7 @@ class _SeedNumbers:
     """`Labels` of batches: the number of each seed, by which its values are looked up."""
 
     def __getitem__(self, ids: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """The ids [n] themselves."""
+        """Return the ids [n] themselves."""
         return ids
 
 
@@ -165,7 +165,7 @@ class NodeRegression:
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(x, edge_index), of R-GCN with edge_type, without prepared data; in the data's units."""
+        """Trained model in the data's units, without a store: called as model(x, edge_index), R-GCN with edge_type."""
         own = plan.task
         assert isinstance(own, NodeRegressionPlan)
         scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None
@@ -182,7 +182,7 @@ class NodeRegression:
         return self.access.exact(self.model.encoder, nodes, pause, hops=hops, num_columns=columns)
 
     def _error_sum(self, seeds: AnySeeds, rows: Tensor, truths: Tensor) -> Tensor:
-        """Of predictions [n, num_targets], standardised, and values of that shape in the data's units."""
+        """Summed loss of standardised predictions [n, num_targets]; `truths` have that shape, in the data's units."""
         if isinstance(self.own.loss, CustomLossSpec):
             assert self.custom_loss is not None
             found, is_known = self.model.in_units(rows), ~truths.isnan()
@@ -201,7 +201,7 @@ class NodeRegression:
     def _custom_measures_of(
         self, split: Split, everyone: NDArray[np.int64], nodes: NDArray[np.int64], found: Tensor
     ) -> dict[str, float]:
-        """By rank 0, of all ranks' predictions in the order of the split; `found` are of this rank's `nodes`."""
+        """Custom measures, by rank 0 of all ranks' predictions in order; `found` are of this rank's `nodes`."""
         if not self.custom_measures:
             return {}
         predictions = in_order_of_nodes(self.group, nodes, found.detach().contiguous())
@@ -222,7 +222,7 @@ def custom_loss(plan: Plan, own: NodeRegressionPlan, group: Group) -> CustomLoss
 
 
 def access_spec(plan: Plan, own: NodeRegressionPlan) -> AccessSpec:
-    """Of the plan's graph what its model reads."""
+    """What the plan's model reads of its graph."""
     return AccessSpec(
         plan=plan,
         num_train=own.dataset.num_train,

@@ -197,7 +197,7 @@ class Traffic:
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(readings, times). The road graph is that of the prepared data in the plan."""
+        """Trained model, called as model(readings, times). The road graph is that of the prepared data in the plan."""
         own = plan.task
         assert isinstance(own, TrafficPlan)
         store = open_planned(TrafficStore, own.dataset)

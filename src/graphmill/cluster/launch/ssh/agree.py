@@ -81,7 +81,7 @@ def meeting_address(hosts: HostList, sessions: Sequence[Session]) -> str:
 
 
 def meeting_name(hosts: HostList, sessions: Sequence[Session]) -> str:
-    """The same before it is resolved: a run on one host is for no other."""
+    """Name of rank 0's host before it is resolved; localhost for a run on one host, which no other has to reach."""
     if len(sessions) == 1:
         return "localhost"
     return hosts.master_addr or sessions[0].address

@@ -85,7 +85,7 @@ class HostList:
 
     @property
     def num_ranks(self) -> int | None:
-        """Over all hosts; None if the file does not set it."""
+        """Ranks of all hosts; None if the file does not set it."""
         first = self.hosts[0].num_ranks
         return None if first is None else first * len(self.hosts)
 

@@ -70,7 +70,7 @@ class Launch:
     command: tuple[str, ...] = ()  # in place of the worker, for tests
 
     def run(self) -> int:
-        """Returns the exit status: as a local run's, and 74 if a host was lost."""
+        """Run the launch. Returns the exit status: as a local run's, and 74 if a host was lost."""
         return asyncio.run(_launch(self))
 
 
@@ -90,7 +90,7 @@ class _Ready:
         return tuple(range(index * each, (index + 1) * each))
 
     def seats_of(self, index: int) -> tuple[Seat, ...]:
-        """What they are."""
+        """Roles and ranks of a host's processes."""
         return tuple(self.world.seat(process) for process in self.processes_of(index))
 
     def rows(self) -> list[HostRow]:
@@ -298,7 +298,7 @@ def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future
 
 
 def _brief(seat: Seat) -> str:
-    """Before each line that it prints."""
+    """Short name of a process, printed before each line of its output."""
     return str(seat.rank) if seat.role == "trainer" else seat.name.replace(" ", "-")
 
 

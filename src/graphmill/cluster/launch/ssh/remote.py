@@ -200,7 +200,7 @@ class Agent:
         return None
 
     def _start(self, request: StartRequest) -> Started:
-        """No thread runs here before this, so that it is safe to fork."""
+        """Start the ranks. No thread runs here before this, so that it is safe to fork."""
         folder = RunFolder.open(Path(request.run))
         command = [*(request.command or WORKER), request.run, *(["--resume"] if request.resume else [])]
         shared = shared_environment(
@@ -324,7 +324,7 @@ def _not_writable(folder: Path) -> list[str]:
 
 
 def _wrong_dataset(request: CheckRequest) -> list[str]:
-    """For any task: the header of prepared data has a checksum over all of it. A staged copy will do as well."""
+    """Problems of the dataset on this host, for any task: its header has a checksum over all of it. A copy will do."""
     from graphmill.graph.header import read_header
 
     if copies_here(request.checksum, os.environ):  # of the whole, or of parts: its ranks look which

@@ -99,7 +99,7 @@ class Checked(Spec):
 
 
 class Started(Spec):
-    """The ranks run."""
+    """Message that the ranks run."""
 
     kind: Literal["started"] = "started"
     pids: tuple[int, ...]
@@ -138,7 +138,7 @@ _MESSAGES: Final[TypeAdapter[Message]] = TypeAdapter(Annotated[Message, Field(di
 
 
 def encode(message: Request | Message) -> bytes:
-    """One line."""
+    """Encode a message as one line."""
     return message.model_dump_json().encode() + b"\n"
 
 

@@ -34,7 +34,7 @@ class AssignmentBatch:
         return len(self.seeds.ids)
 
     def to(self, device: torch.device) -> "AssignmentBatch":
-        """The same on `device`."""
+        """Copy of the batch on `device`."""
         given = self.instances
         moved = Instances(*(each.to(device, non_blocking=True) for each in _tensors(given)))
         optimum, oracle = (each.to(device, non_blocking=True) for each in (self.optimum, self.oracle_v))
@@ -57,7 +57,7 @@ class PreparedInstance:
 
     @classmethod
     def of(cls, store: AssignmentStore, instance: int) -> "PreparedInstance":
-        """By its id."""
+        """Read the instance with this id."""
         costs, u, v, optimum = store.cost(instance), store.u(instance), store.v(instance), store.optimum(instance)
         if costs.shape[0] > costs.shape[1]:
             return cls(costs.T, v, u, optimum, True)
@@ -164,7 +164,7 @@ def _reduce(matrix: NDArray[np.floating], out: NDArray[np.float32]) -> float:
 
 
 def _parts(matrix: NDArray[np.floating]) -> Iterator[slice]:
-    """Its rows, some at a time."""
+    """Rows of a matrix, some at a time."""
     rows, columns = matrix.shape
     at_once = max(1, _PAIRS_AT_ONCE // max(1, columns))
     yield from (slice(begin, min(begin + at_once, rows)) for begin in range(0, rows, at_once))

@@ -90,7 +90,7 @@ def tie(n: int, rng: Generator) -> Matrix:
 
 
 def transportation(n: int, rng: Generator) -> Matrix:
-    """From about √n sources to about √n sinks, a row for each unit of supply and a column for each unit of demand.
+    """Draw about √n sources and about √n sinks, a row for each unit of supply and a column for each unit of demand.
 
     A unit costs the distance, times the tariff of its route. Lines of the same site are equal: a transportation problem
     as an assignment is degenerate.

@@ -41,7 +41,7 @@ class Instances:
 
     @property
     def is_column(self) -> Tensor:
-        """The same of columns [B, m]."""
+        """Which columns were not added to fill up [B, m]."""
         return torch.arange(self.costs.shape[2], device=self.costs.device) < self.num_columns.unsqueeze(1)
 
     @property
@@ -187,7 +187,7 @@ def round_features(found: Nearest, scale: Tensor, is_column: Tensor) -> tuple[Te
 
 
 def _temperatures(given: Instances, count: int) -> list[Tensor]:
-    """Of the soft sweeps, hottest first, in the scale of the instance: [B] each.
+    """Temperatures of the soft sweeps, hottest first, in the scale of the instance: [B] each.
 
     The hottest is about the range of uniform costs, of which the scale is some smallest ones.
     """
@@ -227,7 +227,7 @@ def _mean(values: Tensor, shown: Tensor) -> Tensor:
 
 
 def _length(values: Tensor, scale: Tensor | float) -> Tensor:
-    """As a feature: linear near 0, logarithmic far away."""
+    """A length as a feature: linear near 0, logarithmic far away."""
     return torch.asinh(values / scale).clamp(-_FAR, _FAR)
 
 

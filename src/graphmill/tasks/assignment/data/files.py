@@ -15,13 +15,13 @@ from graphmill.tasks.assignment.page.data import AssignmentPrepareOptions
 
 
 class ProblemFiles:
-    """`tasks.stores.RawData`."""
+    """Files of problems as `tasks.stores.RawData`."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._sources = path, sources_in(path, AssignmentPrepareOptions())
 
     def described(self) -> Sequence[tuple[str, Any]]:
-        """How many there are."""
+        """Where the files are, how many there are, and how large."""
         num_bytes = sum(file.stat().st_size for file in self._files())
         return [
             ("path", str(self._path)),

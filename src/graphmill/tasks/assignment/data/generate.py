@@ -33,7 +33,7 @@ class GeneratedInstances:
         return {"version": VERSION, **self._options.generator}
 
     def name_of(self, number: int) -> str:
-        """For messages: family, size and number."""
+        """Name of an instance for messages: family, size and number."""
         family, size, own = self._key(number)
         return f"{family}/{size}/{own}"
 

@@ -155,7 +155,7 @@ class GrowingArrays:
         return number
 
     def _last_frames_of(self, rows: NDArray[Any]) -> dict[tuple[str, int, int], tuple[int, int]]:
-        """By family, size and number in the source: number here, and the last frame so far."""
+        """Sequences by family, size and number in the source: number here, and the last frame so far."""
         found: dict[tuple[str, int, int], tuple[int, int]] = {}
         for row in rows[rows["sequence"] != NO_SEQUENCE]:
             family = self.journal.families[int(row["family"])]
@@ -220,14 +220,14 @@ def read_json(path: Path) -> Mapping[str, Any] | None:
 
 
 def _write_all(file: io.FileIO, data: bytes | memoryview) -> None:
-    """No buffer: what could be written before the disk was full is there, and can be kept."""
+    """Write without a buffer: what could be written before the disk was full is there, and can be kept."""
     rest = memoryview(data).cast("B") if len(data) else memoryview(b"")
     while rest:
         rest = rest[file.write(rest) :]
 
 
 def _cut(path: Path, num_bytes: int) -> io.FileIO:
-    """The file, with so many bytes, to be written on."""
+    """Open a file to write on, after its first `num_bytes` bytes."""
     path.touch()
     file = path.open("r+b", buffering=0)
     file.truncate(num_bytes)

@@ -87,7 +87,7 @@ class Hdf5Records:
         return {"file": str(self.path.resolve()), "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
     def name_of(self, number: int) -> str:
-        """For messages."""
+        """Name of a record for messages."""
         return f"{self.path}, record {number}"
 
     def summary(self, number: int) -> tuple[About, tuple[int, int]]:

@@ -99,7 +99,7 @@ def checked_costs(costs: NDArray[Any], dtype: str) -> Costs:
 
 
 def solved(costs: Costs, about: About, *, again: bool = False) -> Instance:
-    """With its exact answer. `RecordError` if there is none."""
+    """Solve an instance exactly. `RecordError` if it has no assignment."""
     try:
         columns, u, v, optimum = solve_exactly(costs)
     except InfeasibleError as error:
@@ -112,7 +112,7 @@ def solved(costs: Costs, about: About, *, again: bool = False) -> Instance:
 
 
 def confirmed(costs: Costs, stated: Stated, about: About) -> Instance:
-    """With the answer that a record states, if it is right; `RecordError` says what is not.
+    """Make an instance with the answer that a record states, once checked; `RecordError` says what is wrong with it.
 
     Duals that prove the assignment optimal are kept, in the fixed gauge. Those that are only nearly feasible and tight,
     as if they had been rounded, are solved for again.
@@ -137,7 +137,7 @@ def confirmed(costs: Costs, stated: Stated, about: About) -> Instance:
 
 
 def kept_as(instance: Instance, dtype: str) -> Instance:
-    """In the number format of a store; what rounds the costs changes their answer."""
+    """Convert an instance to the number format of a store; what rounds the costs changes their answer."""
     costs = checked_costs(instance.costs, dtype)
     if costs.dtype == instance.costs.dtype:
         return instance

@@ -70,7 +70,7 @@ class Matrices:
         return {"file": str(self.path.resolve()), "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
 
     def name_of(self, number: int) -> str:
-        """For messages."""
+        """Name of a matrix for messages."""
         return f"{self.path}" if len(self._names) == 1 else f"{self.path}, {self._names[number]}"
 
     def summary(self, number: int) -> tuple[About, tuple[int, int]]:

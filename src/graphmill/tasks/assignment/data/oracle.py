@@ -39,7 +39,7 @@ def solve_exactly(cost: Costs) -> tuple[Columns, Duals, Duals, float]:
 
 
 def fix_gauge(u: NDArray[Any], v: NDArray[Any]) -> tuple[Duals, Duals]:
-    """The same duals with the one constant fixed by which they may be shifted against each other, as float64.
+    """Fix the one constant by which the duals may be shifted against each other; returns float64.
 
     Square: the means of u and v are equal (their sum is the optimum, so both are fixed). Else the side with more lines
     has a line without a partner, whose dual is 0, and none above it.

@@ -1,4 +1,4 @@
-"""From generators, files or prepared data to a store under the dataset root, an instance at a time.
+"""Prepare a store under the dataset root from generators, files or prepared data, an instance at a time.
 
 What was made stays when the process is killed or the disk is full, in a folder `.NAME.preparing` beside the store: the
 same request goes on there, and ends with the same bytes as if it had never been interrupted.
@@ -69,7 +69,7 @@ class _Request:
     force: bool
 
     def asked(self, source: InstanceSource) -> Mapping[str, Any]:
-        """All that its bytes depend on."""
+        """Facts of a request that the store's bytes depend on."""
         bytes_of = ("dtype", "split_seed", "duals", "duplicates", "matrix_costs")
         options = {name: getattr(self.options, name) for name in bytes_of}
         if isinstance(source, GeneratedInstances):

@@ -43,7 +43,7 @@ class InstanceSource(Protocol):
         """What a message calls one: file and record, or family, size and number."""
 
     def instance(self, number: int) -> Instance:
-        """One of them. `RecordError` says what is wrong with it."""
+        """One of the instances. `RecordError` says what is wrong with it."""
 
 
 class ReadInstances(InstanceSource, Protocol):
@@ -54,7 +54,7 @@ class ReadInstances(InstanceSource, Protocol):
 
 
 class Several:
-    """`InstanceSource`: one after another."""
+    """Several sources as one `InstanceSource`, one after another."""
 
     def __init__(self, sources: Sequence[InstanceSource]) -> None:
         self._sources = sources
@@ -67,16 +67,16 @@ class Several:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Of all of them."""
+        """Identities of all sources."""
         return {"sources": [dict(source.identity) for source in self._sources]}
 
     def name_of(self, number: int) -> str:
-        """As the source has it."""
+        """Name of an instance in its source."""
         source, own = self._place(number)
         return source.name_of(own)
 
     def instance(self, number: int) -> Instance:
-        """As the source has it."""
+        """Instance as its source gives it."""
         source, own = self._place(number)
         return source.instance(own)
 

@@ -167,7 +167,7 @@ class AssignmentStore(PreparedStore):
         return bytes(self._part("tags", "tag_offsets", instance)).decode("utf-8", "replace")
 
     def about(self, instance: int) -> About:
-        """All that is known of it besides costs and answer; its split is not."""
+        """Facts of an instance besides costs and answer; its split is not among them."""
         numbers = {name: self.array(name)[instance] for name in OF_INSTANCES}
         return About(
             family=self.family(instance),
@@ -179,7 +179,7 @@ class AssignmentStore(PreparedStore):
         )
 
     def instance(self, number: int) -> Instance:
-        """One of them with its exact answer, as it is stored."""
+        """One of the instances with its exact answer, as it is stored."""
         answer = self.columns(number), self.u(number), self.v(number), self.optimum(number)
         return Instance(self.cost(number), *answer, self.about(number), self.row_ids(number))
 
@@ -336,7 +336,7 @@ class StoredInstances:
         return {"checksum": self._store.metadata.checksum}
 
     def name_of(self, number: int) -> str:
-        """For messages."""
+        """Name of an instance for messages."""
         return f"{self._store.path}, instance {number}"
 
     def summary(self, number: int) -> tuple[About, tuple[int, int]]:
@@ -344,7 +344,7 @@ class StoredInstances:
         return replace(self._store.about(number), split=self._splits[number]), self._store.shape(number)
 
     def instance(self, number: int) -> Instance:
-        """With the split that it is in there."""
+        """Instance of the store, with its split there."""
         found = self._store.instance(number)
         about, _ = self.summary(number)
         costs = checked_costs(found.costs, self._store.metadata.dtype)

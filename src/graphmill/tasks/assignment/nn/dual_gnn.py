@@ -51,7 +51,7 @@ class PairLayer(nn.Module):
         return rows, self.column_norm(columns + self.dropout(update))
 
     def tile(self, x: Tensor, v: Tensor, of_rows: Tensor, of_columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of `t` rows with all columns: messages to the rows [B, t, w]; sums for the columns [B, m, w], [B, m, h]."""
+        """Messages of `t` rows with all columns: to the rows [B, t, w]; sums for the columns [B, m, w], [B, m, h]."""
         edge = self.pair(_edge_features(x, v))
         row_key, row_value = of_rows.chunk(2, dim=2)
         width = row_key.shape[2]
@@ -131,7 +131,7 @@ class DualGnn(nn.Module):
 
 
 def _edge_features(x: Tensor, v: Tensor) -> Tensor:
-    """Of pairs [B, t, m, EDGE_FEATURES]: the cost, less the minima of rows alone and of columns, too."""
+    """Features of pairs [B, t, m, EDGE_FEATURES]: the cost, less the minima of rows alone and of columns, too."""
     near, reduced = x.clamp(max=_FAR), (x - v.unsqueeze(1)).clamp(min=0.0, max=_FAR)
     return torch.stack([torch.asinh(near), 1 / (1 + near), torch.asinh(reduced), 1 / (1 + reduced)], dim=3)
 

@@ -18,7 +18,7 @@ _LEAST_GAP: Final = 0.01  # of rows × scale: where row minima are (nearly) opti
 
 @dataclass(frozen=True, slots=True)
 class FeasiblePotentials:
-    """Of the columns, and the best of the rows for them, in the unit of the costs."""
+    """Potentials of the columns, and the best ones of the rows for them, in the unit of the costs."""
 
     v: Tensor  # [B, m]; 0 for columns that fill up
     u: Tensor  # [B, n]; 0 for rows that fill up
@@ -64,7 +64,7 @@ def capped(v: Tensor, given: Instances) -> Tensor:
 
 
 def completed(v: Tensor, given: Instances) -> FeasiblePotentials:
-    """With the best potentials of the rows: one sweep. Differentiable in `v` by `objective` only."""
+    """Add the best potentials of the rows: one sweep. Differentiable in `v` by `objective` only."""
     found = nearest(given.costs, v.detach(), 1)
     u = found.row_values[:, :, 0]
     return FeasiblePotentials(v, torch.where(u < torch.inf, u, 0.0), found.row_columns[:, :, 0])

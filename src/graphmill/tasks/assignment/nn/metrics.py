@@ -94,7 +94,7 @@ def is_feasible(costs: NDArray[np.floating], u: Vector, v: Vector) -> bool:
 
 
 def _blocks(costs: NDArray[np.floating]) -> Iterator[NDArray[np.floating]]:
-    """Rows of a matrix, so many at a time that they stay in a cache."""
+    """Rows of a matrix, a few at a time, so that they stay in a cache."""
     at_once = max(1, _PAIRS_AT_ONCE // max(1, costs.shape[1]))
     for begin in range(0, len(costs), at_once):
         yield costs[begin : begin + at_once]

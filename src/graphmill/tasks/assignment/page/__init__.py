@@ -125,14 +125,14 @@ class AssignmentPlan(TaskPlan):
     )
 
     def batches(self, batch_size: int, ranks: int) -> Batches:
-        """All of one size in each."""
+        """Batches of instances that are all of one size."""
         if len(self.counts) == 1:
             return EqualBatches(self.counts[0], batch_size, ranks)
         return BucketedBatches(self.counts, batch_size, ranks)
 
 
 def resolve(experiment: AssignmentExperiment, dataset: AssignmentInfo) -> AssignmentPlan:
-    """Its part of a plan."""
+    """The task's section of a plan."""
     asked = experiment.dataset
     return AssignmentPlan(
         dataset=dataset,
@@ -177,7 +177,7 @@ def _counts(replay: ReplaySpec, dataset: AssignmentInfo) -> tuple[int, ...]:
 
 
 def _apportioned(total: int, counts: Sequence[int]) -> list[int]:
-    """So many in proportion to the counts: by the largest remainders, earlier ones first."""
+    """Divide a total in proportion to the counts: by the largest remainders, earlier ones first."""
     quotas = [count * total / max(1, sum(counts)) for count in counts]
     found = [int(quota) for quota in quotas]
     by_remainder = sorted(range(len(counts)), key=lambda number: found[number] - quotas[number])

@@ -156,7 +156,7 @@ class AssignmentDatasetSpec(DatasetSpec):
 
     @property
     def sizes_to_read(self) -> tuple[int, ...] | None:
-        """Of all instances that are read, also of those that are learnt again; None: all."""
+        """Sizes of all instances that are read, also of those that are replayed; None: all."""
         return None if self.sizes is None else (*self.sizes, *self.replay.sizes)
 
 
@@ -183,12 +183,12 @@ class AssignmentInfo(DatasetInfo):
 
     @property
     def max_rows(self) -> int:
-        """Of one instance."""
+        """Rows of an instance, at most."""
         return max(bucket.max_rows for bucket in self.buckets)
 
     @property
     def max_cols(self) -> int:
-        """Of one instance."""
+        """Columns of an instance, at most."""
         return max(bucket.max_cols for bucket in self.buckets)
 
 

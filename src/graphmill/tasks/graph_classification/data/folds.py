@@ -14,7 +14,7 @@ SPLIT_CODES: Final = {"train": 0, "val": 1, "test": 2}
 def in_folds(labels: NDArray[np.int64], folds: int, fold: int, seed: int) -> NDArray[np.int8]:
     """Split of every graph [num_graphs]: fold `fold` is the test split, the next one (cyclically) for validation.
 
-    Every fold has as many graphs of each class as the others, or one more or less, and so many graphs in all.
+    Every fold has as many graphs of each class as the others, or one more or less, and the same holds for all graphs.
     """
     number = _dealt(labels, seed) % folds
     codes = np.full(len(labels), SPLIT_CODES["train"], np.int8)

@@ -1,4 +1,4 @@
-"""From graphs as others keep them, or generated ones, to a store under the dataset root."""
+"""Prepare a store under the dataset root from graphs as others keep them, or from generated ones."""
 
 import logging
 

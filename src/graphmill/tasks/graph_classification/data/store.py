@@ -79,7 +79,7 @@ class GraphSetStore(PreparedStore):
 
     @property
     def graphs(self) -> GraphSet:
-        """All of them, mapped."""
+        """All graphs, mapped."""
         return GraphSet.mapped(self.path, self.metadata.arrays)
 
     @property

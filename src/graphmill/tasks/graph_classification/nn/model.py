@@ -83,7 +83,7 @@ def build_model(
 
 
 def standardised(batch: GraphBatch, standardise: Standardise | None) -> GraphBatch:
-    """With the features of its nodes standardised, if they are to be."""
+    """Batch with the features of its nodes standardised; None: they are left as they are."""
     if standardise is None:
         return batch
     return GraphBatch(

@@ -135,7 +135,7 @@ class GraphClassificationPlan(TaskPlan):
 
 
 def resolve(experiment: GraphClassificationExperiment, dataset: GraphSetInfo) -> GraphClassificationPlan:
-    """Its part of a plan."""
+    """The task's section of a plan."""
     refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
     refuse_fused(experiment.model, experiment.train)
     asked = experiment.dataset
@@ -151,7 +151,7 @@ def resolve(experiment: GraphClassificationExperiment, dataset: GraphSetInfo) ->
 
 
 def refuse_absent_fold(asked: GraphSetDatasetSpec) -> None:
-    """Raise a `UserError` if there are not so many folds."""
+    """Raise a `UserError` if the fold is not one of the folds."""
     if asked.fold is not None and asked.fold >= asked.folds:
         raise UserError(
             f"dataset.fold is {asked.fold}, and dataset.folds is {asked.folds}: folds are counted from 0",
@@ -204,14 +204,14 @@ def sizes(plan: GraphClassificationPlan, step: StepShape) -> Sizes:
 
 
 def _attention_parameters(model: GraphAttentionSpec, known: GraphSetInfo) -> int:
-    """Of all layers, and of one linear layer on all of them."""
+    """Parameters of all layers, and of one linear layer on all of them."""
     widths = [known.num_features, *[model.width] * model.num_layers]
     of_layers = (model.parameters_of_layer(w, model.hidden_channels, known.num_edge_features) for w in widths[:-1])
     return sum(of_layers) + (sum(widths) + 1) * known.num_classes
 
 
 def _gin_parameters(model: GinSpec, known: GraphSetInfo) -> int:
-    """Per layer two linear ones, a norm after each, perhaps an epsilon; then one linear layer on all of them."""
+    """Parameters: per layer two linear ones, two norms, perhaps an epsilon; then one linear layer on all of them."""
     width, depth = model.hidden_channels, model.num_layers
     layers = sum((inner + 1) * width + (width + 1) * width for inner in [known.num_features, *[width] * (depth - 1)])
     norms = depth * 2 * 2 * width

@@ -46,5 +46,5 @@ def refuse_bad_lines(file: Path, num_frames: int, problems: Problems, options: C
 
 
 def _share(count: int, of: int) -> str:
-    """The least share in hundredths that allows so many."""
+    """Smallest share in hundredths that allows `count` of them."""
     return f"{min(math.ceil(100 * count / of), 50) / 100:g}"

@@ -47,7 +47,7 @@ class Attack:
     """16 hexadecimal digits, X where any digit is an attack."""
 
     def labels(self, frames: Frames, first_time: float) -> NDArray[np.int8]:
-        """1 for each of `frames` that is an attack."""
+        """Labels of `frames`: 1 for each that is an attack."""
         elapsed = frames.time - first_time
         is_attack = (elapsed >= self.begin_s) & (elapsed <= self.end_s)
         if self.id is not None:
@@ -82,7 +82,7 @@ def iterate(
 def iterate_arriving(
     file: IO[bytes], source: str, problems: Problems, layout: str = "auto", num_missing: Callable[[], int] = lambda: 1
 ) -> Iterator[Frames]:
-    """As `iterate`, of a pipe: frames are given as soon as the ends of their lines have arrived.
+    """Read frames as `iterate` does, of a pipe: frames are given as soon as the ends of their lines have arrived.
 
     `file` has a method `read1`, as what `open` gives in binary mode; `source` names it in messages. `num_missing`: how
     many frames it takes before anything can be done with them; reading them one by one would cost more than the rest.
@@ -103,7 +103,7 @@ class _Reached:
 
 @dataclass(frozen=True, slots=True)
 class _Arriving:
-    """A file whose `read` waits for so many ends of lines, and not for as many bytes as there may be."""
+    """A file whose `read` waits for `num_missing` ends of lines, and not for as many bytes as there may be."""
 
     file: Any
     source: str
@@ -160,7 +160,7 @@ def _frames(
 def _parsed(
     blocks: Iterable[Lines], parse: Layout, threads: int
 ) -> Iterator[tuple[int, Frames, NDArray[np.int64], Problems]]:
-    """Of each block the number of its lines, but for a header, its frames, their lines, and the problems of others.
+    """Parse blocks: of each, its number of lines without a header, frames, their lines, and problems of other lines.
 
     `threads` blocks are parsed at once, and given in order; 0: each when it is asked for.
     """
@@ -243,7 +243,7 @@ def _told(blocks: Iterator[Lines], source: str) -> tuple[str, Iterator[Lines]]:
 
 
 def road_attacks(path: Path) -> dict[str, Attack | None]:
-    """By capture, what ROAD's `capture_metadata.json` says of its attack; None: attacked without a frame to name.
+    """Attack in each capture by ROAD's `capture_metadata.json`; None: attacked without a frame to name.
 
     `UserError` if it is not such a file.
     """

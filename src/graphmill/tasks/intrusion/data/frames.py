@@ -50,7 +50,7 @@ def joined(parts: Sequence[Frames]) -> Frames:
 
 
 def empty_frames() -> Frames:
-    """No frames."""
+    """Make `Frames` that hold none."""
     return Frames(
         np.empty(0), np.empty(0, np.uint32), np.empty((0, 8), np.uint8), np.empty(0, np.uint8), np.empty(0, np.int8)
     )

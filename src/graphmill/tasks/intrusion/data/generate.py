@@ -40,7 +40,7 @@ def captures(seconds: int, seed: int) -> Iterator[tuple[str, Frames]]:
 
 
 def _traffic(rng: np.random.Generator, seconds: int, seed: int) -> Frames:
-    """Of all senders: each has its id, its period with a jitter, a counter, constants and a slow wave."""
+    """Frames of all senders: each has its id, its period with a jitter, a counter, constants and a slow wave."""
     parts = []
     for place, identity in enumerate(_ids(seed)):
         period = 0.01 * 2.0 ** (place % 6)

@@ -101,7 +101,7 @@ def _lines(text: bytes, number: int) -> Lines:
 
 
 def holds_junk(lines: Lines) -> Mask:
-    """Lines with a byte that is no printable ASCII character: captures have none."""
+    """Lines with a byte that is not a printable ASCII character: captures have none."""
     places = np.flatnonzero((lines.data < ord(" ")) | (lines.data > ord("~")))
     found: Mask = np.searchsorted(places, lines.ends) > np.searchsorted(places, lines.begins)
     return found

@@ -1,4 +1,4 @@
-"""From captures, or generated ones, to a store under the dataset root."""
+"""Prepare a store under the dataset root from captures, or from generated ones."""
 
 import logging
 from collections.abc import Iterator
@@ -163,7 +163,7 @@ def _windows(
 
 
 def _labelled(name: str, frames: Frames, options: CapturePrepareOptions) -> Frames:
-    """With a label for every frame."""
+    """Frames with a label for every frame. `UserError` if some have none and the options do not allow it."""
     unknown = frames.label == NO_LABEL
     if not unknown.any():
         return frames

@@ -27,7 +27,7 @@ def holds_frames(path: Path) -> bool:
 
 
 def read_npz(path: Path) -> Frames:
-    """Its frames; without `time`, times are NaN. `UserError` names what is wrong; nothing in it is executed."""
+    """Read the frames of an archive, times NaN without `time`. `UserError` names what is wrong; nothing is executed."""
     try:
         with zipfile.ZipFile(path) as opened:
             refuse_inflated(path, opened.infolist())

@@ -108,7 +108,7 @@ class CaptureStore(PreparedStore):
 
     @property
     def labels(self) -> NDArray[np.int64]:
-        """1: a window with an attack [num_graphs]."""
+        """Labels of the windows [num_graphs]; 1: a window with an attack."""
         return self.array("y")
 
     @property
@@ -134,7 +134,7 @@ class CaptureStore(PreparedStore):
         return np.concatenate([np.arange(count) * self.metadata.stride for count in counts]).astype(np.int64)
 
     def windows(self) -> WindowGraphs:
-        """All of them, edges in the order of their targets."""
+        """All windows, edges in the order of their targets."""
         graphs = self.graphs
         num_nodes, num_edges = np.diff(graphs.node_offsets), np.diff(graphs.edge_offsets)
         in_degree = np.diff(graphs.first_in, append=0)

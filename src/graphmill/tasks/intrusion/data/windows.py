@@ -92,7 +92,7 @@ class WindowGraphs:
         )
 
     def parts(self, num_graphs: int) -> Iterator["WindowGraphs"]:
-        """The graphs in order, so many at a time."""
+        """The graphs in order, `num_graphs` at a time."""
         nodes, edges = offsets_of(self.num_nodes), offsets_of(self.num_edges)
         for first in range(0, len(self), num_graphs):
             last = min(first + num_graphs, len(self))
@@ -112,7 +112,7 @@ class WindowGraphs:
 
     @property
     def labels(self) -> NDArray[np.int8]:
-        """1 where any frame is an attack, `NO_LABEL` where the capture does not say [num_graphs]."""
+        """Labels [num_graphs]: 1 where any frame is an attack, `NO_LABEL` where the capture does not say."""
         known = np.where(self.attack_share > 0, 1, 0)
         return np.where(np.isnan(self.attack_share), NO_LABEL, known).astype(np.int8)
 

@@ -21,7 +21,7 @@ class CanFusion(nn.Module):
         self.head = nn.Linear(2, 1)
 
     def train(self, mode: bool = True) -> Self:  # as nn.Module has it
-        """Neither of the two ever drops anything."""
+        """Set the mode, except for the two models: dropout stays off in both."""
         super().train(mode)
         self.gat.eval()
         self.vgae.eval()

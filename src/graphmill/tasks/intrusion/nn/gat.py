@@ -84,6 +84,6 @@ class CanGat(nn.Module):
 
 
 def log_odds(logits: Tensor) -> Tensor:
-    """Of the second of two classes: [n, 2] → [n], float64."""
+    """Log-odds of the second of two classes: [n, 2] → [n], float64."""
     wide = logits.double()
     return wide[:, 1] - wide[:, 0]

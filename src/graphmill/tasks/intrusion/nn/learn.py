@@ -74,7 +74,7 @@ class Curriculum:
                 return
 
     def _at(self, epoch: int, bounds: tuple[float, float]) -> float:
-        """On the line from the first epoch's bound to the last one's."""
+        """Bound in an epoch, on the line from the first epoch's bound to the last one's."""
         first, last = bounds
         return first + epoch / max(1, self.num_epochs - 1) * (last - first)
 

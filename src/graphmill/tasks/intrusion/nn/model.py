@@ -36,7 +36,7 @@ class Scales:
 
     @classmethod
     def unknown(cls) -> "Scales":
-        """Saved weights are to say it."""
+        """Make scales that saved weights will fill."""
         return cls(Standardise.unknown(NUM_FEATURES), Standardise.unknown(NUM_EDGE_FEATURES))
 
 
@@ -84,7 +84,7 @@ class Detecting(nn.Module):
         return torch.stack([losses, log_odds(logits)], dim=1)
 
     def scores(self, batch: GraphBatch) -> Tensor:
-        """Of every window [num_graphs], float64: the higher, the more like an attack."""
+        """Scores of every window [num_graphs], float64: the higher, the more like an attack."""
         return log_odds(self.inner(batch)) if isinstance(self.inner, CanFusion) else self.inner.scores(batch)
 
 

@@ -16,7 +16,7 @@ class WindowScores(nn.Module):
 
     @property
     def threshold(self) -> float:
-        """NaN: none was chosen."""
+        """Threshold of the scores; NaN: none was chosen."""
         return float(self.model.threshold)
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor, ids: Tensor) -> Tensor:

@@ -92,7 +92,7 @@ class CanVgae(nn.Module):
         self.dropout = dropout
 
     def forward(self, batch: GraphBatch) -> Reconstruction:
-        """With noise while training, from torch's generator; without any otherwise."""
+        """Reconstruct a batch: with noise while training, from torch's generator; without noise otherwise."""
         num_nodes = len(batch.x)
         groups = group_edges(batch.edge_index, num_nodes, num_nodes, num_nodes, by_source=torch.is_grad_enabled())
         attr = None if self.edges is None else self.edges(batch.edge_attr)
@@ -108,13 +108,13 @@ class CanVgae(nn.Module):
         return Reconstruction(mean, logvar, self.to_features(h).sigmoid(), self.to_ids(z), self.to_following(z))
 
     def losses(self, batch: GraphBatch, made: Reconstruction) -> Tensor:
-        """Of every window, the mean over its nodes [num_graphs]: errors, and the divergence from a normal z."""
+        """Loss of every window, the mean over its nodes [num_graphs]: errors, and the divergence from a normal z."""
         kl = -0.5 * (1 + made.logvar - made.mean**2 - made.logvar.exp()).mean(dim=1)
         errors = self.errors(batch, made) + self.weights.kl * kl
         return mean_of_graphs(errors.unsqueeze(1), batch.node_offsets).squeeze(1)
 
     def errors(self, batch: GraphBatch, made: Reconstruction) -> Tensor:
-        """Of every node [n]: squared error of features, cross-entropies of its id and of those that follow it."""
+        """Error of every node [n]: squared error of features, cross-entropies of its id and of those that follow it."""
         buckets = row_of(ids_of(batch.x), self.id_buckets)
         of_features = ((made.features - features_of(batch)) ** 2).mean(dim=1)
         of_ids = F.cross_entropy(made.ids.float(), buckets, reduction="none")

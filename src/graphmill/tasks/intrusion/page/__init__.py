@@ -129,7 +129,7 @@ class IntrusionPlan(TaskPlan):
 
 
 def resolve(experiment: IntrusionExperiment, dataset: CaptureInfo) -> IntrusionPlan:
-    """Its part of a plan."""
+    """The task's section of a plan."""
     asked, train = experiment.dataset, experiment.train
     refuse_other_classes(train.loss, NUM_CLASSES, dataset.name)
     refuse_fused(experiment.model, train)
@@ -224,7 +224,7 @@ def sizes(plan: IntrusionPlan, step: StepShape) -> Sizes:
 
 
 def latent_widths(plan: IntrusionPlan) -> tuple[int, int] | None:
-    """Of an autoencoder's latent vectors and of its teacher's; None: it has no teacher."""
+    """Widths of an autoencoder's latent vectors and of its teacher's; None: it has no teacher."""
     teacher, model = plan.distill and plan.distill.teacher, plan.model
     if not isinstance(teacher, CanVgaeSpec) or not isinstance(model, CanVgaeSpec):
         return None
@@ -232,7 +232,7 @@ def latent_widths(plan: IntrusionPlan) -> tuple[int, int] | None:
 
 
 def _projection_parameters(plan: IntrusionPlan) -> int:
-    """Of the linear map between latent vectors of different widths."""
+    """Parameters of the linear map between latent vectors of different widths; 0 if they are equally wide."""
     widths = latent_widths(plan)
     return 0 if widths is None or widths[0] == widths[1] else (widths[0] + 1) * widths[1]
 

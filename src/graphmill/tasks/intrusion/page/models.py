@@ -86,7 +86,7 @@ class CanGatSpec(ScaledSpec, AttentionSpec):
 
     @property
     def num_parameters(self) -> int:
-        """Those that are trained: the table of ids, layers of attention, the linear stack."""
+        """Number of trained parameters: the table of ids, layers of attention, the linear stack."""
         widths = [self.id_channels + NUM_FEATURES, *[self.width] * (self.num_layers - 1)]
         layers = sum(self.parameters_of_layer(width, self.hidden_channels, self.edge_dim) for width in widths)
         stack = [self.num_layers * self.width, *[self.hidden_channels] * (self.fc_layers - 1), NUM_CLASSES]
@@ -159,7 +159,7 @@ class CanVgaeSpec(ScaledSpec):
 
     @property
     def num_parameters(self) -> int:
-        """Those that are trained."""
+        """Number of trained parameters."""
         wide, narrow, latent, buckets = (
             *(self.hidden_channels, self.hidden_channels // 2),
             *(self.latent_channels, self.id_buckets),
@@ -192,11 +192,11 @@ class FusionSpec(Spec):
 
     @property
     def num_parameters(self) -> int:
-        """Those that are trained: a weight for each score, and one for neither."""
+        """Number of fitted parameters: a weight for each of two scores, and a bias."""
         return 3
 
     def activation_bytes(self, nodes: int, edges: int) -> int:
-        """Nothing of the two is kept: what the larger of them holds while it scores."""
+        """Bytes that the larger of the two models holds while it scores; nothing is kept of either."""
         return max(self.vgae.activation_bytes(nodes, edges), self.gat.activation_bytes(nodes, edges)) // 2
 
 

@@ -22,26 +22,26 @@ _DEGREE_POWER = 0.75  # Mikolov et al. 2013, arXiv 1310.4546
 
 @dataclass(frozen=True, slots=True)
 class OwnNegatives:
-    """Of each link its own; ends are places in `LinkPairs.nodes`."""
+    """Negatives that each link has for itself; ends are places in `LinkPairs.nodes`."""
 
     others: Tensor  # int64 [n, count]: of each negative the node in the place of an end of the link
     replaces_target: Tensor  # bool [n, count]: in the target's place, else the source's
 
     def to(self, device: torch.device) -> "OwnNegatives":
-        """The same on `device`."""
+        """Copy of the negatives on `device`."""
         return OwnNegatives(copied(self.others, device), copied(self.replaces_target, device))
 
 
 @dataclass(frozen=True, slots=True)
 class SharedNegatives:
-    """The same nodes for all links of a batch; ends are places in `LinkPairs.nodes`."""
+    """Negatives with the same nodes for all links of a batch; ends are places in `LinkPairs.nodes`."""
 
     others: Tensor  # int64 [count]
     num_targets: int  # the first ones stand in the target's place, the others in the source's
     are_links: Tensor  # bool [n, count]: the pair is a known link, so it is no negative
 
     def to(self, device: torch.device) -> "SharedNegatives":
-        """The same on `device`."""
+        """Copy of the negatives on `device`."""
         return SharedNegatives(copied(self.others, device), self.num_targets, copied(self.are_links, device))
 
 
@@ -56,7 +56,7 @@ class LinkPairs:
     negatives: OwnNegatives | SharedNegatives
 
     def to(self, device: torch.device) -> "LinkPairs":
-        """The same on `device`."""
+        """Copy of the pairs on `device`."""
         if device.type == "cpu":
             return self
         ends = {name: copied(getattr(self, name), device) for name in ("nodes", "sources", "targets", "relations")}
@@ -96,7 +96,7 @@ class NegativeSampler:
     def of(
         cls, spec: NegativesSpec, rng_seed: int, links: Links, edges: Ids, num_nodes: int, *, have_direction: bool
     ) -> "NegativeSampler":
-        """Of the training links, and the edges [2, n] of the message graph as given, of which some may be links."""
+        """Sampler for training links and the edges [2, n] of the message graph as given, of which some may be links."""
         loops = np.stack([np.arange(num_nodes)] * 2)  # no node with itself
         edges = np.concatenate([links.ends, edges, loops], axis=1)
         if not have_direction:
@@ -113,7 +113,7 @@ class NegativeSampler:
         return cls(spec, rng_seed, of_targets, None if spec.side == "target" else beside(edges[::-1]))
 
     def draw(self, links: Links, seeds: Seeds) -> tuple[Ids, NDArray[np.bool_]]:
-        """Of links [n], which are `seeds`: nodes [n, count] in the place of an end, and whether that is the target."""
+        """Draw for links [n], which are `seeds`, nodes [n, count] that replace an end, and whether it is the target."""
         key, count = seeds.key(self.rng_seed, Purpose.NEGATIVES), self.spec.count
         numbers = (seeds.ids[:, None] * count + np.arange(count)).reshape(-1)
         others, is_target = np.empty(len(numbers), np.int64), self._replaces_target(numbers)
@@ -128,8 +128,9 @@ class NegativeSampler:
         return others.reshape(-1, count), is_target.reshape(-1, count)
 
     def draw_shared(self, links: Links, seeds: Seeds) -> tuple[Ids, int, NDArray[np.bool_]]:
-        """Of links [n], which are `seeds`: nodes [count] in the place of an end of each; how many of them, the first
-        ones, in the target's; which pairs [n, count] are known links.
+        """Draw nodes [count] that replace an end of each of the links [n], which are `seeds`.
+
+        Also returns how many of the nodes, the first ones, replace targets, and which pairs [n, count] are known links.
         """
         rng = np.random.Generator(np.random.PCG64(seeds.key(self.rng_seed, Purpose.NEGATIVES)))
         count = self.spec.count
@@ -200,7 +201,7 @@ class LinkSeeds:
         return Seeds(seeds.epoch, seeds.step, SeedIds(pairs.nodes.numpy()))
 
     def begin(self) -> None:
-        """Before an epoch's batches: what is made from here on is taken; what an earlier one left is forgotten."""
+        """Begin an epoch: batches that are made from here on can be taken, those of an earlier epoch are forgotten."""
         self._made = {}
 
     def take(self, epoch: int, step: int) -> LinkPairs:
@@ -209,7 +210,7 @@ class LinkSeeds:
         return self._made.pop((epoch, step))
 
     def kept(self, sampled: Sampled) -> Sampled:
-        """Without the links that any rank learns from at this step, in both directions."""
+        """Leave out the links that any rank learns from at this step, in both directions."""
         seeds = sampled.seeds
         assert isinstance(seeds, Seeds)
         links = self.links.taken(self.schedule.cut(self.schedule.order(seeds.epoch), seeds.step))

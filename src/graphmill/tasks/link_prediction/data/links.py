@@ -32,7 +32,7 @@ class Links:
 
     @property
     def ends(self) -> NDArray[np.int64]:
-        """As an `edge_index` [2, n]: sources, then targets."""
+        """Ends of the links as an `edge_index` [2, n]: sources, then targets."""
         return np.stack([self.sources, self.targets])
 
     @property
@@ -41,13 +41,13 @@ class Links:
         return self.ends if self.relations is None else np.stack([self.sources, self.targets, self.relations])
 
     def taken(self, rows: NDArray[Any]) -> "Links":
-        """Those of these rows: numbers, or a mask [n]."""
+        """Links of these rows: numbers, or a mask [n]."""
         relations = None if self.relations is None else self.relations[rows]
         return Links(self.sources[rows], self.targets[rows], relations)
 
     @classmethod
     def of(cls, columns: NDArray[Any]) -> "Links":
-        """Of sources, targets and perhaps relations [2 or 3, n]."""
+        """Make links of sources, targets and perhaps relations [2 or 3, n]."""
         return cls(*(np.ascontiguousarray(column, dtype=np.int64) for column in columns))
 
 
@@ -59,7 +59,7 @@ class GivenCandidates:
     sources: NDArray[np.integer[Any]] | None = None  # [n, k']
 
     def taken(self, rows: NDArray[Any]) -> "GivenCandidates":
-        """Those of these rows."""
+        """Candidates of these rows."""
         return GivenCandidates(self.targets[rows], None if self.sources is None else self.sources[rows])
 
 
@@ -70,7 +70,7 @@ class SharedCandidates:
     pairs: NDArray[np.integer[Any]]  # [2, m]: sources, then targets
 
     def taken(self, rows: NDArray[Any]) -> "SharedCandidates":
-        """The same: they belong to no link."""
+        """Return the candidates unchanged: they belong to no link."""
         del rows
         return self
 
@@ -147,7 +147,7 @@ def check_links(raw: LinkGraph) -> None:
 
 
 def check_arrays_of_links(raw: LinkGraph) -> None:
-    """The same, whatever links are message edges, too."""
+    """Refuse what cannot be trained on as `check_links` does, but links may also be message edges."""
     check_raw_graph(raw)
     for split in SPLITS:
         _check_split(raw, split)

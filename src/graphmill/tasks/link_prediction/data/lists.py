@@ -48,7 +48,7 @@ class LinkMetadata(GraphMetadata):
         return GraphMetadata.expected_arrays(self) | self.expected_lists()
 
     def expected_lists(self) -> Expected:
-        """Those of them that are of no node and no edge of the message graph."""
+        """Expected arrays that belong neither to a node nor to an edge of the message graph."""
         ids, rows = index_dtype(self.num_nodes).name, 3 if self.num_relations else 2
         expected: Expected = {f"{split}_links": (ids, (rows, count)) for split, count in self.links.items()}
         for split in JUDGED if self.candidates != "all" else ():
@@ -119,7 +119,7 @@ class LinkLists:
         return np.arange(self.metadata.num_nodes, dtype=np.int64)
 
     def non_links(self, split: Split) -> Links:
-        """For each link of a split a pair with its source that is no link of any split; the same at each call.
+        """A pair for each link of a split, with the same source, that is not a link of any split; equal at each call.
 
         Where none was found, as for a node that is joined to all, the last that was drawn.
         """

@@ -1,4 +1,4 @@
-"""From raw links to a store under the dataset root."""
+"""Prepare a store under the dataset root from raw links."""
 
 import logging
 from collections.abc import Iterator

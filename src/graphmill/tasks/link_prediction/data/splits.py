@@ -1,4 +1,4 @@
-"""From a graph whose edges are the links to a message graph and the links of each split: given, at random, by time."""
+"""Split a graph whose edges are the links: a message graph, and the links of each split: given, at random, by time."""
 
 from dataclasses import dataclass
 from typing import Any, Final

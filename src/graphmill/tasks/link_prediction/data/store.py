@@ -175,7 +175,7 @@ def _verify_ids(folder: Path, metadata: LinkMetadata, arrays: dict[str, NDArray[
 
 
 def _verify_disjoint(store: LinkStore) -> None:
-    """No link of val or test is an edge that vectors are computed from."""
+    """Verify that no link of val or test is an edge that vectors are computed from."""
     known, read = store.metadata, _edges_as_links(store)
     for split in JUDGED:
         also = is_among(store.links(split), read, known.num_nodes, have_direction=known.links_have_direction)

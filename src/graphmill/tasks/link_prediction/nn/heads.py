@@ -98,13 +98,13 @@ class PerceptronHead(nn.Module):
     def beside(
         self, sources: Tensor, targets: Tensor, relations: Tensor, others: Tensor, replaces_target: Tensor
     ) -> Tensor:
-        """As `BilinearHead.beside`."""
+        """Score links with other ends, as `BilinearHead.beside` does."""
         same = torch.where(replaces_target.unsqueeze(2), sources.unsqueeze(1), targets.unsqueeze(1))
         scores: Tensor = self(same, others, relations)  # of a product: the order of both ends is all the same
         return scores
 
     def among(self, sources: Tensor, targets: Tensor, relations: Tensor, others: Tensor, num_targets: int) -> Tensor:
-        """As `BilinearHead.among`."""
+        """Score links with other ends that they share, as `BilinearHead.among` does."""
         of_sources = self(sources.unsqueeze(1), others[:num_targets], relations)
         return torch.cat([of_sources, self(targets.unsqueeze(1), others[num_targets:], relations)], dim=1)
 

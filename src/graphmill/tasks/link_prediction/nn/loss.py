@@ -25,6 +25,6 @@ def link_losses(spec: LinkLossSpec, positive: Tensor, negative: Tensor) -> Tenso
 
 
 def _mean(losses: Tensor, negative: Tensor) -> Tensor:
-    """Over the negatives of each link [n]; 0 of a link without any."""
+    """Mean over the negatives of each link [n]; 0 for a link without any."""
     counts = (negative > -torch.inf).sum(dim=1).clamp(min=1)
     return losses.sum(dim=1) / counts

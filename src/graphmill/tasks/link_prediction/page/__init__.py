@@ -153,7 +153,7 @@ class LinkPredictionPlan(TaskPlan):
         return "" if isinstance(self.model, EmbeddingSpec) else in_words(self.evaluate_on, whole_pass(self))
 
     def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
-        """The same, evaluated in a way that fits the memory of a process."""
+        """Section with an evaluation that fits the memory of a process."""
         assert isinstance(experiment.train, LinkTrainSpec)
         asked = experiment.train.evaluate_on
         if isinstance(self.model, EmbeddingSpec):
@@ -174,7 +174,7 @@ class LinkPredictionPlan(TaskPlan):
 
 
 def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPredictionPlan:
-    """Its part of a plan."""
+    """The task's section of a plan."""
     model, head, is_embedding = experiment.model, experiment.head, isinstance(experiment.model, EmbeddingSpec)
     asked = () if is_embedding else experiment.train.num_neighbors
     undirected = experiment.dataset.undirected

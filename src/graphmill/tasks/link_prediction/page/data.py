@@ -49,7 +49,7 @@ class LinkPrepareOptions(Spec):
 
     @property
     def of_generator(self) -> dict[str, int | float]:
-        """Those that the generator was given."""
+        """Options that were given for the generator."""
         names = ("num_nodes", "neighbours", "dimensions", "features", "noise", "seed")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 

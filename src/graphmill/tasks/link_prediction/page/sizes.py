@@ -70,7 +70,7 @@ def sizes(plan: "LinkPredictionPlan", step: StepShape) -> Sizes:
 
 
 def _most_links(plan: "LinkPredictionPlan", step: StepShape) -> int:
-    """Of a batch of a rank."""
+    """Largest number of links in a batch of a rank."""
     if plan.partition is None or plan.dataset.num_parts is None:
         return step.batch_size
     return largest_batch(plan.partition, plan.dataset.num_parts, step)
@@ -79,7 +79,7 @@ def _most_links(plan: "LinkPredictionPlan", step: StepShape) -> int:
 def _in_parts(
     plan: "LinkPredictionPlan", step: StepShape, whole: Sizes, of: SampledModel, hops: Sequence[int]
 ) -> Sizes:
-    """The same, and what a graph in parts has mapped and held; the lists of links are mapped whole."""
+    """Sizes with what a graph in parts has mapped and held; the lists of links are mapped whole."""
     known, asked = plan.dataset, plan.partition
     if asked is None or known.num_parts is None:
         return whole
@@ -113,7 +113,7 @@ def whole_pass(plan: "LinkPredictionPlan") -> WholePass:
 
 
 def _known_bytes(plan: "LinkPredictionPlan") -> int:
-    """Of each end that negatives replace: an id and a number for each known edge, an offset for each node."""
+    """Bytes for each end that negatives replace: an id and a number per known edge, an offset per node."""
     known = plan.dataset
     entries = (known.num_train + known.num_edges) * (1 if known.links_have_direction else 2) + known.num_nodes
     ends = 2 if plan.negatives.side == "both" else 1

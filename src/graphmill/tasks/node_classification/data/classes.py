@@ -22,7 +22,7 @@ def class_counts(labels: NDArray[np.integer[Any]], split: NDArray[np.int8], num_
 
 
 def in_words(counts: Counts) -> Iterator[tuple[str, str]]:
-    """For a table: how many classes each split has, and how unequal they are."""
+    """Rows for a table: how many classes each split has, and how unequal they are."""
     for name, of_class in counts.items():
         present = of_class[of_class > 0]
         spread = f", {present.min():,} to {present.max():,} nodes each" if len(present) else ""

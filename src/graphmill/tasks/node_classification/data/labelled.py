@@ -33,7 +33,7 @@ class LabelledGraph(RawGraph):
 
     @property
     def num_nodes(self) -> int:
-        """As many as have a label."""
+        """Number of nodes, which is that of the labels."""
         return len(self.labels)
 
 
@@ -43,7 +43,7 @@ def is_labelled(labels: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
 
 
 def with_target(raw: LabelledGraph, asked: TargetKind | None) -> LabelledGraph:
-    """The same graph if its targets are those `asked` for; rows with a single 1 as classes, if those are.
+    """Return the graph if its targets are as `asked`; rows with a single 1 become classes, if classes are asked for.
 
     None: whatever they are by their shape. `UserError` where they are others.
     """
@@ -116,7 +116,7 @@ def _check_label_array(raw: LabelledGraph) -> None:
 
 
 def _check_labels(raw: LabelledGraph) -> None:
-    """Several of each node: 0 and 1, and -1 in whole rows."""
+    """Refuse labels that are not 0 and 1, or -1 in whole rows."""
     labels, names = raw.labels, raw.class_names
     fix = "give 1 where the node has the label and 0 where not; -1 in a whole row: unlabelled"
     outside = np.argwhere((labels < -1) | (labels > 1))
@@ -166,7 +166,7 @@ def _check_classes(raw: LabelledGraph) -> None:
 
 
 def _refuse_bare(raw: LabelledGraph) -> None:
-    """Of nodes that are learnt from, or judged by, the targets must be known."""
+    """Refuse nodes without a target in a split that is learned from, or judged by."""
     bare = np.flatnonzero(~is_labelled(raw.labels) & (raw.split != SPLIT_CODES["none"]))
     if len(bare):
         name = next(key for key, code in SPLIT_CODES.items() if code == raw.split[bare[0]])

@@ -1,4 +1,4 @@
-"""From a raw dataset to a store under the dataset root."""
+"""Prepare a store under the dataset root from a raw dataset."""
 
 import logging
 from collections.abc import Iterator, Mapping

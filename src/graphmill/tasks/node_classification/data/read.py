@@ -207,7 +207,7 @@ def _published_in(path: Path) -> str | None:
 
 
 def _read_own(request: ReadRequest) -> LabelledGraph:
-    """Any other name: the user's own graph."""
+    """Read the user's own graph, which has any name that is not known."""
     path = request.from_path
     if path is None:
         known(request.name)

@@ -30,7 +30,7 @@ def _positives(labels: NDArray[np.integer[Any]], ids: NDArray[np.int64]) -> NDAr
 
 
 def in_words(counts: LabelCounts) -> Iterator[tuple[str, str]]:
-    """For a table: how often each split has the labels."""
+    """Rows for a table: how often each split has the labels."""
     for name, (num_nodes, of_label) in counts.items():
         shares = of_label / max(1, num_nodes)
         spread = f"{100 * shares.min():.1f} to {100 * shares.max():.1f} % of the nodes each, {shares.sum():.2f} a node"

@@ -75,7 +75,7 @@ class LabelledGraphStore(GraphStore):
 
     @classmethod
     def open_labels(cls, path: Path) -> "LabelledGraphStore":
-        """The same of a graph whose classes and splits alone are read: the other files need not be here."""
+        """Open a graph of which only classes and splits are read: the other files need not be here."""
         metadata = read_metadata(path, StoreMetadata, KIND.name)
         check_arrays(path, {name: metadata.arrays[name] for name in ("y", "split")}, notes=False)
         return cls(path, metadata)
@@ -91,7 +91,7 @@ class LabelledGraphStore(GraphStore):
         return self.array("y")
 
     def seeds_of_nodes(self) -> NDArray[np.bool_]:
-        """One for each training node [num_nodes]."""
+        """Whether each node is a training node [num_nodes]."""
         is_train: NDArray[np.bool_] = self.array("split") == SPLIT_CODES["train"]
         return is_train
 
@@ -149,7 +149,7 @@ class LabelledGraphStore(GraphStore):
         ]
 
     def _homophily(self) -> str:
-        """Of the undirected graph, in words; of a huge one it takes too long for a look."""
+        """Homophily of the undirected graph, in words; of a huge graph it takes too long for a look."""
         if self.metadata.num_undirected_edges > _MOST_EDGES:
             return f"not counted: over {_MOST_EDGES:,} edges"
         found = edge_homophily(self.topology(undirected=True), self.labels)

@@ -42,7 +42,7 @@ class Cost:
 
 
 def cost_of(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> Cost:
-    """By the method's name. Products of sparse matrices are most of it."""
+    """Cost of a method by its name. Products of sparse matrices are most of it."""
     features, classes = store.features, own.dataset.num_classes
     nodes, train = store.metadata.num_nodes, own.dataset.num_train
     entries = len(features.indices) if isinstance(features, SparseFeatures) else nodes * features.num_features

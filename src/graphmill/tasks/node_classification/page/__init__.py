@@ -86,7 +86,7 @@ class SampledTrainSpec(NeighbourTrainSpec):
         return self.presampled
 
     def sampling_anew(self) -> Self:
-        """The same, reading no sampled epochs."""
+        """Copy that reads no sampled epochs."""
         return self.model_copy(update={"presampled": None})
 
 
@@ -114,7 +114,7 @@ class GraphInfo(PartedInfo):
 
     @property
     def plain_edge_features(self) -> tuple[str, ...]:
-        """Columns of the edge features that are no types."""
+        """Columns of the edge features that are not types."""
         return plain_features(self.edge_features, self.edge_types)
 
 
@@ -177,7 +177,7 @@ class NodeClassificationPlan(TaskPlan):
         return self.presampled
 
     def reading_presampled(self, folder: str) -> Self:
-        """The same, reading them from there."""
+        """Copy of the section that reads sampled epochs from `folder`."""
         return self.model_copy(update={"presampled": folder})
 
     @property
@@ -186,7 +186,7 @@ class NodeClassificationPlan(TaskPlan):
         return in_words(self.evaluate_on, whole_pass(self))
 
     def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
-        """The same, evaluated in a way that fits the memory of a process."""
+        """Section with an evaluation that fits the memory of a process."""
         assert isinstance(experiment.train, SampledTrainSpec)
         asked, in_parts = experiment.train.evaluate_on, self.partition is not None
         way = evaluated_on(asked, self.model, whole_pass(self), memory_bytes, in_parts=in_parts)
@@ -215,7 +215,7 @@ class NodeClassificationPlan(TaskPlan):
 
 
 def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> NodeClassificationPlan:
-    """Its part of a plan."""
+    """The task's section of a plan."""
     model, undirected = experiment.model, experiment.dataset.undirected
     drawn = resolve_fanouts(
         experiment.train.num_neighbors,

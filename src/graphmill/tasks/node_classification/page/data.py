@@ -42,7 +42,7 @@ class GraphPrepareOptions(Spec):
 
     @property
     def of_generator(self) -> dict[str, int | float]:
-        """Those that a generator was given."""
+        """Options that were given for a generator."""
         own = {"feature_dtype", "random_split", "split_seed", "typed", "reverse_relations", "target", "self_loops"}
         return {name: value for name, value in self.model_dump(exclude=own).items() if value is not None}
 

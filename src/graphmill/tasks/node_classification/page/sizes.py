@@ -84,7 +84,7 @@ def whole_pass(plan: "NodeClassificationPlan") -> WholePass:
 
 
 def _most_seeds(plan: "NodeClassificationPlan", step: StepShape) -> int:
-    """Of a batch of a rank."""
+    """Largest number of seeds in a batch of a rank."""
     if plan.partition is None or plan.dataset.num_parts is None:
         return step.batch_size
     return largest_batch(plan.partition, plan.dataset.num_parts, step)

@@ -1,4 +1,4 @@
-"""From a raw graph whose nodes have values to a store under the dataset root."""
+"""Prepare a store under the dataset root from a raw graph whose nodes have values."""
 
 import logging
 

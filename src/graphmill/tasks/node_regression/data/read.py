@@ -27,7 +27,7 @@ _LAYOUT = "a .npz file with edge_index, y, x (or x_data x_indices x_indptr x_sha
 
 
 def holds_values(path: Path) -> Look | None:
-    """What says that a file is a graph whose nodes have values: numbers in `y` that are no classes."""
+    """Look whether a file is a graph whose nodes have values: numbers in `y` that are not classes."""
     if path.suffix != ".npz" or not path.is_file() or not {"edge_index", "y"} <= set(npz_keys(path)):
         return None
     y = read_npz(path, required=("y",))["y"]

@@ -61,7 +61,7 @@ class ValuesStore(GraphStore):
 
     @property
     def values(self) -> NDArray[np.float32]:
-        """Of every node [num_nodes, num_targets]; NaN: not known."""
+        """Values of every node [num_nodes, num_targets]; NaN: not known."""
         return self.array("y")
 
     def nodes_in(self, split: Split) -> NDArray[np.int64]:
@@ -135,7 +135,7 @@ class ValuesStore(GraphStore):
         ]
 
     def _of_values(self) -> list[tuple[str, str]]:
-        """Of each value how often it is known, and of the training nodes its mean and deviation."""
+        """Rows for a table: how often each value is known, and its mean and deviation over the training nodes."""
         train, rows = self.values[self.nodes_in("train")].astype(np.float64), []
         names = self.metadata.target_names or tuple(map(str, range(self.metadata.num_targets)))
         for number, name in enumerate(names):

@@ -62,7 +62,7 @@ def check_valued(raw: ValuedGraph) -> None:
 
 
 def _check_training(raw: ValuedGraph) -> None:
-    """Every column needs a training node: its mean and deviation are those of the training nodes."""
+    """Refuse a column without a training node: mean and deviation are those of the training nodes."""
     known = (~np.isnan(raw.values[raw.split == SPLIT_CODES["train"]])).sum(axis=0)
     if not known.all():
         raise refusal(

@@ -32,7 +32,7 @@ class NodeRegressor(nn.Module):
         return rows.float()
 
     def in_units(self, rows: Tensor) -> Tensor:
-        """The same predictions [n, num_targets] in the data's units, on the rows' device."""
+        """Convert standardised predictions [n, num_targets] to the data's units, on the rows' device."""
         return rows * self.targets.sd.to(rows.device) + self.targets.mean.to(rows.device)
 
 

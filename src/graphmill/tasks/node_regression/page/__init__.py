@@ -112,7 +112,7 @@ class NodeRegressionPlan(TaskPlan):
         return in_words(self.evaluate_on, whole_pass(self))
 
     def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
-        """The same, evaluated in a way that fits the memory of a process."""
+        """Section with an evaluation that fits the memory of a process."""
         assert isinstance(experiment.train, NodeRegressionTrainSpec)
         way = evaluated_on(experiment.train.evaluate_on, self.model, whole_pass(self), memory_bytes, in_parts=False)
         return self.model_copy(update={"evaluate_on": way})
@@ -139,7 +139,7 @@ class NodeRegressionPlan(TaskPlan):
 
 
 def resolve(experiment: NodeRegressionExperiment, dataset: ValuesInfo) -> NodeRegressionPlan:
-    """Its part of a plan."""
+    """The task's section of a plan."""
     model, asked, undirected = experiment.model, experiment.train.num_neighbors, experiment.dataset.undirected
     drawn = resolve_fanouts(asked, dataset, undirected=undirected, num_parts=None, presampled=None)
     refuse_other_depth(model, drawn.of_hops)

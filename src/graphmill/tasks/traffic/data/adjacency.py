@@ -156,7 +156,7 @@ def _read_distances(path: Path) -> Adjacency:
 
 
 def _distance(line: str, number: int, path: Path) -> tuple[str, str, float]:
-    """One line; a header gives empty names."""
+    """Parse one line; a header gives empty names."""
     parts = [part.strip() for part in line.split(",")]
     try:
         source, target, cost = parts[0], parts[1], float(parts[2])

@@ -18,7 +18,7 @@ def is_bare(path: Path) -> bool:
 
 
 def read_bare(path: Path, start: str | None, interval_s: int | None) -> SensorReadings:
-    """Its readings, with times from `start` on; sensors are numbered from 0, as such tables' matrices are."""
+    """Read a table, with times from `start` on; sensors are numbered from 0, as such tables' matrices are."""
     if start is None or interval_s is None:
         raise UserError(
             f"{path} has no header and no times: its first line is numbers alone",

@@ -80,7 +80,7 @@ def check_regular(timestamps: NDArray[np.int64], path: Path) -> None:
 
 
 def _part_of_a_day(seconds: int) -> int:
-    """The part of a day nearest to so many seconds, if within a twentieth: what a clock that jitters was set to."""
+    """The part of a day nearest to `seconds`, if within a twentieth, as a clock that jitters had it; else `seconds`."""
     nearest = min((part for part in range(1, DAY_S + 1) if DAY_S % part == 0), key=lambda part: abs(part - seconds))
     return nearest if abs(nearest - seconds) <= seconds / 20 else seconds
 

@@ -17,7 +17,7 @@ _MISSING: Final = ("", "nan", "na")
 
 
 def look_of_hdf(path: Path) -> Look:
-    """By whether an HDF5 file has a DataFrame of pandas in it; one that cannot be read says so."""
+    """Look whether an HDF5 file has a DataFrame of pandas in it; the reason names a file that cannot be read."""
     try:
         is_frame = any(below is not None and "axis1" in below for below in tree(path).values())
     except (ValueError, UserError):
@@ -26,7 +26,7 @@ def look_of_hdf(path: Path) -> Look:
 
 
 def look_of_table(path: Path) -> Look | None:
-    """By the name of the first column, and whether the others are numbers in the first row."""
+    """Look at the name of the first column, and whether the others are numbers in the first row."""
     header, row = first_lines(path)
     separator = separator_of(header)
     names, cells = ([cell.strip(' "') for cell in line.split(separator)] for line in (header, row))

@@ -1,4 +1,4 @@
-"""From raw readings, with or without a graph, to a traffic store under the dataset root."""
+"""Prepare a traffic store under the dataset root from raw readings, with or without a graph."""
 
 import logging
 from collections.abc import Mapping

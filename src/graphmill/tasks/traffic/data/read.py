@@ -25,7 +25,7 @@ _LOOKED_AT: Final = 20  # files of a folder
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How raw files are read: what `prepare` was told of them."""
+    """How raw files are read, by the options of `prepare`."""
 
     adjacency: Path | None = None  # None: beside the readings, or there is no graph
     unit: str = ""  # of the readings; "": not said

@@ -40,7 +40,7 @@ FILES = "an .h5, .npz or .csv file of readings, or BasicTS's desc.json with data
 def read_series(
     path: Path, missing: MissingReadings = "zeros", *, interval_s: int | None = None, start: str | None = None
 ) -> SensorReadings:
-    """Read and check the file by its ending. `interval_s`: times are moved to the nearest step of so many seconds.
+    """Read and check the file by its ending. `interval_s`: times are moved to the nearest step of that many seconds.
 
     `start`: the time of the first row of a table without header and times, whose rows are `interval_s` apart.
     """
@@ -77,7 +77,7 @@ def _check_shape(series: SensorReadings, path: Path) -> None:
 
 
 def _with_missing(series: SensorReadings, missing: MissingReadings, path: Path) -> SensorReadings:
-    """Its values checked, and NaN wherever `missing` says that a reading is missing; in place."""
+    """Check the values, and put NaN wherever `missing` says that a reading is missing; in place."""
     ids, num_zero, num_nan = series.sensor_ids, 0, 0
     if isinstance(missing, str):
         _refuse_code(series.values, missing, path)

@@ -95,7 +95,7 @@ class TrafficStore(PreparedStore):
 
     @property
     def edge_weight(self) -> NDArray[np.float32]:
-        """[num_edges], above 0."""
+        """Weights of the edges [num_edges], above 0."""
         return self.array("edge_weight")
 
     def info(self, asked: TrafficDatasetSpec) -> TrafficInfo:

@@ -47,7 +47,7 @@ class WindowBatch:
         return ~self.targets.isnan()
 
     def to(self, device: torch.device) -> "WindowBatch":
-        """The same on `device`, copied without waiting if the memory allows it."""
+        """Copy of the batch on `device`, made without waiting if the memory allows it."""
         if device.type == "cpu":
             return self
         return WindowBatch(self.seeds, copied(self.readings, device), copied(self.clock, device))

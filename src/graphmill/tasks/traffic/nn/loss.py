@@ -11,7 +11,7 @@ from graphmill.tasks.traffic.page import TrafficPlan
 
 
 def custom_loss(plan: Plan, own: TrafficPlan, group: Group) -> CustomLoss | None:
-    """Called with forecasts and readings [num_windows, horizon, num_sensors]; None: the plan has a built-in loss."""
+    """Custom loss of forecasts and readings [num_windows, horizon, num_sensors]; None: the plan has a built-in loss."""
     if not isinstance(own.loss, CustomLossSpec):
         return None
     return CustomLoss.of(own.loss, seed=plan.seed, rank=group.rank, device=group.device)

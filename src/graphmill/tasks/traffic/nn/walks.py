@@ -70,7 +70,7 @@ class RandomWalks:
 
     @property
     def num_slots(self) -> int:
-        """1 + directions × steps."""
+        """Number of slots: 1 + directions × steps."""
         return 1 + len(self.walks) * self.max_diffusion_step
 
     @property

@@ -181,7 +181,7 @@ class TrafficPlan(TaskPlan):
 
 
 def resolve(experiment: TrafficExperiment, dataset: TrafficInfo) -> TrafficPlan:
-    """Its part of a plan. `UserError` if the model needs a graph, and there is none."""
+    """The task's section of a plan. `UserError` if the model needs a graph, and there is none."""
     asked = experiment.dataset
     if dataset.num_edges == 0 and asked.graph == "as_stored" and not isinstance(experiment.model, StidSpec):
         raise UserError(
@@ -235,7 +235,7 @@ _EVALUATED_AT_ONCE, _ROWS_AT_ONCE = 256, 2**18  # windows, and windows × sensor
 
 
 def slots_of_day(interval_s: int) -> int:
-    """How many steps of so many seconds a day has, a last one that is cut short included."""
+    """Steps of `interval_s` seconds in a day, a last one that is cut short included."""
     return -(-DAY_S // interval_s)
 
 
@@ -296,7 +296,7 @@ def _parameters(plan: TrafficPlan) -> int:
 
 
 def _dcrnn_parameters(model: DcrnnSpec) -> int:
-    """Per recurrent layer two gates and a candidate over all diffusion steps of [input, state]; then a projection."""
+    """Parameters: per layer two gates and a candidate over all diffusion steps of [input, state]; a projection."""
     units, depth = model.rnn_units, model.num_layers
     inputs = [INPUT_CHANNELS, *[units] * (depth - 1), 1, *[units] * (depth - 1)]  # of the encoder, of the decoder
     cells = sum((inner + units) * _num_matrices(model) * 3 * units + 3 * units for inner in inputs)

@@ -10,7 +10,7 @@ from graphmill.tasks.link_prediction.data.splits import JoinedGraph
 
 
 def read_dependencies(path: Path | None, name: str) -> JoinedGraph:
-    """Of the file that ships with graphmill, or of another one: which package depends on which.
+    """Read which package depends on which, from the file that ships with graphmill, or from another one.
 
     Learned from is what joins two packages of bullseye; an end of a val link is new in bookworm, of a test link later.
     """

@@ -141,7 +141,7 @@ def _candidates(arrays: Arrays) -> dict[Split, Candidates]:
 
 
 def _features(arrays: Arrays, path: Path, of_nodes: list[NDArray[Any]]) -> Features:
-    """Those of the file, or none of as many nodes as it says or names."""
+    """Features in the file, or none for as many nodes as it gives or names."""
     if any(key in arrays for key in FEATURE_KEYS):
         return npz_features(arrays, path)
     if "num_nodes" in arrays:

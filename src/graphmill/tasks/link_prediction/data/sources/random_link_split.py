@@ -131,7 +131,7 @@ def _check(arrays: Arrays, split: Split, num_nodes: int, place: str) -> None:
 
 
 def _features(train: Mapping[str, Any], parts: Mapping[Split, Arrays], path: Path) -> Features:
-    """Those of the nodes, or none of as many nodes as are said or named."""
+    """Features of the nodes, or none for as many nodes as are given or named."""
     if train.get("x") is not None:
         x = arrays_in(train, ("x",), path)["x"]
         if x.ndim != 2:

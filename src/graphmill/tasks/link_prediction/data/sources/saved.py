@@ -33,7 +33,7 @@ def read_saved_data(path: Path) -> dict[str, Any]:
 
 
 def arrays_in(found: Mapping[Any, Any], names: Any, path: Path) -> dict[str, NDArray[Any]]:  # noqa: ANN401  # of names
-    """Those of these names that are there, as arrays of numbers."""
+    """Arrays of numbers under those of these names that are there."""
     arrays = {}
     for name in names:
         if found.get(name) is None:

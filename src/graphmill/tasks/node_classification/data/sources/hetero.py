@@ -120,7 +120,7 @@ def _edges_of(data: Any, relation: tuple[str, str, str], starts: dict[str, int])
 
 
 def _features(data: Any, counts: Sequence[int]) -> tuple[SparseFeatures, tuple[tuple[int, int], ...]]:  # noqa: ANN401
-    """Each type in columns of its own, and which these are."""
+    """Features with each type in columns of its own, and which columns these are."""
     indptr, indices, values, first = [np.zeros(1, np.int64)], [], [], 0
     bare, of_types = [], []
     for kind, count in zip(data.node_types, counts, strict=True):
@@ -153,7 +153,7 @@ def _as_sparse(features: Features) -> SparseFeatures:
 
 
 def _edge_features(data: Any, counts: Sequence[int]) -> tuple[EdgeRows | None, tuple[str, ...]]:  # noqa: ANN401
-    """Those that the edges of all types have, in equally many columns; others are named as not used."""
+    """Edge features that all types have, in equally many columns; others are reported as not used."""
     found: list[NDArray[np.float32]] = []
     names: set[tuple[str, ...]] = set()
     for relation, count in zip(data.edge_types, counts, strict=True):

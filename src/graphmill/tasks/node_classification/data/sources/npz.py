@@ -75,7 +75,7 @@ def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> L
 def _labels_and_split(
     arrays: Arrays, num_nodes: int, path: Path, split_seed: int | None
 ) -> tuple[NDArray[np.integer[Any]], NDArray[np.int8], str]:
-    """Of each node, and who drew the split; a file without y has neither."""
+    """Label and split of each node, and who drew the split; a file without y has no labels."""
     labels: NDArray[np.integer[Any]]
     labels, split, note = no_labels(num_nodes)
     if "y" in arrays:

@@ -118,7 +118,7 @@ def _node_features(
 
 
 def _edge_features(raw: Path, num_edges: int) -> NDArray[np.float32] | None:
-    """Of the edges as listed [num_edges, num_edge_features]; None: the set has none."""
+    """Features of the edges as listed [num_edges, num_edge_features]; None: the set has none."""
     path = raw / "edge-feat.csv.gz"
     if not path.is_file():
         return None

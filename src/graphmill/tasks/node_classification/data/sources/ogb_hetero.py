@@ -43,7 +43,7 @@ class _Of(dict[str, Any]):
 
 
 class _Types(dict[Any, _Of]):
-    """As `from_hetero` reads a `HeteroData`, which would need PyG."""
+    """Nodes and edges by type, in the form in which `from_hetero` reads a `HeteroData`, which would need PyG."""
 
     node_types: tuple[str, ...] = ()
     edge_types: tuple[tuple[str, str, str], ...] = ()
@@ -71,7 +71,7 @@ def read_ogb_hetero(folder: Path, dataset: str, name: str) -> LabelledGraph:
 
 
 def _counts(path: Path) -> dict[str, int]:
-    """Of each type its nodes."""
+    """Number of nodes of each type."""
     names, counts = [*_words(path), [], []][:2]
     if not names or len(names) != len(counts) or not all(count.isdigit() for count in counts):
         raise UserError(f"{path} does not name types and count their nodes", fix="download the dataset again")
