@@ -53,7 +53,7 @@ class Run:
 
     @property
     def plan(self) -> "Plan":
-        """Its plan, as in plan.json."""
+        """Plan of the run, as in plan.json."""
         return self._folder.read_plan()
 
     @property

@@ -39,7 +39,7 @@ class BatchSpec(Spec):
 
 
 class GraphBatchSpec(BatchSpec):
-    """Of graphs of many sizes: the sizes that are found are budgets."""
+    """Batch sizes of graphs of many sizes: the sizes that are found are budgets."""
 
     mode: Literal["count", "budget", "static", "measured", "trial"] = Field(  # type: ignore[assignment]  # one more
         "count",

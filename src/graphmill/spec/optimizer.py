@@ -16,7 +16,7 @@ _WARMUP = "steps of each rank over which the rate rises linearly from 0 before t
 
 
 class ConstantSchedule(Spec):
-    """The same rate at every step, after the warm-up."""
+    """One rate at every step, after the warm-up."""
 
     kind: Literal["constant"] = "constant"
     warmup_steps: int = Field(0, ge=0, description=_WARMUP)

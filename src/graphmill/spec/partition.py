@@ -80,7 +80,7 @@ CacheSpec = Annotated[NoCacheSpec | HotCacheSpec | PresampledCacheSpec | Lookahe
 
 
 class PartitionSpec(Spec):
-    """Of prepared data that `graphmill partition` made; it says nothing of other data."""
+    """Use of data that `graphmill partition` made; it says nothing of other data."""
 
     topology: Literal["replicated", "partitioned"] = Field(
         "replicated",

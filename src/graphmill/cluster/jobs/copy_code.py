@@ -66,7 +66,7 @@ def _found(requests: Sequence[RunRequest], environ: Mapping[str, str]) -> dict[t
 
 
 def _continued(request: RunRequest, environ: Mapping[str, str]) -> RunRequest:
-    """RunRequest with the copy of the code that the run was submitted with; warns if the code has changed since then."""
+    """RunRequest with the copy of the code that the run was submitted with; warn if the code has changed since."""
     kept = read_job(request.folder).code
     if kept is None:
         return _importing(request, None, None)

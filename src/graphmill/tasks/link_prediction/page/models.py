@@ -39,7 +39,7 @@ class DistMultSpec(Spec):
 
 
 class ComplExSpec(Spec):
-    """The same with complex numbers, the second row conjugated (Trouillon et al. 2016, arXiv 1606.06357).
+    """DistMult with complex numbers, the second row conjugated (Trouillon et al. 2016, arXiv 1606.06357).
 
     The only head that tells (u, v) from (v, u).
     """
