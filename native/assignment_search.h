@@ -301,7 +301,8 @@ class AssignmentSearch {
       if (next.id < 0) {
         rows_.widen(~next.id, v_);
         ++work_->rows_widened;
-        scan(~next.id, shift_[static_cast<size_t>(~next.id)]);
+        const int32_t row = ~next.id;
+        scan(row, shift_[static_cast<size_t>(row)]);
       } else if (next.distance == distance_[static_cast<size_t>(next.id)]) {
         visit(next);
       }

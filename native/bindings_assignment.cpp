@@ -98,8 +98,10 @@ std::vector<bool> solve_batch_py(const std::vector<Dense<C>>& costs, int start, 
               candidates.size() == costs.size(),
           "costs, candidates, u, v and columns differ in length");
   std::vector<Problem<C, W>> problems;
+  problems.reserve(costs.size());
   for (size_t q = 0; q < costs.size(); ++q) problems.push_back(dense_problem<C, W>(costs[q], u[q], v[q], columns[q]));
   std::vector<AssignmentOptions> options;
+  options.reserve(candidates.size());
   for (const int64_t wanted : candidates) options.push_back(options_of(start, wanted));
   std::vector<char> solved(costs.size(), 0);
   std::vector<std::string> errors(costs.size());

@@ -86,7 +86,7 @@ class OpenBatch {
   void relabel(const Ids& indptr, const Ids& sources, std::optional<Ids> edge_ids) {
     require(length(indptr) >= 1 && indptr.data()[0] == 0, "indptr must hold num_rows + 1 offsets from 0");
     require(indptr.data()[length(indptr) - 1] == length(sources), "indptr must end at the number of sources");
-    require(edge_ids.has_value() == (open().has_edge_ids()), "edge_ids: where the batch was begun with_edge_ids");
+    require(edge_ids.has_value() == open().has_edge_ids(), "edge_ids: where the batch was begun with_edge_ids");
     require(!edge_ids || length(*edge_ids) == length(sources), "edge_ids and sources differ in length");
     nb::gil_scoped_release release;
     graphmill::relabel(open(), num_nodes_, indptr.data(), length(indptr) - 1, sources.data(), data_or_null(edge_ids));

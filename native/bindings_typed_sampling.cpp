@@ -68,6 +68,7 @@ class TypedNeighborSampler {
       : arrays_(std::move(relations)) {
     for (const int64_t count : num_nodes) require(count >= 0 && count < INT32_MAX, "at most 2^31 - 2 nodes of a type");
     std::vector<Relation> columns;
+    columns.reserve(arrays_.size());
     for (const RelationArrays& relation : arrays_) columns.push_back(relation.columns(num_nodes));
     sampler_ = std::make_unique<TypedSampler>(std::move(num_nodes), std::move(columns));
   }

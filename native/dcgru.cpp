@@ -176,6 +176,7 @@ void add_product(const float* g, int64_t n, const float* a, int64_t a_stride, in
 struct BackwardMemory {
   explicit BackwardMemory(const Block& block) : sizes(sizes_of(block)), scratch(total(sizes)) {
     float** const arrays[] = {&a, &before, &gates, &candidate, &grad_reset_h, &grad_slots, &packed, &line, &columns};
+    // NOLINTNEXTLINE(clang-analyzer-optin.cplusplus.UninitializedObject): through `arrays`
     for (size_t i = 0; i < sizes.size(); ++i) *arrays[i] = scratch.take(sizes[i]);
   }
 

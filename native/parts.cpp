@@ -145,7 +145,7 @@ void PartsOfGraph<Index>::fill(const int64_t* nodes, int64_t count, int amount) 
 
 // The move out of the node's part that costs least cut for the excess that it takes away.
 template <class Index>
-typename PartsOfGraph<Index>::Move PartsOfGraph<Index>::best_relief(int64_t node) {
+PartsOfGraph<Index>::Move PartsOfGraph<Index>::best_relief(int64_t node) {
   const int from = parts_[node];
   const uint32_t* weights = weights_of(node);
   const double relieved = excess(from, weights, 0) - excess(from, weights, -1);
@@ -218,7 +218,8 @@ int PartsOfGraph<Index>::best_gain(int64_t node, int64_t& gain) {
 
 template <class Index>
 int64_t PartsOfGraph<Index>::refine(int num_passes) {
-  const auto worth = static_cast<int64_t>(kWorthAPass * static_cast<double>(graph_.indptr[graph_.num_nodes] / 2));
+  const int64_t num_pairs = graph_.indptr[graph_.num_nodes] / 2;
+  const auto worth = static_cast<int64_t>(kWorthAPass * static_cast<double>(num_pairs));
   int64_t total = 0;
   for (int pass = 0; pass < num_passes; ++pass) {
     int64_t won = 0;

@@ -15,6 +15,7 @@ ThreadPool& ThreadPool::instance() {
     std::lock_guard lock(guard);
     if (owner.load() != getpid()) {
       pool = new ThreadPool;
+      // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks): the parent's pool, whose threads are not here
       owner = getpid();
     }
   }

@@ -171,6 +171,8 @@ void feature_gradients(const TileWork<T>& work, const T* gz, const AttentionGrad
   const int64_t n = work.shape.scores_width, num_features = work.in.edge_channels, num_edges = work.in.edges.num_edges;
   for (int64_t b = 0; b < work.tile.count; ++b) {
     const int64_t id = work.tile.ids[b];
+    // Null is what no edge, or no loop, has a gradient in.
+    // NOLINTNEXTLINE(clang-analyzer-core.NullPointerArithm)
     T* to = id < num_edges ? grads.edge_attr + id * num_features : grads.loop_attr + (id - num_edges) * num_features;
     for (int64_t f = 0; f < num_features; ++f) {
       T sum = 0;

@@ -13,7 +13,7 @@ struct Pack {
   typedef T Lanes __attribute__((vector_size(L * sizeof(T))));
 };
 template <class T, int L>
-using Lanes = typename Pack<T, L>::Lanes;
+using Lanes = Pack<T, L>::Lanes;
 
 template <int L, class T>
 inline Lanes<T, L> lanes(const T* p) {

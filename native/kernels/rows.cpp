@@ -72,7 +72,7 @@ inline void prefetch_row(const T* row, int64_t n) {
 
 template <class Format>
 void add_rows_of(float* sum, const void* rows, int64_t id_step, const int64_t* ids, int64_t num_ids, int64_t n) {
-  using Stored = typename Format::Stored;
+  using Stored = Format::Stored;
   const Stored* base = static_cast<const Stored*>(rows);
   for (int64_t i = 0; i < num_ids; i += 2) {  // two at a time, in the order of edges: half the traffic on `sum`
     const bool pair = i + 1 < num_ids;
@@ -115,7 +115,7 @@ void store_row(void* out, RowType type, const float* in, float factor, int64_t n
 
 template <class Format>
 void widen_row(float* out, const void* row, int64_t n) {
-  const auto* from = static_cast<const typename Format::Stored*>(row);
+  const auto* from = static_cast<const Format::Stored*>(row);
   int64_t f = 0;
   for (; f + kLanes <= n; f += kLanes) store(out + f, Format::vector(from + f));
   for (; f < n; ++f) out[f] = Format::scalar(from[f]);
@@ -123,7 +123,7 @@ void widen_row(float* out, const void* row, int64_t n) {
 
 template <class Format>
 void narrow_row(uint16_t* out, const void* row, int64_t n) {
-  const auto* from = static_cast<const typename Format::Stored*>(row);
+  const auto* from = static_cast<const Format::Stored*>(row);
   for (int64_t f = 0; f < n; ++f) out[f] = to_bfloat16(Format::scalar(from[f]));
 }
 
