@@ -82,9 +82,9 @@ def test_from_a_capture_to_verdicts(source_environ, desk):
 
 
 @pytest.mark.slow
-def test_captures_that_were_not_trained_on(source_environ, desk):
-    said = follow(desk, source_environ, "When a statistic")
-    assert sum("id counts and inter-arrival times: F1" in each for each in said.values()) == 2
+def test_captures_that_were_not_trained_on(source_environ, desk, capfd):
+    follow(desk, source_environ, "When a statistic")
+    assert capfd.readouterr().out.count("id counts and inter-arrival times: F1") == 2, "what rank 0 of each run prints"
 
 
 @pytest.mark.slow
