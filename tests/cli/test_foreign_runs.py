@@ -181,7 +181,12 @@ def test_json_that_is_nested_too_deep_is_damaged_and_hides_no_other_run(graphmil
     shutil.copytree(logs / "run", logs / "whole")
     text, run = TOO_DEEP[how], logs / "run"
     everything = [*_documents(run), *run.rglob("*.safetensors")]
-    for path in everything if how == "endless" else [run / "plan.json"]:
+    of_a_kind = {
+        "closed": [run / "plan.json"],
+        "objects": [run / "plan.json", run / "outcome.json"],
+        "endless": everything,
+    }
+    for path in of_a_kind[how]:
         before = path.read_bytes()
         header = len(text).to_bytes(8, "little") if path.suffix == ".safetensors" else b""
         path.write_bytes(header + text.encode())

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from labelled_stores import made_store, split_made
+from slow_cases import num_examples
 
 from graphmill.partition import write
 from graphmill.partition.metadata import part_folder
@@ -80,7 +81,7 @@ def test_the_metadata_say_what_the_store_said(parted):
     assert sum(known.quality["train"]) == store.metadata.splits["train"]
 
 
-@settings(max_examples=30)
+@settings(max_examples=num_examples(30))
 @given(num_nodes=st.integers(3, 40), num_edges=st.integers(1, 90), num_parts=st.integers(1, 3), seed=st.integers(0, 99))
 def test_any_graph_comes_back_whole(tmp_path_factory, num_nodes, num_edges, num_parts, seed):
     folder = tmp_path_factory.mktemp("any")

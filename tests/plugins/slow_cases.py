@@ -1,8 +1,9 @@
-"""Which cases of a parametrised test `make test` runs, where each repeats what the others say."""
+"""What `make test` leaves to `make test-slow`, where cases or examples repeat what the others say."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
 
+import hypothesis
 import pytest
 
 
@@ -15,3 +16,8 @@ def with_slow(cases: Iterable[Any], *, fast: Collection[Any]) -> list[Any]:
         pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=[] if case in fast else slow)
         for case in cases
     ]
+
+
+def num_examples(fast: int, *, explored: int = 100) -> int:
+    """How many examples a property test tries: `fast` in `make test`, `explored` where others are looked for."""
+    return fast if hypothesis.settings.default.derandomize else explored

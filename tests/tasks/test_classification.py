@@ -6,6 +6,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score
+from slow_cases import num_examples
 
 from graphmill.tasks.classification import measures, tally
 
@@ -33,7 +34,7 @@ def measured(num_classes: int, labels: np.ndarray, guesses: np.ndarray, parts: i
     return measures(total, num_classes).values
 
 
-@settings(max_examples=40)
+@settings(max_examples=num_examples(40))
 @given(guessed(), st.integers(1, 3))
 @example((31, np.array([0, 10, 20, 30]), np.array([0, 10, 20, 30])), 1)  # numbers with gaps
 @example((1000, np.arange(1000), np.arange(1000) // 3), 2)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slow_cases import num_examples
 
 from graphmill.base.errors import UserError
 from graphmill.cli.site import text_of
@@ -124,7 +125,7 @@ partitions = st.builds(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=num_examples(50))
 @given(st.lists(partitions, max_size=4, unique_by=lambda each: each.name), st.data())
 def test_whatever_slurm_says_the_file_reads_back_as_the_profile(tmp_path_factory, found, data):
     in_some = (

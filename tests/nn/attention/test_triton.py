@@ -11,6 +11,7 @@ import torch
 from attention_problems import GRADIENTS, ROUNDING, Problem, assert_close, native_results, of_sums, triton_results
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slow_cases import num_examples
 from torch import Tensor
 
 from graphmill.nn.attention import EdgeGroups, edges, operator, reference
@@ -155,7 +156,7 @@ def problems(draw: st.DrawFn) -> Problem:
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=num_examples(10, explored=25))
 @given(problem=problems())
 def test_any_small_graph(problem):
     mine = triton_results(problem.arguments(torch.float32, every=torch.float32))

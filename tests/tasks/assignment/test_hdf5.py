@@ -12,6 +12,7 @@ from assignment_problems import as_the_seed_writes_it, contents, prepared
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from slow_cases import num_examples
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import leftovers
@@ -48,7 +49,7 @@ ABOUTS = st.builds(
 )
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=num_examples(8, explored=40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(MATRICES.filter(feasible), ABOUTS), max_size=6))
 def test_records_come_back_as_they_were_written(tmp_path, given_instances):
     path = tmp_path / "all.h5"

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, precision_score, recall_score, roc_auc_score
+from slow_cases import num_examples
 
 from graphmill.base.errors import UserError
 from graphmill.tasks.intrusion.threshold import InTime, alarms_of, choose_threshold, in_time, roc_auc, tells
@@ -31,7 +32,7 @@ def test_auc_is_the_share_of_pairs_in_the_right_order(case):
     assert roc_auc(scores, is_attack) == pytest.approx(roc_auc_score(is_attack, scores), abs=1e-12)
 
 
-@settings(max_examples=30)
+@settings(max_examples=num_examples(30))
 @given(judged(), st.floats(-10, 10))
 def test_measures_are_those_of_scikit_learn(case, threshold):
     scores, is_attack = case
@@ -43,7 +44,7 @@ def test_measures_are_those_of_scikit_learn(case, threshold):
     assert found["accuracy"] == accuracy_score(is_attack, alarms)
 
 
-@settings(max_examples=30)
+@settings(max_examples=num_examples(30))
 @given(judged())
 def test_no_threshold_is_better_and_none_as_good_has_fewer_alarms(case):
     scores, is_attack = case

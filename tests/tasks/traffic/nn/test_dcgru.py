@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rounding import Bounded, assert_within, cat
+from slow_cases import num_examples
 from torch import Tensor
 
 from graphmill.base.errors import UserError
@@ -150,7 +151,7 @@ class WrittenOut:
 
 
 @pytest.mark.each_isa
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=num_examples(12, explored=30))
 @given(
     nodes=st.integers(1, 40),
     samples=st.integers(1, 30),
