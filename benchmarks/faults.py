@@ -27,6 +27,7 @@ from typing import Any
 
 import psutil
 
+from graphmill.monitor.ranks_here import rank_processes
 from graphmill.verify.run import verify_run
 from graphmill_devcluster import build, daemons, hosts
 from graphmill_devcluster.description import LOCAL, Description, Host
@@ -56,7 +57,6 @@ class Trial:
     run: Run
     cluster: Description
     chance: random.Random
-    rank_variable: str = "SLURM_PROCID"  # where a rank's environment says which one it is
     struck: int | None = None  # the rank; None: they take turns
     mended: list[Callable[[], object]] = field(default_factory=list)  # to call once the attempt has ended
 
@@ -79,20 +79,14 @@ class Trial:
 
     def process(self) -> psutil.Process:
         """The struck rank's process."""
-        for process in self.processes():
-            with suppress(psutil.Error):
-                if process.environ().get(self.rank_variable) == str(self.rank):
-                    return process
+        for pid, name in rank_processes(self.run.folder.path).items():
+            if name == f"rank_{self.rank}":
+                return psutil.Process(pid)
         raise RuntimeError("the rank's process is not there")
 
     def processes(self) -> list[psutil.Process]:
         """Of its ranks, on all hosts of this cluster."""
-        found = []
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
-            if "graphmill.train.worker" in words and str(self.run.folder.path) in words and "-m" in words[:3]:
-                found += [process] if words[0] != "bash" else []
-        return found
+        return [psutil.Process(pid) for pid in rank_processes(self.run.folder.path)]
 
     def mend(self) -> None:
         """Undo what the fault left, last first."""

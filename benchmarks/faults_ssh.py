@@ -35,7 +35,7 @@ from graphmill_devcluster.description import Description
 from slurm_runs import Run
 
 NUM_HOSTS = 2
-WORKER = "graphmill.train.worker"
+FORKED = "graphmill.runtime.forked"  # ranks, and what they are forked from
 OUTLIVED_S = 90  # then the launcher is ended by us, and the trial has failed
 _ERROR = re.compile(r"Traceback|error", re.IGNORECASE)
 
@@ -114,7 +114,7 @@ def on_hosts() -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["cmdline", "status"]):
         words = process.info["cmdline"] or []
-        if {WORKER, AGENT} & set(words) and process.info["status"] != psutil.STATUS_ZOMBIE:
+        if {FORKED, AGENT} & set(words) and process.info["status"] != psutil.STATUS_ZOMBIE:
             found.append(process)
     return found
 
@@ -124,7 +124,6 @@ class SshTrial(Trial):
     """Rank i is on host i + 1."""
 
     run: Launched
-    rank_variable: str = "RANK"
 
     def names(self) -> list[str]:
         return [host.name for host in self.cluster.hosts]
@@ -151,9 +150,11 @@ def kill_launcher(trial: Trial) -> None:
 
 
 def kill_agent(trial: Trial) -> None:
-    """The process that started the struck rank."""
-    agent = trial.process().parent()
-    assert agent is not None, "a rank dies with its agent"
+    """The process that started the struck rank, by a fork server."""
+    fork_server = trial.process().parent()
+    assert fork_server is not None, "a rank dies with its fork server"
+    agent = fork_server.parent()
+    assert agent is not None, "which dies with its agent"
     assert AGENT in agent.cmdline(), agent.cmdline()
     agent.kill()
 

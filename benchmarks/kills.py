@@ -27,6 +27,7 @@ from typing import Any
 
 import psutil
 
+from graphmill.monitor.ranks_here import rank_processes
 from graphmill.record.events import Sync, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import WeightsFile
@@ -34,7 +35,6 @@ from harness import ForeignLoad, console, print_table, write_result
 from origin import Origin
 
 EXIT_OUT_OF_TIME = 75
-WORKER = "graphmill.train.worker"
 MOST_TRIALS_A_KILL = 4
 # Columns that a resumed run has otherwise: by intention, or because the monitor may have looked in one run only.
 PER_ATTEMPT = {"attempt", "cpu_util_avg", "gpu_util_avg", "peak_rss_mib", "peak_gpu_mib"}
@@ -159,7 +159,7 @@ def disturb(
     else:
         wait_for_write(process, folder.path, skip=chance.randrange(40))
     after_s = time.time() - first
-    candidates = [process.pid, *ranks_of(process.pid)]
+    candidates = [process.pid, *rank_processes(folder.path)]
     victim = process.pid if kind is signal.SIGTERM else chance.choice(candidates)
     if process.poll() is not None or not strike(victim, kind):
         return Disturbed(is_counted=False)
@@ -169,15 +169,6 @@ def disturb(
         return Disturbed(is_counted=status != 0, right_exit=status == EXIT_OUT_OF_TIME, after_s=after_s)
     died = status == -signal.SIGKILL if victim == process.pid else status != 0  # a launcher ends with a rank that dies
     return Disturbed(is_counted=died, in_write=in_write, after_s=after_s)
-
-
-def ranks_of(launcher: int) -> list[int]:
-    """Its ranks, and not the monitor, whose end ends nothing."""
-    try:
-        children = psutil.Process(launcher).children(recursive=True)
-        return [child.pid for child in children if WORKER in child.cmdline()]
-    except psutil.Error:  # it has just ended
-        return []
 
 
 def strike(victim: int, kind: signal.Signals) -> bool:

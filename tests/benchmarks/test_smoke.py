@@ -17,7 +17,6 @@ import parts_tables
 from graphmill.tasks.node_classification.data.prepare import prepare
 from harness import Rounds, interleave
 from hot_caches import METHODS
-from kills import ranks_of
 from problem import FANOUTS, HIDDEN, NUM_FEATURES, Problem
 from pyg_forms import PygBestStep
 
@@ -242,21 +241,6 @@ def test_accuracy_judges_near_copies_apart(bench, graphmill_train):
     parts = copies["share"] * copies["micro_f1_with"] + (1 - copies["share"]) * copies["micro_f1_without"]
     assert parts == pytest.approx(found["test"]["micro_f1"]["mean"], abs=1e-6)
     assert copies["micro_f1_without"] < copies["micro_f1_with"]
-
-
-def test_the_monitor_is_no_rank(tmp_path):
-    """A launcher with two children: one looks like a rank, one like the monitor."""
-    code = (
-        "import subprocess, sys\nsleep = [sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(600)']\n"
-        "children = [subprocess.Popen([*sleep, word], stdout=subprocess.PIPE) for word in sys.argv[1:]]\n"
-        "for child in children: child.stdout.readline()\n"
-        "print(children[0].pid, flush=True)\nsys.stdin.read()\nfor child in children: child.kill()\n"
-    )
-    words = [sys.executable, "-c", code, "graphmill.train.worker", "graphmill.monitor.sampler"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as launcher:
-        rank = int(launcher.stdout.readline())
-        assert ranks_of(launcher.pid) == [rank]
-        launcher.stdin.close()
 
 
 # --- near-copies

@@ -1,6 +1,5 @@
 """Signals to real processes: whatever comes, no traceback, the right status, and what is left can be continued."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from waiting import HANG_S, wait_until
 
+from graphmill.monitor.ranks_here import rank_processes
 from graphmill.record.run_folder import RunFolder
 
 # It says when the interpreter itself has started: before that a signal is Python's own business.
@@ -95,7 +95,7 @@ def test_the_terminal_goes(start, toy):
     process.send_signal(signal.SIGHUP)
     code, _ = ended(process)
     assert code in (-signal.SIGHUP, 75, 130)
-    wait_until(lambda: not ranks_of(run), "the ranks to be gone")
+    wait_until(lambda: not rank_processes(run.path), "the ranks to be gone")
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_killed_then_continued(start, toy):
     run = trains(toy.parent)
     process.kill()
     process.communicate()
-    wait_until(lambda: not ranks_of(run), "the ranks to be gone")
+    wait_until(lambda: not rank_processes(run.path), "the ranks to be gone")
     code, said = ended(start("train", "--resume", "--run-id", "one"))
     assert (code, run.read_outcome().status) == (0, "done"), said
     code, said = ended(start("verify", "one"))
@@ -133,17 +133,3 @@ def test_a_reader_that_leaves(start, toy):
     process.stdout.close()
     process.wait(timeout=HANG_S)
     assert "Traceback" not in process.stderr.read()
-
-
-def ranks_of(run: RunFolder) -> list[str]:
-    """Process ids of ranks that hold the run folder in their command line."""
-    found = []
-    for each in Path("/proc").iterdir():
-        if each.name.isdigit() and int(each.name) != os.getpid():
-            try:
-                words = (each / "cmdline").read_bytes().decode(errors="replace")
-            except OSError:
-                continue
-            if "graphmill.train" in words and str(run.path) in words:
-                found.append(each.name)
-    return found

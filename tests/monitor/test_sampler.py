@@ -20,6 +20,9 @@ from graphmill.runtime.machine import host_name
 
 RANK = """
 import subprocess, sys, time
+from pathlib import Path
+from graphmill.record.events import EventWriter
+events = EventWriter(Path(sys.argv[1]), rank=0)
 held = bytearray(int(sys.argv[2]) << 20)
 held[::4096] = b"1" * len(held[::4096])
 child = subprocess.Popen([sys.executable, "-c", "import time\\nwhile True: time.sleep(0.001)"])
@@ -51,10 +54,10 @@ def start_rank(run: Path, processes, source_environ, tmp_path: Path):
 
     ranks = []
 
-    def start(rank: int, mib: int = 50) -> "subprocess.Popen[str]":
+    def start(subject: str, mib: int = 50) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
-            [sys.executable, str(program), str(run), str(mib)],
-            env={**source_environ, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True, start_new_session=True,
+            [sys.executable, str(program), str(run / "events" / f"{subject}.jsonl"), str(mib)],
+            env=source_environ, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         processes.append(process)
         ranks.append(process)
@@ -88,7 +91,7 @@ def num_rows(run: Path, subject: str) -> int:
 
 
 def test_ranks_are_found_with_their_children_and_measured(run: Path, start_rank):
-    start_rank(3, mib=64), start_rank(5, mib=128)
+    start_rank("rank_3", mib=64), start_rank("rank_5", mib=128)
     sampler = Sampler(run)
     rows: dict = {}
 
@@ -107,25 +110,29 @@ def test_ranks_are_found_with_their_children_and_measured(run: Path, start_rank)
 
 
 def test_a_rank_that_ends_is_gone_and_others_stay(run: Path, start_rank):
-    first, _ = start_rank(0), start_rank(1)
+    first, _ = start_rank("rank_0"), start_rank("rank_1")
     sampler = Sampler(run)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
     assert {row.subject for row in parse_rows(sampler.sample())} - {"job"} == {"host", "rank_1"}
 
 
-@pytest.mark.parametrize("other", ["launcher", "other run", "text"])
-def test_processes_that_only_name_the_run_are_no_ranks(run: Path, other: str, processes, source_environ):
-    arguments = {"launcher": [str(run)], "other run": [f"{run}-2"], "text": [f"see {run}"]}[other]
-    environ = {**source_environ, **({} if other == "launcher" else {"RANK": "0"})}
-    program = [sys.executable, "-c", "print('up', flush=True)\nwhile True: pass", *arguments]
-    processes.append(subprocess.Popen(program, env=environ, stdout=subprocess.PIPE, text=True))
+@pytest.mark.parametrize(
+    ("file", "mode"), [("run/events/rank_0.jsonl", "r"), ("run/metrics.csv", "a"), ("run-2/events/rank_0.jsonl", "a")]
+)
+def test_processes_that_do_not_write_events_of_the_run_are_no_ranks(run: Path, processes, file: str, mode: str):
+    opened = run.parent / file
+    opened.parent.mkdir(parents=True, exist_ok=True)
+    opened.touch()
+    code = "import sys\nheld = open(sys.argv[1], sys.argv[2])\nprint('up', flush=True)\nwhile True: pass"
+    program = [sys.executable, "-c", code, str(opened), mode]
+    processes.append(subprocess.Popen(program, stdout=subprocess.PIPE, text=True))
     processes[0].stdout.readline()
     assert {row.subject for row in parse_rows(Sampler(run).sample())} - {"job"} == {"host"}
 
 
 def test_it_heeds_no_signal_of_the_ranks_and_ends_with_its_parent(run: Path, start_rank, start_monitoring):
-    rank = start_rank(0)
+    rank = start_rank("rank_0")
     monitor = start_monitoring(rank.pid)
     wait_until(lambda: num_rows(run, "rank_0"), "rows of the monitor")
     for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP):
@@ -206,9 +213,9 @@ def test_what_cannot_be_written_now_is_written_later(tmp_path: Path):
     assert text.startswith("time,subject")
 
 
-def test_processes_of_other_names_are_measured_under_these(run: Path, start_rank):
-    start_rank(0), start_rank(1)
-    sampler = Sampler(run, subjects=["rank_0", "sampler_0"])
+def test_samplers_are_measured_under_their_names(run: Path, start_rank):
+    start_rank("rank_0"), start_rank("sampler_0")
+    sampler = Sampler(run)
 
     def are_seen() -> bool:
         return {row.subject for row in parse_rows(sampler.sample())} - {"job", "host"} == {"rank_0", "sampler_0"}

@@ -4,6 +4,8 @@ Processes are known by their environment: this session's mark, and the test that
 itself (PYTEST_CURRENT_TEST). Those of a test must be gone when its module ends; those of a fixture, which may be of the
 whole session, when the session ends. What is meant to end by itself soon after is waited for.
 
+Programs that the fork server of this process forked off have its environment: that none of them runs is asked of it.
+
 What tests of a dev cluster start (daemons, hosts) belongs to the cluster, which takes them down as a whole.
 """
 
@@ -17,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from graphmill.runtime import fork_server
+
 MARK = "GRAPHMILL_TEST_SESSION"
 OF_A_CLUSTER = ("tests/cluster/jobs/", "tests/tools/devcluster/")  # their hosts and daemons end with their cluster
 SESSION = uuid.uuid4().hex
@@ -25,6 +29,7 @@ ENDS_SOON_S = 30.0
 
 def pytest_configure() -> None:
     os.environ[MARK] = SESSION  # each xdist worker is a session of its own
+    fork_server.OF_EACH_START.add("PYTEST_CURRENT_TEST")  # else each test would have one
 
 
 def left_behind(*, of_tests: bool) -> dict[int, str]:
@@ -49,6 +54,11 @@ def see_that_they_end(*, of_tests: bool) -> None:
     give_up = time.monotonic() + ENDS_SOON_S
     while (found := left_behind(of_tests=of_tests)) and time.monotonic() < give_up:
         time.sleep(0.05)
+    while (forked := fork_server.running()) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    if forked:
+        fork_server.close_fork_servers()
+    assert not forked, f"left behind: {forked}"
     for pid in found:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -58,6 +68,7 @@ def see_that_they_end(*, of_tests: bool) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _no_process_of_this_session_is_left() -> Iterator[None]:
     yield
+    fork_server.close_fork_servers()
     see_that_they_end(of_tests=False)
 
 

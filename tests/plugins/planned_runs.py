@@ -1,6 +1,5 @@
 """Plans without a dataset, and a program that stands in for the worker: it behaves as it is told."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -48,4 +47,4 @@ def new_run(tmp_path: Path, make_plan):
 def stand_in(monkeypatch: pytest.MonkeyPatch, source_environ: dict[str, str]):
     """Makes commands for `run_ranks`. Each word is `<rank>:<what it does>[:<seconds until then>]`."""
     monkeypatch.setenv("PYTHONPATH", source_environ["PYTHONPATH"])
-    return lambda *behaviour: [sys.executable, str(STAND_IN), *behaviour, "--"]
+    return lambda *behaviour: [str(STAND_IN), *behaviour, "--"]

@@ -73,16 +73,22 @@ def test_every_gpu_is_read_and_what_a_driver_does_not_say_is_none(driver: Path, 
 
 @pytest.mark.parametrize(("visible", "subjects"), [(None, ["gpu_0", "gpu_1"]), ("1", ["gpu_1"]), ("GPU-a", ["gpu_0"])])
 def test_the_monitor_watches_the_gpus_that_the_ranks_may_use(
-    driver: Path, source_environ, visible: str | None, subjects: list[str]
+    driver: Path, source_environ, visible: str | None, subjects: list[str], tmp_path: Path
 ):
     code = (
         "import os, subprocess, sys; from pathlib import Path; from graphmill.monitor.sampler import Sampler\n"
-        "rank = subprocess.Popen([sys.executable, '-c', 'print(1, flush=True); input()', os.getcwd()],\n"
-        "    stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, 'RANK': '0'})\n"
+        "os.chdir(os.environ['TMPDIR'])\n"
+        'held = \'held = open("events/rank_0.jsonl", "a"); print(1, flush=True); input()\'\n'
+        "Path('events').mkdir()\n"
+        "rank = subprocess.Popen([sys.executable, '-c', held], stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
         "rank.stdout.readline()\n"
         "print('\\n'.join(Sampler(Path.cwd()).sample())); rank.communicate(b'\\n')"
     )
-    environ = {**source_environ, **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible})}
+    environ = {
+        **source_environ,
+        "TMPDIR": str(tmp_path),
+        **({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}),
+    }
     if visible is None:
         environ.pop("CUDA_VISIBLE_DEVICES", None)
     seen = [line.split(",")[1] for line in python(code, driver, environ).splitlines()]

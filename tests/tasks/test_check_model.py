@@ -146,7 +146,7 @@ def test_nothing_is_made_for_a_model_that_does_not_fit(root, tmp_path, monkeypat
     plan = plan_experiment(nodes("ownmodels.Good", returns="tuple"), dataset_root=root, run_id="run")
     never = SimpleNamespace(__iter__=None)  # no rank is started
     with pytest.raises(UserError, match="makes a tuple"):
-        start_run(plan, logs_root=tmp_path / "logs", command=never)
+        start_run(plan, logs_root=tmp_path / "logs", program=never)
     assert not (tmp_path / "logs").exists()
 
 
@@ -193,6 +193,6 @@ def test_a_study_tries_all_models_before_it_runs_one(root, tmp_path, monkeypatch
 
     never = SimpleNamespace(__iter__=None)  # no rank is started
     with pytest.raises(UserError, match="2 problems in study three") as raised:
-        run_study(study, logs_root=tmp_path / "logs", planner=planner, command=never)
+        run_study(study, logs_root=tmp_path / "logs", planner=planner, program=never)
     assert "makes a tuple" in raised.value.message
     assert not (tmp_path / "logs").exists()

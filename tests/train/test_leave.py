@@ -8,7 +8,7 @@ import pytest
 PROGRAM = """
 import sys, threading, time
 from torch.distributed import TCPStore
-from graphmill.train.worker import leave
+from graphmill.runtime.process import leave
 
 store = TCPStore("127.0.0.1", 0, is_master=True)
 

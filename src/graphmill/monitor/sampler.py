@@ -44,16 +44,14 @@ _FOR_RANKS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR
 _MIB: Final = 1 << 20
 
 
-def start_monitor(run: Path, *, of_command: bool = False, subjects: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+def start_monitor(run: Path, *, of_command: bool = False) -> "subprocess.Popen[bytes]":
     """Start the monitor of this host; it ends with the calling process.
 
-    `subjects`: what the rows of each process are of, by its number; none: each is the rank of its number.
     `of_command`: what is measured is the calling process, whatever program it becomes, and all that it starts. The
     monitor holds none of our files open: a scheduler that waits for a rank's output to end does not wait for it.
     """
     command = python_m("graphmill.monitor.sampler", str(run), "--parent", str(os.getpid()))
     command += ["--of-command"] if of_command else []
-    command += [f"--subjects={','.join(subjects)}"] if subjects else []
     nowhere = subprocess.DEVNULL
     # Inherited, these stay blocked until the monitor can handle them: a signal to all ranks does not kill it early.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_FOR_RANKS, signal.SIGTERM))
@@ -69,7 +67,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run", type=Path, metavar="RUN_FOLDER")
     parser.add_argument("--parent", type=int, required=True, metavar="PID", help="whose end is ours")
     parser.add_argument("--of-command", action="store_true", help="the parent is what is measured, as rank 0")
-    parser.add_argument("--subjects", default="", metavar="NAME,…", help="of the rows, by number of the process")
     parser.add_argument("--interval", type=float, default=INTERVAL_S, metavar="S", help="seconds between two samples")
     options = parser.parse_args(arguments)
     life = _Life(options.parent)
@@ -77,8 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _only_one(path, life) as is_ours:
         if is_ours:
             command = options.parent if options.of_command else None
-            subjects = options.subjects.split(",") if options.subjects else ()
-            sampler = Sampler(options.run.resolve(), command=command, subjects=subjects)
+            sampler = Sampler(options.run.resolve(), command=command)
             _sample_until_the_end(sampler, path, life, options.interval)
     return 0
 
@@ -98,23 +94,15 @@ def _sample_until_the_end(sampler: "Sampler", path: Path, life: "_Life", interva
 class Sampler:
     """Takes one sample after another; each covers the time since the one before."""
 
-    def __init__(
-        self,
-        run: Path,
-        environ: Mapping[str, str] | None = None,
-        *,
-        command: int | None = None,
-        subjects: Sequence[str] = (),
-    ) -> None:
-        self._subjects = subjects
+    def __init__(self, run: Path, environ: Mapping[str, str] | None = None, *, command: int | None = None) -> None:
         self._host = HostUsage(_interfaces(os.environ if environ is None else environ))
         self._gpus = GpuUsage()
         self._ranks_here = RanksHere(run, command)
         self._processes: dict[int, _Process] = {}  # by process id
-        self._ended_cpu_s: dict[int, float] = {}  # by rank: of processes that have ended
+        self._ended_cpu_s: dict[str, float] = {}  # by rank: of processes that have ended
         self._group: GroupUsage | None = None
         self._group_before: GroupReading | None = None
-        self._proportional: dict[int, int] = {}  # by rank, bytes
+        self._proportional: dict[str, int] = {}  # by rank, bytes
         self._born = time.monotonic()
         self._search_at = self._proportional_at = 0.0
         self._host_before = self._host.read()
@@ -176,7 +164,7 @@ class Sampler:
         return [("job", cells)]
 
     def _rank_rows(self, elapsed: float) -> list[tuple[str, dict[str, object]]]:
-        sums: dict[int, _Sum] = {}
+        sums: dict[str, _Sum] = {}
         for pid, process in list(self._processes.items()):
             before, now = process.before, process.usage.read()
             if now is None:
@@ -187,12 +175,10 @@ class Sampler:
             process.before = now
             sums.setdefault(process.rank, _Sum()).add(now, before)
         self._measure_proportional(sums)
-        return [(self._subject(rank), self._rank_cells(rank, sums[rank], elapsed)) for rank in sorted(sums)]
+        ranks = sorted(sums, key=lambda rank: (len(rank), rank))
+        return [(rank, self._rank_cells(rank, sums[rank], elapsed)) for rank in ranks]
 
-    def _subject(self, process: int) -> str:
-        return self._subjects[process] if self._subjects else f"rank_{process}"
-
-    def _rank_cells(self, rank: int, uses: "_Sum", elapsed: float) -> dict[str, object]:
+    def _rank_cells(self, rank: str, uses: "_Sum", elapsed: float) -> dict[str, object]:
         return {
             "cores": f"{uses.cpu_s / elapsed:.3f}",
             "cpu_s": f"{uses.cpu_since_start_s + self._ended_cpu_s.get(rank, 0.0):.2f}",
@@ -204,7 +190,7 @@ class Sampler:
             "written_bytes": uses.written,
         }
 
-    def _measure_proportional(self, ranks: Mapping[int, object]) -> None:
+    def _measure_proportional(self, ranks: Mapping[str, object]) -> None:
         """Fill in what is only measured now and then, because it takes the kernel a while."""
         self._proportional = {}
         if not ranks or time.monotonic() < self._proportional_at:
@@ -239,7 +225,7 @@ class Sampler:
 class _Process:
     """A process of a rank, and its last reading: what it used before it was found is not of the second after."""
 
-    def __init__(self, rank: int, usage: ProcessUsage) -> None:
+    def __init__(self, rank: str, usage: ProcessUsage) -> None:
         self.rank, self.usage = rank, usage
         self.before = usage.read() or ProcessReading(0.0, 0, 0, 0, 0, 0)
 

@@ -20,7 +20,6 @@ from graphmill.runtime.rank import Rank
 from graphmill.sample.service.link import Link, LostPeerError
 from graphmill.sample.service.meeting import find_sampler, wait_for_trainers
 from graphmill.spec.roles import process_of
-from graphmill.spec.world import World
 from graphmill.train.assemble import RankContext
 from graphmill.train.peer_timeout import PeerTimeout
 from graphmill.train.peers import choose_interface, exchange_peer_info, refuse_absent, refuse_few_files
@@ -45,7 +44,7 @@ def rendezvous(context: RankContext, on_lost: Callable[[str], None]) -> Iterator
     """Meet the other processes; a watchdog runs within the block, and calls `on_lost` with the reason."""
     plan, process, seat, world = context.plan, context.process, context.seat, context.world
     if process.local_rank == 0:
-        start_monitor(context.folder.path, subjects=_subjects(world))
+        start_monitor(context.folder.path)
     if process.world_size == 1:
         yield PeerLinks(lambda: None, [])
         return
@@ -77,11 +76,6 @@ def rendezvous(context: RankContext, on_lost: Callable[[str], None]) -> Iterator
 
 def _named(context: RankContext) -> str:
     return f"{context.plan.run_id}, plan {context.folder.plan_hash()[:12]}"
-
-
-def _subjects(world: World) -> list[str]:
-    """What the monitor's rows are of, by number of the process; none where each is the rank of its number."""
-    return [world.seat(process).stem for process in range(world.processes)] if world.samplers else []
 
 
 def _join_group(context: RankContext, words: Words, patience: PeerTimeout) -> None:

@@ -19,16 +19,14 @@ import gc
 import logging
 import signal
 import socket
-import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
-import psutil
 import torch
 import torch.distributed as dist
 
@@ -46,6 +44,7 @@ from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.record.seal import seal_of
 from graphmill.runtime.machine import peak_bytes
 from graphmill.runtime.open_files import allow_open_files
+from graphmill.runtime.process import leave, seconds_since_start
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.snapshot import import_from_snapshot, own_code
 from graphmill.runtime.stop import SIGNALS, StopRequest
@@ -81,8 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     show_messages()
     gc.freeze()  # a collection need not look through what was imported, as at the end
-    created: float = psutil.Process().create_time()  # type: ignore[no-untyped-call]  # psutil ships no types
-    start_s = max(0.0, time.time() - created)
+    start_s = seconds_since_start()
     try:
         allow_open_files()
         import_from_snapshot(os.environ)
@@ -417,18 +415,6 @@ def _closing(training: Training, test: Measures | None, baselines: BaselineScore
 def _scores(kind: AnyKind, values: Mapping[str, float]) -> str:
     known = [measure for measure in kind.measures if measure.is_shown and measure.name in values]
     return "  ".join(f"{measure.words} {values[measure.name]:.4f}" for measure in known[:_MOST_SCORES])
-
-
-def leave(status: int) -> NoReturn:
-    """End this process without ending its threads first: python's own exit would unwind them.
-
-    After a network failure the watchdog may wait seconds for an answer of the store, and torch's C++ cannot be unwound
-    there: the process would abort, and a rank that is done would count as failed.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # the disk of the log is full: the exit status still says what it is
-            stream.flush()
-    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ from device_graphs import budget, device_access, plan_of
 
 from graphmill.access.device_kernels import LaunchedKernels
 from graphmill.device.kernels import shim_kernels
+from graphmill.runtime.process import leave
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.access import access_spec
 from graphmill.tasks.node_classification.parts import open_graph
-from graphmill.train.worker import leave
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 OUT, ROOT, SHIM = (Path(word) for word in sys.argv[2:])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from waiting import HANG_S, is_alive, wait_until
 
+from graphmill.base.errors import UserError
 from graphmill.cluster.launch.local import run_ranks, shared_environment
 from graphmill.record.run_folder import plan_text
 from graphmill.spec.experiment import CustomModelSpec
@@ -24,7 +25,7 @@ from graphmill.cluster.launch.local import run_ranks, shared_environment
 from graphmill.record.run_folder import RunFolder
 show_messages()
 folder = RunFolder.open(Path(sys.argv[1]))
-sys.exit(run_ranks(folder, folder.read_plan(), resume=False, command=sys.argv[2:], grace_s=1.0))
+sys.exit(run_ranks(folder, folder.read_plan(), resume=False, program=sys.argv[2:], grace_s=1.0))
 """
 
 
@@ -47,19 +48,19 @@ def pids(folder, ranks: int) -> list[int]:
 
 def test_all_done_is_exit_0(new_run, stand_in):
     folder, plan = new_run(3)
-    assert run_ranks(folder, plan, resume=False, command=stand_in()) == 0
+    assert run_ranks(folder, plan, resume=False, program=stand_in()) == 0
     assert (folder.path / "started_2").read_text().endswith("[]")
 
 
 def test_resume_is_passed_on(new_run, stand_in):
     folder, plan = new_run(1)
-    assert run_ranks(folder, plan, resume=True, command=stand_in()) == 0
+    assert run_ranks(folder, plan, resume=True, program=stand_in()) == 0
     assert "--resume" in (folder.path / "started_0").read_text()
 
 
 def test_ranks_get_torchruns_variables_and_a_port_that_rank_0_can_listen_on(new_run, stand_in):
     folder, plan = new_run(2, threads=3)
-    assert run_ranks(folder, plan, resume=False, command=stand_in("0:environ", "1:environ")) == 0
+    assert run_ranks(folder, plan, resume=False, program=stand_in("0:environ", "1:environ")) == 0
     assert (folder.path / "environ_1").read_text().split() == [
         "RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "OMP_NUM_THREADS=3",
         "GLOO_SOCKET_IFNAME=lo",
@@ -98,7 +99,7 @@ def test_plans_say_whether_they_compute_with_torch(make_plan):
 
 def test_output_of_rank_0_is_shown_and_all_is_logged(new_run, stand_in, capfd):
     folder, plan = new_run(2)
-    run_ranks(folder, plan, resume=False, command=stand_in("0:talk", "1:talk"))
+    run_ranks(folder, plan, resume=False, program=stand_in("0:talk", "1:talk"))
     out, err = capfd.readouterr()
     assert out == "a line for the terminal\n"
     assert err == "a warning\n"
@@ -108,7 +109,7 @@ def test_output_of_rank_0_is_shown_and_all_is_logged(new_run, stand_in, capfd):
 
 def test_one_dead_rank_ends_the_others_and_its_error_is_told(new_run, stand_in, capfd):
     folder, plan = new_run(3)
-    assert run_ranks(folder, plan, resume=False, command=stand_in("0:hang", "1:crash:0.2", "2:hang"), grace_s=1.0) == 1
+    assert run_ranks(folder, plan, resume=False, program=stand_in("0:hang", "1:crash:0.2", "2:hang"), grace_s=1.0) == 1
     err = capfd.readouterr().err
     assert "error: rank 1 of 3 failed first: exit status 1" in err
     assert "  | RuntimeError: rank 1 met a bug" in err
@@ -121,7 +122,7 @@ def test_one_dead_rank_ends_the_others_and_its_error_is_told(new_run, stand_in, 
 
 def test_a_kill_by_the_system_is_named(new_run, stand_in, capfd):
     folder, plan = new_run(2)
-    assert run_ranks(folder, plan, resume=False, command=stand_in("0:hang", "1:die"), grace_s=0.5) == 1
+    assert run_ranks(folder, plan, resume=False, program=stand_in("0:hang", "1:die"), grace_s=0.5) == 1
     assert "killed by SIGKILL, could be by the kernel because memory ran out" in capfd.readouterr().err
 
 
@@ -139,7 +140,7 @@ def test_a_run_folder_that_cannot_be_told_hides_no_first_error(new_run, stand_in
 
 def test_the_first_error_is_told_first_though_its_rank_dies_last(new_run, stand_in, capfd):
     folder, plan = new_run(2)
-    assert run_ranks(folder, plan, resume=False, command=stand_in("0:crash:0.4", "1:slow_crash")) == 1
+    assert run_ranks(folder, plan, resume=False, program=stand_in("0:crash:0.4", "1:slow_crash")) == 1
     err = capfd.readouterr().err
     assert "rank 1 of 2 failed first" in err
     assert "the first error" in err
@@ -149,7 +150,7 @@ def test_the_first_error_is_told_first_though_its_rank_dies_last(new_run, stand_
 
 def test_the_loss_of_another_rank_is_not_the_first_error(new_run, stand_in, capfd):
     folder, plan = new_run(2)
-    assert run_ranks(folder, plan, resume=False, command=stand_in("0:echo", "1:die:0.5")) == 1
+    assert run_ranks(folder, plan, resume=False, program=stand_in("0:echo", "1:die:0.5")) == 1
     err = capfd.readouterr().err
     assert "rank 1 of 2 failed first: killed by SIGKILL" in err
     assert "Traceback" not in err
@@ -157,7 +158,7 @@ def test_the_loss_of_another_rank_is_not_the_first_error(new_run, stand_in, capf
 
 def test_an_error_of_rank_0_is_shown_whole(new_run, stand_in, capfd):
     folder, plan = new_run(2)
-    assert run_ranks(folder, plan, resume=False, command=stand_in("0:crash", "1:hang"), grace_s=0.3) == 1
+    assert run_ranks(folder, plan, resume=False, program=stand_in("0:crash", "1:hang"), grace_s=0.3) == 1
     err = capfd.readouterr().err
     assert err.index("RuntimeError: rank 0 met a bug") < err.index("error: rank 0 of 2 failed first")
 
@@ -166,16 +167,17 @@ def test_an_error_of_rank_0_is_shown_whole(new_run, stand_in, capfd):
 def test_a_users_error_is_exit_2_without_decoration(new_run, stand_in, capfd, rank):
     folder, plan = new_run(2)
     command = stand_in(f"{rank}:refuse", f"{1 - rank}:hang")
-    assert run_ranks(folder, plan, resume=False, command=command, grace_s=0.3) == 2
+    assert run_ranks(folder, plan, resume=False, program=command, grace_s=0.3) == 2
     assert capfd.readouterr().err == "error: the batch does not fit\n  → set train.batch_size=1\n"
 
 
-def test_a_command_that_cannot_start_leaves_no_process(new_run):
-    from graphmill.base.errors import UserError
-
+def test_a_python_that_cannot_start_leaves_no_process(new_run, stand_in, monkeypatch):
     folder, plan = new_run(2)
-    with pytest.raises(UserError, match="could not be started"):
-        run_ranks(folder, plan, resume=False, command=["/nowhere/python"])
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setenv("GRAPHMILL_TEST_OWN_FORK_SERVER", "1")
+    with pytest.raises(UserError, match="rank 0 could not be started: No such file"):
+        run_ranks(folder, plan, resume=False, program=stand_in())
+    assert not list(folder.path.glob("started_*"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -232,7 +234,7 @@ def test_ranks_die_with_a_killed_launcher(new_run, stand_in, source_environ):
 
 def test_children_of_a_rank_die_too(new_run, stand_in):
     folder, plan = new_run(1)
-    assert run_ranks(folder, plan, resume=False, command=stand_in("0:spawn")) == 1
+    assert run_ranks(folder, plan, resume=False, program=stand_in("0:spawn")) == 1
     grandchild = int((folder.path / "grandchild").read_text())
     wait_until(lambda: not is_alive(grandchild), "the grandchild to end")
 
@@ -240,7 +242,7 @@ def test_children_of_a_rank_die_too(new_run, stand_in):
 def test_handlers_are_given_back(new_run, stand_in):
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     folder, plan = new_run(1)
-    run_ranks(folder, plan, resume=False, command=stand_in())
+    run_ranks(folder, plan, resume=False, program=stand_in())
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
 
 
@@ -248,7 +250,7 @@ def test_it_works_outside_the_main_thread(new_run, stand_in):
     folder, plan = new_run(2)
     results = []
     thread = threading.Thread(
-        target=lambda: results.append(run_ranks(folder, plan, resume=False, command=stand_in("0:done:0.3")))
+        target=lambda: results.append(run_ranks(folder, plan, resume=False, program=stand_in("0:done:0.3")))
     )
     thread.start()
     thread.join(HANG_S)
@@ -264,14 +266,14 @@ def test_many_launches_at_once_do_not_share_a_port(new_run, stand_in, source_env
 def test_stale_rank_variables_are_overwritten(new_run, stand_in, monkeypatch):
     monkeypatch.setitem(os.environ, "WORLD_SIZE", "7")
     folder, plan = new_run(1)
-    assert run_ranks(folder, plan, resume=False, command=stand_in()) == 0
+    assert run_ranks(folder, plan, resume=False, program=stand_in()) == 0
 
 
 def test_samplers_start_beside_ranks_and_have_logs_of_their_own(new_run, stand_in, capfd):
     folder, plan = new_run(2)
     plan = plan.model_copy(update={"roles": RolesSpec(samplers=1, trainers=2)})
     folder.plan_path.write_text(plan_text(plan))
-    assert run_ranks(folder, plan, resume=False, command=stand_in("0:hang", "1:hang", "2:crash"), grace_s=1.0) == 1
+    assert run_ranks(folder, plan, resume=False, program=stand_in("0:hang", "1:hang", "2:crash"), grace_s=1.0) == 1
     assert "error: sampler 0 of 1 failed first: exit status 1" in capfd.readouterr().err
     assert "met a bug" in (folder.path / "sampler_0.log").read_text()
     assert not any(is_alive(pid) for pid in pids(folder, 3))

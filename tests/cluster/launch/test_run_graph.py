@@ -32,9 +32,9 @@ def run(tmp_path, planner, stand_in):
     def run(spelling: str) -> tuple[int, list[str]]:
         command, of = stand_in("0:finish"), Stages(PIPELINE, tmp_path)
         if spelling == "study":
-            code = run_study(STUDY, logs_root=tmp_path, planner=planner, command=command)
+            code = run_study(STUDY, logs_root=tmp_path, planner=planner, program=command)
         else:
-            code = graph.run_graph(of.runs, NAMES, plan_of=of.planned_by(planner), command=command)
+            code = graph.run_graph(of.runs, NAMES, plan_of=of.planned_by(planner), program=command)
         return code, [state.status for state in runs(spelling, tmp_path).states()]
 
     return run

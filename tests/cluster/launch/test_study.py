@@ -22,7 +22,7 @@ def study(**keys) -> Study:
 
 
 def run(tmp_path, planner, command, **keys) -> int:
-    return run_study(study(**keys), logs_root=tmp_path, planner=planner, command=command)
+    return run_study(study(**keys), logs_root=tmp_path, planner=planner, program=command)
 
 
 def statuses(tmp_path) -> list[str]:
@@ -40,12 +40,13 @@ def test_all_cells_run_and_a_second_time_all_are_skipped(tmp_path, planner, stan
 
 
 def test_a_failed_cell_is_recorded_and_the_study_goes_on(tmp_path, planner, stand_in, caplog):
-    only_the_second = (
+    only_the_second = tmp_path / "only_the_second.py"
+    only_the_second.write_text(
         "import sys, runpy; name = sys.argv[2]; what = 'crash' if 'lr-0.2' in name else 'finish'\n"
         "sys.argv = ['rank.py', f'0:{what}', '--', name]\n"
-        f"runpy.run_path({stand_in()[1]!r}, run_name='__main__')"
+        f"runpy.run_path({stand_in()[0]!r}, run_name='__main__')"
     )
-    code = run(tmp_path, planner, [sys.executable, "-c", only_the_second, "--"])
+    code = run(tmp_path, planner, [str(only_the_second), "--"])
     assert code == 1
     assert statuses(tmp_path) == ["done", "failed", "done"]
     assert "1 of 3 cells failed: lr-0.2" in caplog.messages[-1]
@@ -83,7 +84,7 @@ from graphmill.cluster.launch.study import run_study
 from graphmill.spec.study import Study
 experiment = {"train": {"ranks": 1, "epochs": 2, "batch_size": 10}}
 study = Study(name="s", experiment=experiment, vary={"train.optimizer.lr": [0.1, 0.2, 0.3]})
-sys.exit(run_study(study, logs_root=Path(sys.argv[1]), planner=planned, command=sys.argv[3:]))
+sys.exit(run_study(study, logs_root=Path(sys.argv[1]), planner=planned, program=sys.argv[3:]))
 """
 
 

@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from graphmill.runtime.process import leave
 from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSgdSpec
 from graphmill.sync.group import Group
 from graphmill.sync.replica import Replica
 from graphmill.sync.schemes import Step, build_scheme
-from graphmill.train.worker import leave
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 CPU = torch.device("cpu")

@@ -15,7 +15,6 @@ from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.foreign import printable
-from graphmill.base.python import python_m
 from graphmill.cluster.launch.judge import TAIL_LINES, AttemptEvidence, Judgement, ProcessFailure, judge, note_outcome
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.record.endings import EndingName
@@ -25,7 +24,7 @@ from graphmill.runtime.secret import TOKEN, new_token
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import World
 
-WORKER: Final = tuple(python_m("graphmill.train.worker"))
+WORKER: Final = ("-m", "graphmill.train.worker")
 GRACE_S: Final = 5.0  # for the others, once a rank has failed
 _TICK_S: Final = 0.1
 _HOLD_S: Final = 2.0
@@ -39,7 +38,7 @@ def run_ranks(
     plan: Plan,
     *,
     resume: bool,
-    command: Sequence[str] = WORKER,
+    program: Sequence[str] = WORKER,
     environ: Mapping[str, str] | None = None,
     grace_s: float = GRACE_S,
 ) -> int:
@@ -49,7 +48,7 @@ def run_ranks(
     first. The caller has begun the attempt (`record/attempts.py`).
     """
     started, world = time.time(), folder.world()
-    arguments = [*command, str(folder.path), *(["--resume"] if resume else [])]
+    arguments = [*program, str(folder.path), *(["--resume"] if resume else [])]
     address = loopback() if world.processes > 1 else ""
     with reserved_port(address) as port, _remembered_signals() as signals:
         shared = shared_environment(
@@ -63,7 +62,7 @@ def run_ranks(
             token=new_token(),
             computes_with_torch=folder.read_plan().task.computes_with_torch,
         )
-        ranks = _start(folder, world, arguments, shared)
+        ranks = _start(folder, world, arguments, shared, imports_of(program, plan))
         try:
             ended, killed = _supervise(ranks, signals, grace_s)
         finally:
@@ -190,12 +189,23 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _start(folder: RunFolder, world: World, command: Sequence[str], environ: Mapping[str, str]) -> list[RankProcess]:
+def imports_of(program: Sequence[str], plan: Plan) -> tuple[str, ...]:
+    """Modules of ours that ranks need, to be imported once. The user's own are imported by each rank."""
+    if tuple(program[: len(WORKER)]) != WORKER:
+        return ()
+    task, _, _ = plan.kind.task.partition(":")
+    return (WORKER[-1], *([task] if task.startswith("graphmill.") else []))
+
+
+def _start(
+    folder: RunFolder, world: World, program: Sequence[str], environ: Mapping[str, str], imports: Sequence[str]
+) -> list[RankProcess]:
     ranks: list[RankProcess] = []
     try:
         for number in range(world.processes):
             own = {**environ, "RANK": str(number), "LOCAL_RANK": str(number)}
-            ranks.append(RankProcess(number, command, own, folder.log_path_of(world.seat(number))))
+            log = folder.log_path_of(world.seat(number))
+            ranks.append(RankProcess(number, program, own, log, imports=imports))
     except BaseException:
         for rank in ranks:
             rank.kill()

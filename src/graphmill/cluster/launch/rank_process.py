@@ -1,10 +1,8 @@
 """One rank as a child process: how it is started, what becomes of its output, how it ended."""
 
-import ctypes
 import os
 import re
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,9 +16,8 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.record.endings import SAVED
 from graphmill.record.lines import last_lines
+from graphmill.runtime.fork_server import fork_server
 
-_PR_SET_PDEATHSIG: Final = 1
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _ERROR_BEGINS: Final = re.compile(
     rb"Traceback |error:|terminate called|Fatal Python error"
     rb"|(\[rank\d+\]:)?\[W[^]]*\] \[c10d\] \w+ failed on SocketImpl"  # of torch's store, with 20 lines of C++ stack
@@ -67,17 +64,19 @@ def signal_name(number: int) -> str:
 class RankProcess:
     """A started rank. It is the leader of a session of its own, so that Ctrl-C reaches it once, through the launcher.
 
-    It dies with the launcher, however that ends. Its output is kept in `log`. Rank 0's standard output is the
-    terminal's, and its standard error is shown as well as kept, unless `on_terminal` is false.
+    `program`: what follows `python` on a command line, forked off as runtime/fork_server.py says. It dies with the
+    launcher, however that ends. Its output is kept in `log`. Rank 0's standard output is the terminal's, and its
+    standard error is shown as well as kept, unless `on_terminal` is false.
     """
 
     def __init__(
         self,
         rank: int,
-        command: Sequence[str],
+        program: Sequence[str],
         environ: Mapping[str, str],
         log: Path,
         *,
+        imports: Sequence[str] = (),
         on_terminal: bool | None = None,
     ) -> None:
         self.rank = rank
@@ -85,33 +84,17 @@ class RankProcess:
         self.log = log
         self._log_file = log.open("ab", buffering=0)
         self.log_begin = self._log_file.seek(0, os.SEEK_END)  # of this attempt
-        self._launcher = os.getpid()
+        kept = self._log_file.fileno()
+        source, sink = os.pipe() if shown else (-1, kept)
         try:
-            self._process = subprocess.Popen(
-                command,
-                env=dict(environ),
-                stdin=subprocess.DEVNULL,
-                stdout=None if shown else self._log_file,
-                stderr=subprocess.PIPE if shown else self._log_file,
-                start_new_session=True,
-                preexec_fn=self._prepare_child,  # noqa: PLW1509  # it takes no lock that a thread, as of a notebook, may hold
-            )
+            self._process = fork_server(environ).start(program, environ, (1 if shown else kept, sink), imports=imports)
         except OSError as error:
             self._log_file.close()
             raise UserError(f"rank {rank} could not be started: {error.strerror}", fix="start fewer ranks") from None
-        self.shown = ShownErrors(self._process.stderr, self._log_file) if self._process.stderr else None
-
-    @property
-    def pid(self) -> int:
-        """Id of the process, and of its session."""
-        return self._process.pid
-
-    def _prepare_child(self) -> None:
-        """Let the child die with the launcher; block SIGINT until `StopRequest`, as importing torch may lose it."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != self._launcher:  # it died between fork and prctl
-            os._exit(1)
+        finally:
+            if shown:
+                os.close(sink)
+        self.shown = ShownErrors(os.fdopen(source, "rb"), self._log_file) if shown else None
 
     def report_exit(self, into: "Queue[RankExit]") -> None:
         """Put the `RankExit` into the queue the moment the rank ends."""
@@ -123,15 +106,11 @@ class RankProcess:
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal, if the rank is still alive."""
-        if self._process.poll() is None:
-            self._process.send_signal(number)
+        self._process.send_signal(number)
 
     def kill(self) -> None:
         """End the rank and everything it started, at once."""
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+        self._process.kill_session()
 
     def close(self) -> None:
         """Wait for the end of a killed rank and close its files."""

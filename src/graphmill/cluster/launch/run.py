@@ -19,7 +19,7 @@ from graphmill.spec.world import World, world_of
 _log = logging.getLogger(__name__)
 
 
-def start_run(plan: Plan, *, logs_root: Path, command: Sequence[str] = WORKER, is_tried: bool = False) -> int:
+def start_run(plan: Plan, *, logs_root: Path, program: Sequence[str] = WORKER, is_tried: bool = False) -> int:
     """Begin a run in a new folder and wait for its end. Returns its exit status.
 
     A user-defined model is tried first, unless it was already: where it does not fit, `UserError`, and nothing is made.
@@ -27,11 +27,11 @@ def start_run(plan: Plan, *, logs_root: Path, command: Sequence[str] = WORKER, i
     refuse_several_tasks(os.environ)
     if not is_tried:
         refuse_unfit_model(plan)
-    return _attempt(RunFolder.create(plan, logs_root), plan, command=command)
+    return _attempt(RunFolder.create(plan, logs_root), plan, program=program)
 
 
 def resume_run(
-    folder: RunFolder, *, asked: Plan | None = None, world: World | None = None, command: Sequence[str] = WORKER
+    folder: RunFolder, *, asked: Plan | None = None, world: World | None = None, program: Sequence[str] = WORKER
 ) -> int:
     """Continue a run as it was planned, and wait for its end. Returns its exit status.
 
@@ -41,7 +41,7 @@ def resume_run(
     plan = folder.read_plan()
     if asked is not None:
         refuse_other_plan(folder, plan, asked)
-    return _attempt(folder, plan, world=world or world_here(folder), command=command)
+    return _attempt(folder, plan, world=world or world_here(folder), program=program)
 
 
 def world_here(folder: RunFolder, ranks: int | None = None) -> World:
@@ -56,9 +56,9 @@ def world_here(folder: RunFolder, ranks: int | None = None) -> World:
     return world_of(folder.read_plan(), ranks=ranks, hosts=1, machine=machine)
 
 
-def _attempt(folder: RunFolder, plan: Plan, *, command: Sequence[str], world: World | None = None) -> int:
+def _attempt(folder: RunFolder, plan: Plan, *, program: Sequence[str], world: World | None = None) -> int:
     with attempt(folder, command=sys.argv, world=world) as begun:
         if begun is None:
             _log.info(f"{folder.path} is done already: {plan.calendar.num_epochs} epochs; --extend gives it more")
             return exits.DONE
-        return run_ranks(folder, plan, resume=begun.resumed, command=command)
+        return run_ranks(folder, plan, resume=begun.resumed, program=program)

@@ -95,7 +95,7 @@ def run_graph(
     chosen: Iterable[str],
     *,
     plan_of: PlanOf,
-    command: Sequence[str] = WORKER,
+    program: Sequence[str] = WORKER,
     after: Callable[[str], None] | None = None,
 ) -> int:
     """Run those of the chosen that are not done yet; continue what was interrupted. Returns the exit status.
@@ -107,7 +107,7 @@ def run_graph(
     left: list[str] = []
     chosen = [*chosen]
     for name in chosen:
-        code = _run(runs, name, left, plan_of=plan_of, command=command)
+        code = _run(runs, name, left, plan_of=plan_of, program=program)
         if code in STOPS:
             return code
         if code != exits.DONE:
@@ -119,7 +119,7 @@ def run_graph(
     return exits.ANSWER_IS_NO if left else exits.DONE
 
 
-def _run(runs: RunGraph, name: str, left: Sequence[str], *, plan_of: PlanOf, command: Sequence[str]) -> int:
+def _run(runs: RunGraph, name: str, left: Sequence[str], *, plan_of: PlanOf, program: Sequence[str]) -> int:
     """One run, whose exit status is returned; `left`: those that did not get done before it."""
     names, said = [*runs.needs], runs.wording
     title = f"[{names.index(name) + 1}/{len(names)}] {name}"
@@ -135,10 +135,10 @@ def _run(runs: RunGraph, name: str, left: Sequence[str], *, plan_of: PlanOf, com
         if state.status == NEW:
             _log.info(f"{title}: starts")  # what needs nothing was tried with this plan before
             tried = not runs.needs[name]
-            code = start_run(plan_of(name), logs_root=runs.logs_root, command=command, is_tried=tried)
+            code = start_run(plan_of(name), logs_root=runs.logs_root, program=program, is_tried=tried)
         else:
             _log.info(f"{title}: {said.resumes}")
-            code = resume_run(state.folder, command=command)
+            code = resume_run(state.folder, program=program)
     except UserError as error:
         _log.error(f"{error}")
         code = exits.BAD_REQUEST

@@ -26,7 +26,7 @@ def runs_of_study(study: Study, logs_root: Path) -> RunGraph:
     return RunGraph(study.name, logs_root, _WORDING, {cell.name: () for cell in expand(study)})
 
 
-def run_study(study: Study, *, logs_root: Path, planner: Planner, command: Sequence[str] = WORKER) -> int:
+def run_study(study: Study, *, logs_root: Path, planner: Planner, program: Sequence[str] = WORKER) -> int:
     """Run what is not done yet; continue what was interrupted. Returns the study's exit status, as `run_graph` does.
 
     Every cell is planned before the first one runs, and every user-defined model tried.
@@ -38,7 +38,7 @@ def run_study(study: Study, *, logs_root: Path, planner: Planner, command: Seque
         return planner(load_cell(study, cells[name]), f"{study.name}/{name}")
 
     plans = dict(zip(cells, checked_plans(runs, [*cells], plan_of), strict=True))
-    return run_graph(runs, cells, plan_of=plans.__getitem__, command=command)
+    return run_graph(runs, cells, plan_of=plans.__getitem__, program=program)
 
 
 def refuse_wrong_cells(study: Study) -> None:

@@ -96,6 +96,10 @@ class Hosts:
                 continue
         return {pid: line for pid, line in found.items() if word in line and line}
 
+    def ranks(self, run: Path, i: int) -> list[int]:
+        """Process ids of the ranks of a run on a host, on this machine."""
+        return sorted(self.processes(i).keys() & rank_processes(run).keys())
+
     def ours(self) -> dict[int, str]:
         """Agents, ranks and what they started, on all hosts."""
         every = [self.processes(i) for i in range(1, NUM_HOSTS + 1)]

@@ -79,18 +79,18 @@ def agent(source_environ, patience):
 def start(agent, new_run):
     folder, plan = new_run(2)
 
-    def begin(*behaviour: str) -> Started:
+    def begin(*behaviour: str) -> None:
         agent.write(
             encode(
                 StartRequest(
                     run=str(folder.path), processes=(0, 1), stems=("rank_0", "rank_1"), num_processes=2,
                     threads=plan.threads, resume=False,
                     master="127.0.0.1", port=1,
-                    interface="lo", token="0" * 32, command=(sys.executable, str(PROGRAM), *behaviour, "--"),
+                    interface="lo", token="0" * 32, program=(str(PROGRAM), *behaviour, "--"),
                 )
             )
         )  # fmt: skip
-        return agent.hear(Started)
+        agent.hear(Started)
 
     begin.folder = folder
     return begin
@@ -103,11 +103,13 @@ def until_dead(pids: tuple[int, ...], timeout_s: float = HANG_S) -> None:
         time.sleep(0.05)
 
 
-def until_started(folder, ranks: int = 2, timeout_s: float = HANG_S) -> None:
+def until_started(folder, ranks: int = 2, timeout_s: float = HANG_S) -> tuple[int, ...]:
+    """Returns the ranks' process ids."""
     end = time.monotonic() + timeout_s
     while not all((folder.path / f"started_{rank}").exists() for rank in range(ranks)):
         assert time.monotonic() < end
         time.sleep(0.02)
+    return tuple(int((folder.path / f"started_{rank}").read_text().split()[0]) for rank in range(ranks))
 
 
 def test_it_says_what_the_host_is_and_has_the_environment(agent):
@@ -144,7 +146,8 @@ def test_kill_ends_them_at_once(agent, start):
 
 
 def test_the_end_of_standard_input_kills_the_ranks(agent, start):
-    pids = start("0:hang", "1:hang").pids
+    start("0:hang", "1:hang")
+    pids = until_started(start.folder)
     agent.process.stdin.close()
     assert agent.process.wait(HANG_S) == 1
     assert not any(is_alive(pid) for pid in pids)
@@ -155,7 +158,8 @@ def test_the_end_of_standard_input_kills_the_ranks(agent, start):
     [signal.SIGKILL, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGTERM, signal.SIGHUP))],
 )
 def test_the_end_of_the_agent_kills_the_ranks(agent, start, number):
-    pids = start("0:hang", "1:hang").pids
+    start("0:hang", "1:hang")
+    pids = until_started(start.folder)
     agent.process.send_signal(number)
     agent.process.wait(HANG_S)
     until_dead(pids)
@@ -163,7 +167,8 @@ def test_the_end_of_the_agent_kills_the_ranks(agent, start, number):
 
 @pytest.mark.parametrize("patience", ["short", pytest.param("", marks=pytest.mark.slow)])
 def test_silence_kills_the_ranks_and_beats_keep_them(agent, start):
-    pids = start("0:hang", "1:hang").pids
+    start("0:hang", "1:hang")
+    pids = until_started(start.folder)
     agent.write(encode(Beat()))
     assert agent.process.poll() is None
     assert agent.process.wait(HANG_S) == 1  # nothing was said for SILENCE_S
@@ -172,7 +177,8 @@ def test_silence_kills_the_ranks_and_beats_keep_them(agent, start):
 
 def test_a_launcher_that_reads_nothing_does_not_stop_the_ranks(agent, start):
     """The agent's own pipe is full long before the ranks have said everything; they write to their logs."""
-    pids = start("0:hang", "1:hang").pids
+    start("0:hang", "1:hang")
+    pids = until_started(start.folder)
     log = start.folder.log_path(1)
     with log.open("ab") as file:
         file.write(b"x" * 79 + b"\n")

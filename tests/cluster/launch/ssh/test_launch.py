@@ -232,7 +232,7 @@ def test_values_are_never_read_by_a_shell(hosts, hosts_file, launch, tmp_path):
     hostile = f"$(touch {tmp_path}/pwned)\n; touch {tmp_path}/pwned"
     mine = {1: {"directory": str(folder), "environment": {"HOSTILE": hostile}}}
     launched = until_it_trains(launch(hosts_file(1, of=mine), *LONG))
-    [rank] = hosts.processes(1, word="graphmill.train.worker")
+    [rank] = hosts.ranks(launched.run, 1)
     assert f"HOSTILE={hostile}".encode() in Path(f"/proc/{rank}/environ").read_bytes().split(b"\0")
     assert Path(f"/proc/{rank}/cwd").resolve() == folder
     launched.process.send_signal(signal.SIGTERM)
@@ -243,7 +243,7 @@ def test_values_are_never_read_by_a_shell(hosts, hosts_file, launch, tmp_path):
 @pytest.mark.slow
 def test_a_killed_rank_ends_all_and_is_told_first(hosts, hosts_file, launch):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
-    [victim] = hosts.processes(2, word="graphmill.train.worker")
+    [victim] = hosts.ranks(launched.run, 2)
     os.kill(victim, signal.SIGKILL)
     assert launched.wait() == 1
     assert re.search(r"error: rank 1 of 2 failed first on \S+: killed by SIGKILL", launched.output)
@@ -259,7 +259,7 @@ def test_a_read_only_run_folder_hides_no_first_error(hosts, hosts_file, launch):
     subprocess.run(["mount", "--bind", run, run], check=True)  # for the launcher alone: the hosts have their own mounts
     try:
         subprocess.run(["mount", "--options", "remount,bind,ro", run], check=True)
-        [victim] = hosts.processes(2, word="graphmill.train.worker")
+        [victim] = hosts.ranks(launched.run, 2)
         os.kill(victim, signal.SIGKILL)
         assert launched.wait() == 1, launched.output
     finally:
@@ -277,7 +277,7 @@ def test_a_read_only_run_folder_hides_no_first_error(hosts, hosts_file, launch):
 @pytest.mark.slow
 def test_a_killed_launcher_leaves_no_orphan(hosts, hosts_file, launch):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
-    assert len([line for line in hosts.ours().values() if "train.worker" in line]) == 2
+    assert [len(hosts.ranks(launched.run, host)) for host in (1, 2)] == [1, 1]
     launched.process.kill()
     no_orphans(hosts)
 
@@ -341,7 +341,7 @@ def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_as_if_nothing_had_been(ho
 @pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once(hosts, hosts_file, launch):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
-    ranks = [pid for pid, line in hosts.ours().items() if "train.worker" in line]
+    ranks = [*hosts.ranks(launched.run, 1), *hosts.ranks(launched.run, 2)]
     for pid in ranks:
         os.kill(pid, signal.SIGSTOP)  # so that the first one cannot be heeded
     launched.process.send_signal(signal.SIGINT)

@@ -19,6 +19,7 @@ from graphmill.access.parts import GraphInParts
 from graphmill.graph.batch import DenseRows, MiniBatch, SelfAndMean
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.sampled import NodeIds, Seeds
+from graphmill.runtime.process import leave
 from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.windows import in_windows
 from graphmill.spec.load import inline_experiment
@@ -27,7 +28,6 @@ from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
-from graphmill.train.worker import leave
 
 sys.path.append(str(Path(__file__).parents[4] / "benchmarks"))
 from replay import Moved, needs_of_rank, steps_of, with_lookahead

@@ -18,13 +18,13 @@ import torch.distributed as dist
 from graphmill.access import hidden_rows, layerwise_parts
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import NodeIds
+from graphmill.runtime.process import leave
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
-from graphmill.train.worker import leave
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 OUT, ROOT, NUM_PARTS, BLOCK_BYTES = Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], int(sys.argv[5])

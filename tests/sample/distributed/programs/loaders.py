@@ -18,8 +18,8 @@ from torch_geometric.data import Data
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures, to_float32
+from graphmill.runtime.process import leave
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
-from graphmill.train.worker import leave
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 OUT, ROOT, NUM_PARTS = Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import torch.distributed as dist
 
+from graphmill.runtime.process import leave
 from graphmill.sample.distributed.messages import Exchange, KnownRows
 from graphmill.sample.distributed.wire import Wire
-from graphmill.train.worker import leave
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 

@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 from batches import CACHES, CPU, NUM_PARTS, OUT, RANK, RANKS, differences, planned
 
+from graphmill.runtime.process import leave
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.train.worker import leave
 
 MODEL = {"kind": "graphsage", "hidden_channels": 4}
 

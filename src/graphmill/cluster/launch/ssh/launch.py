@@ -67,7 +67,7 @@ class Launch:
     port: int | None = None  # that rank 0 listens on; None: a free one
     show: Callable[[Plan, Sequence[HostRow]], None] | None = None  # then nothing is started
     resume_with: str = "graphmill launch --hosts hosts.yaml --resume"  # the command that resumes, before the run's name
-    command: tuple[str, ...] = ()  # in place of the worker, for tests
+    program: tuple[str, ...] = ()  # in place of the worker, for tests
 
     def run(self) -> int:
         """Run the launch. Returns the exit status: as a local run's, and 74 if a host was lost."""
@@ -288,7 +288,7 @@ def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future
                     interface=ready.checked[index].interface,
                     token=token,
                     trusted=os.environ.get(TRUST_VARIABLE, ""),
-                    command=launch.command,
+                    program=launch.program,
                 ),
                 Started,
             )

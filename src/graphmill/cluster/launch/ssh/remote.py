@@ -26,7 +26,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_m
 from graphmill.base.versions import installed_version
-from graphmill.cluster.launch.local import WORKER, reserved_port, shared_environment
+from graphmill.cluster.launch.local import WORKER, imports_of, reserved_port, shared_environment
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.cluster.launch.ssh.wire import (
     BEAT_S,
@@ -200,9 +200,9 @@ class Agent:
         return None
 
     def _start(self, request: StartRequest) -> Started:
-        """Start the ranks. No thread runs here before this, so that it is safe to fork."""
         folder = RunFolder.open(Path(request.run))
-        command = [*(request.command or WORKER), request.run, *(["--resume"] if request.resume else [])]
+        plan = folder.read_plan()
+        program = [*(request.program or WORKER), request.run, *(["--resume"] if request.resume else [])]
         shared = shared_environment(
             {**os.environ, "PYTHONUNBUFFERED": "1", TRUST_VARIABLE: request.trusted},
             processes=request.num_processes,
@@ -212,17 +212,19 @@ class Agent:
             port=request.port,
             interface=request.interface,
             token=request.token,
-            computes_with_torch=folder.read_plan().task.computes_with_torch,
+            computes_with_torch=plan.task.computes_with_torch,
         )
+        imports = imports_of(program, plan)
         shared["NCCL_SOCKET_IFNAME"] = request.interface
         for local, (number, stem) in enumerate(zip(request.processes, request.stems, strict=True)):
             own = {**shared, "RANK": str(number), "LOCAL_RANK": str(local)}
-            rank = RankProcess(number, command, own, folder.path / f"{stem}.log", on_terminal=False)
+            log = folder.path / f"{stem}.log"
+            rank = RankProcess(number, program, own, log, imports=imports, on_terminal=False)
             self._ranks.append(rank)
             self._tails[number] = _Tail(rank.log, rank.log_begin)
         for rank in self._ranks:
             rank.report_exit(self._ended)
-        return Started(pids=tuple(rank.pid for rank in self._ranks))
+        return Started()
 
     def _send_output(self) -> None:
         for number, tail in self._tails.items():

@@ -54,7 +54,7 @@ class StartRequest(Spec):
     interface: str
     token: str = Field(description="of the attempt: what its ranks know, and strangers do not")
     trusted: str = Field("", description="the code that the person named, as the environment of a process says it")
-    command: tuple[str, ...] = Field((), description="in place of the worker, for tests")
+    program: tuple[str, ...] = Field((), description="in place of the worker, for tests")
 
 
 class Signal(Spec):
@@ -99,10 +99,9 @@ class Checked(Spec):
 
 
 class Started(Spec):
-    """Message that the ranks run."""
+    """Message that the ranks were started."""
 
     kind: Literal["started"] = "started"
-    pids: tuple[int, ...]
 
 
 class Line(Spec):

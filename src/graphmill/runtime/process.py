@@ -1,0 +1,45 @@
+"""How this process began, and how it ends."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import Final, NoReturn
+
+_PR_SET_PDEATHSIG: Final = 1
+_imports_s = 0.0
+
+
+def die_with_parent(parent: int) -> None:
+    """Let this process be killed when the thread of `parent` that started it ends, however that comes."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died between fork and prctl
+        os._exit(1)
+
+
+def count_imports(seconds: float) -> None:
+    """Note what this process imported for those that are forked from it."""
+    global _imports_s  # noqa: PLW0603  # of the process, as its id is
+    _imports_s += seconds
+
+
+def seconds_since_start() -> float:
+    """How long ago this process began; one that was forked off, what imports took that it found done."""
+    import psutil
+
+    created: float = psutil.Process().create_time()  # type: ignore[no-untyped-call]  # psutil ships no types
+    return _imports_s + max(0.0, time.time() - created)
+
+
+def leave(status: int) -> NoReturn:
+    """End this process without ending its threads first: python's own exit would unwind them.
+
+    After a network failure the watchdog may wait seconds for an answer of the store, and torch's C++ cannot be unwound
+    there: the process would abort, and a rank that is done would count as failed.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # the disk of the log is full: the exit status still says what it is
+            stream.flush()
+    os._exit(status)
