@@ -216,7 +216,13 @@ def schemes(result: dict[str, Any]) -> str:
 
 def startup(result: dict[str, Any]) -> str:
     cells = ", ".join(f"`{name}` {spread['median']:.2f} s" for name, spread in result["seconds"].items())
-    return f"**Start-up**: {cells}. " + source(result, "python benchmarks/startup.py")
+    runs = ", ".join(
+        f"{run['ranks']} rank{'s' * (run['ranks'] > 1)} {run['wall_s']['median']:.1f} s,"
+        f" {run['processor_s']['median']:.1f} s of processors"
+        for run in result.get("train", ())
+    )
+    trained = f"A whole `graphmill train` of one epoch of 400 nodes: {runs}. " if runs else ""
+    return f"**Start-up**: {cells}. {trained}" + source(result, "python benchmarks/startup.py")
 
 
 def equality(result: dict[str, Any]) -> str:

@@ -1,12 +1,15 @@
-"""How long the submitting plane takes to start, and that it does so without torch.
+"""How long the submitting plane takes to start, and that it does so without torch; what the ranks of a tiny run take.
 
-python benchmarks/startup.py [--rounds 11]
+python benchmarks/startup.py [--rounds 11] [--runs 5]
 """
 
 import argparse
+import resource
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from harness import ForeignLoad, Spread, print_table, write_result
 from origin import Origin
@@ -18,28 +21,60 @@ COMMANDS = {
     "graphmill train --help": [sys.executable, "-m", "graphmill.cli", "train", "--help"],
     "import torch": [sys.executable, "-c", "import torch"],
 }
+RANKS = (1, 2, 4)
+EXPERIMENT = """
+dataset: {name: tiny}
+train: {epochs: 1, threads: 1, baselines: false}
+"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--runs", type=int, default=5, help="of each number of ranks")
     options = parser.parse_args()
     origin = Origin.now()
-    seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
     watch = ForeignLoad()
-    for _ in range(options.rounds):
-        for name, command in COMMANDS.items():
-            begin = time.perf_counter()
-            subprocess.run(command, check=True, capture_output=True)
-            seconds[name].append(time.perf_counter() - begin)
+    commands = {name: [timed(command)[0] for _ in range(options.rounds)] for name, command in COMMANDS.items()}
+    wall: dict[int, list[float]] = {ranks: [] for ranks in RANKS}
+    processor: dict[int, list[float]] = {ranks: [] for ranks in RANKS}
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "tiny.yaml").write_text(EXPERIMENT)
+        prepare = ["prepare", "synthetic/sbm", "--as", "tiny", "-o", "num_nodes=400", "-o", "num_edges=3000"]
+        timed([sys.executable, "-m", "graphmill.cli", *prepare], folder)
+        for number in range(options.runs):
+            for ranks in RANKS:
+                words = ["train", "tiny.yaml", "--ranks", str(ranks), "--run-id", f"{ranks}-{number}"]
+                found = timed([sys.executable, "-m", "graphmill.cli", *words], folder)
+                wall[ranks].append(found[0])
+                processor[ranks].append(found[1])
     cores = watch.cores()
-    spreads = {name: Spread.of(values) for name, values in seconds.items()}
+    seconds = {name: Spread.of(values) for name, values in commands.items()}
     print_table(
         f"seconds from start to end (quartiles); others used {cores:.2f} cores; the bar is 0.5 s",
         ["command", "s"],
-        [[name, str(spread)] for name, spread in spreads.items()],
+        [[name, str(spread)] for name, spread in seconds.items()],
     )
-    write_result("startup", {"rounds": options.rounds, "foreign_cores": cores, "seconds": spreads}, origin)
+    runs = [
+        {"ranks": ranks, "wall_s": Spread.of(wall[ranks]), "processor_s": Spread.of(processor[ranks])}
+        for ranks in RANKS
+    ]
+    print_table(
+        "graphmill train of one epoch of 400 nodes, from start to end (quartiles)",
+        ["ranks", "s", "processor s"],
+        [[str(run["ranks"]), str(run["wall_s"]), str(run["processor_s"])] for run in runs],
+    )
+    found = {"rounds": options.rounds, "runs_each": options.runs, "foreign_cores": cores, "seconds": seconds}
+    write_result("startup", found | {"train": runs}, origin)
+
+
+def timed(command: list[str], folder: str | None = None) -> tuple[float, float]:
+    """Seconds from start to end of a command, and those of processors that it and its children used."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True, cwd=folder)
+    wall = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 if __name__ == "__main__":

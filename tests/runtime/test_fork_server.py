@@ -41,7 +41,7 @@ def start(server, environ, tmp_path):
             files = (said.fileno(), said.fileno())
             return server.start([str(program), *arguments], {**environ, **more}, files, imports=imports)
 
-    begin.said = lambda: (tmp_path / "said").read_text()
+    begin.said = (tmp_path / "said").read_text
     return begin
 
 

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_m
 from graphmill.runtime import rank
 from graphmill.runtime.forked import LONGEST
@@ -58,9 +59,8 @@ def close_fork_servers() -> None:
             _servers.pop().close()
 
 
-atexit.register(
-    close_fork_servers
-)  # it would end by itself, but what ranks used counts as this process's when waited for
+# They would end by themselves; waited for, what ranks used is in this process's times.
+atexit.register(close_fork_servers)
 
 
 @dataclass(slots=True, eq=False)
@@ -138,13 +138,9 @@ class ForkServer:
         own = {name: environ[name] for name in OF_EACH_START if name in environ}
         with self._lock:
             number = self._num_started = self._num_started + 1
-            asked = {
-                "number": number,
-                "program": program,
-                "imports": imports,
-                "environ": own,
-                "folder": str(Path.cwd()),
-            }
+            asked = {"number": number, "program": program, "imports": imports, "environ": own}
+            with suppress(OSError):  # it was removed
+                asked["folder"] = str(Path.cwd())
             started = ForkedProcess(self, number)
             self._programs[number], self._waiting[number] = started, []
             with suppress(BrokenPipeError, ConnectionResetError):  # it is dead, which `_listen` notices
@@ -185,7 +181,7 @@ class ForkServer:
 
     def _listen(self) -> None:
         while message := self._receive():
-            said = json.loads(message)
+            said = parse_json(message)
             with self._lock:
                 program = self._programs[said["number"]]
                 if "pid" in said:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from graphmill.base import exits
+from graphmill.base.json_text import parse_json
 from graphmill.base.messages import hush_torch
 from graphmill.runtime.process import count_imports, die_with_parent, leave
 from graphmill.runtime.stop import end_when_interrupted
@@ -51,7 +52,7 @@ class ForkServer:
                 message, files, _, _ = socket.recv_fds(self._line, LONGEST, 2)
                 if not message:
                     break
-                request = json.loads(message)
+                request = parse_json(message)
                 _import(request["imports"])
                 if self._fork(request, files):
                     return dict(request)
@@ -65,9 +66,8 @@ class ForkServer:
         try:
             pid = os.fork()
         except OSError as error:
-            os.write(
-                files[1], f"error: no process could be started: {error.strerror}\n  → start fewer ranks\n".encode()
-            )
+            said = f"error: no process could be started: {error.strerror}\n  → start fewer ranks\n"
+            os.write(files[1], said.encode())
             self._say(number=request["number"], status=exits.BAD_REQUEST << 8)
             pid = -1
         if pid == 0:
@@ -118,7 +118,8 @@ def _become(request: dict[str, Any], files: Sequence[int], server: int) -> None:
     sys.stdout = _text(1, sys.stdout)
     sys.stderr = _text(2, sys.stderr)
     os.environ.update(request["environ"])
-    os.chdir(request["folder"])
+    if "folder" in request:
+        os.chdir(request["folder"])
     if "numpy.random" in sys.modules:  # `random` does so by itself; torch begins with the same number in each process
         sys.modules["numpy.random"].seed()
 

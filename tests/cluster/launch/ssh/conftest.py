@@ -14,6 +14,8 @@ import pytest
 import yaml
 from waiting import HANG_S
 
+from graphmill.monitor.ranks_here import rank_processes
+
 PROGRAM = Path(__file__).parent / "programs" / "hosts.sh"
 NUM_HOSTS = 4
 PR_SET_PDEATHSIG = 1
