@@ -168,7 +168,7 @@ class ForkServer:
         return is_alive and self.environ == _lasting(environ)
 
     def running(self) -> list[ForkedProcess]:
-        """Its programs that have not ended."""
+        """Programs forked from it that have not ended."""
         with self._lock:
             return list(self._programs.values())
 

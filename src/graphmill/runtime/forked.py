@@ -30,7 +30,7 @@ LONGEST: Final = 1 << 16  # bytes of a message
 _LOOKS_S: Final = 1.0  # whether the launcher lives: a fork of it that holds the other end may outlive it
 
 
-class ForkServer:
+class ForkLoop:
     """Forks, until its launcher is gone."""
 
     def __init__(self, line: socket.socket, launcher: int) -> None:
@@ -148,7 +148,7 @@ def main(arguments: Sequence[str]) -> int:
     """Serve a launcher; in a forked process, be the program."""
     hush_torch(os.environ)
     end_when_interrupted()
-    request = ForkServer(socket.socket(fileno=int(arguments[0])), int(arguments[1])).serve()
+    request = ForkLoop(socket.socket(fileno=int(arguments[0])), int(arguments[1])).serve()
     if request is not None:
         run(request["program"])
     return exits.DONE

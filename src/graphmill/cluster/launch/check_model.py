@@ -1,6 +1,6 @@
 """Try user-defined models and losses on a made-up batch before anything is made or submitted, in another process."""
 
-import subprocess
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,9 +8,10 @@ from pathlib import Path
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
-from graphmill.base.python import python_m
+from graphmill.cluster.launch.local import WORKER, environment_of_ranks, imports_of
 from graphmill.config.problems import Problem
 from graphmill.record.run_folder import plan_text
+from graphmill.runtime.fork_server import fork_server
 from graphmill.spec.kinds import TASKS
 from graphmill.spec.plan import Plan
 
@@ -26,7 +27,7 @@ def unfit_models(plans: Sequence[Plan], environ: Mapping[str, str] | None = None
     """What is wrong with the user-defined code of each plan; None of those that fit, have none, or lack their data.
 
     All are tried in one process, plans that differ in nothing but run id and rng seed once; `environ`: of that process,
-    if not this one's. Raises `UserError` if it fails.
+    if not that of the ranks here, which are forked from what has torch by then. Raises `UserError` if it fails.
     """
     texts = [plan_text(plan.model_copy(update={"run_id": "a-trial", "seed": 0})) for plan in plans]
     can_be = [_is_of_the_user(plan) and plan.dataset.is_prepared for plan in plans]
@@ -35,7 +36,10 @@ def unfit_models(plans: Sequence[Plan], environ: Mapping[str, str] | None = None
         return [None] * len(plans)
     targets = (target for plan in plans for target in (plan.task.kind, *(target for _, target in plan.own_code)))
     names = ", ".join(dict.fromkeys(target for target in targets if target not in TASKS))
-    found = dict(zip(wanted, _tried(wanted, names, environ), strict=True))
+    first = next(plan for plan, each in zip(plans, can_be, strict=True) if each)
+    imports = (*imports_of(WORKER, first), "graphmill.tasks.check_model")
+    environ = environment_of_ranks(os.environ, first) if environ is None else environ
+    found = dict(zip(wanted, _tried(wanted, names, environ, imports), strict=True))
     return [found.get(text) for text in texts]
 
 
@@ -54,16 +58,21 @@ def unfit_problems(
             yield Problem(name, problem.message, problem.fix)
 
 
-def _tried(texts: Sequence[str], names: str, environ: Mapping[str, str] | None) -> list[UserError | None]:
+def _tried(
+    texts: Sequence[str], names: str, environ: Mapping[str, str], imports: Sequence[str]
+) -> list[UserError | None]:
     with tempfile.TemporaryDirectory(prefix="graphmill-plans-") as folder:
         paths = [Path(folder) / f"{number}.json" for number in range(len(texts))]
         for path, text in zip(paths, texts, strict=True):
             path.write_text(text, encoding="utf-8")
-        command = python_m("graphmill.tasks.check_model", *map(str, paths))
-        child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environ)
-    if child.returncode not in (exits.DONE, exits.BAD_REQUEST) or not child.stdout:
+        program = ["-m", imports[-1], *map(str, paths)]
+        with (Path(folder) / "said").open("w+b") as file:
+            status = fork_server(environ).start(program, environ, (file.fileno(), 2), imports=imports).wait()
+            file.seek(0)
+            said = file.read().decode()
+    if status not in (exits.DONE, exits.BAD_REQUEST) or not said:
         raise UserError(
-            f"{names} could not be tried (exit status {child.returncode}); the error is above", fix="correct the code"
+            f"{names} could not be tried (exit status {status}); the error is above", fix="correct the code"
         )
-    last = child.stdout.splitlines()[-1]  # the model's own code may print, too
+    last = said.splitlines()[-1]  # the model's own code may print, too
     return [None if problem is None else UserError(**problem) for problem in parse_json(last)]

@@ -51,17 +51,8 @@ def run_ranks(
     arguments = [*program, str(folder.path), *(["--resume"] if resume else [])]
     address = loopback() if world.processes > 1 else ""
     with reserved_port(address) as port, _remembered_signals() as signals:
-        shared = shared_environment(
-            os.environ if environ is None else environ,
-            processes=world.processes,
-            processes_here=world.processes,
-            threads=world.threads,
-            address=address,
-            port=port,
-            interface="lo",
-            token=new_token(),
-            computes_with_torch=folder.read_plan().task.computes_with_torch,
-        )
+        given = os.environ if environ is None else environ
+        shared = environment_of_ranks(given, plan, world, address=address, port=port, token=new_token())
         ranks = _start(folder, world, arguments, shared, imports_of(program, plan))
         try:
             ended, killed = _supervise(ranks, signals, grace_s)
@@ -141,6 +132,30 @@ def reserved_port(address: str, port: int = 0) -> Iterator[int]:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind((address, port))
         yield int(held.getsockname()[1])
+
+
+def environment_of_ranks(
+    environ: Mapping[str, str],
+    plan: Plan,
+    world: World | None = None,
+    *,
+    address: str = "",
+    port: int = 0,
+    token: str = "",
+) -> dict[str, str]:
+    """What all ranks of a run on this machine share; `world`: of the attempt, None: as planned."""
+    world = world or plan.world
+    return shared_environment(
+        environ,
+        processes=world.processes,
+        processes_here=world.processes,
+        threads=world.threads,
+        address=address,
+        port=port,
+        interface="lo",
+        token=token,
+        computes_with_torch=plan.task.computes_with_torch,
+    )
 
 
 def shared_environment(
