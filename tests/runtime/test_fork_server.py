@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from waiting import HANG_S, is_alive, wait_until
 
 from graphmill.runtime.fork_server import ForkedProcess, ForkServer
 from graphmill.runtime.secret import TOKEN
+from graphmill.spec.kinds import all_kinds
 
 SLOW = "import time\nfrom pathlib import Path\nPath('importing').touch()\ntime.sleep(600)\n"
 
@@ -165,6 +167,16 @@ def test_another_environment_needs_another_fork_server(server, environ):
     assert not server.is_fit_for({name: value for name, value in environ.items() if name != "PATH"})
 
 
+def test_other_limits_need_another_fork_server(server, environ):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    try:
+        assert not server.is_fit_for(environ)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert server.is_fit_for(environ)
+
+
 def test_a_fork_that_fails_is_told(environ, tmp_path):
     """As at a limit of processes, which root does not have."""
     code = (
@@ -176,7 +188,7 @@ def test_a_fork_that_fails_is_told(environ, tmp_path):
     launcher = (
         "import os, sys\nfrom graphmill.runtime import fork_server\n"
         "fork_server.python_m = lambda name, *words: [sys.executable, sys.argv[1], *words]\n"
-        "sys.exit(fork_server.fork_server(os.environ).start(['p'], os.environ, (1, 2)).wait())"
+        "sys.exit(fork_server.start_program(['p'], os.environ, (1, 2)).wait())"
     )
     command = [sys.executable, "-c", launcher, str(tmp_path / "fails.py")]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=HANG_S)
@@ -186,8 +198,14 @@ def test_a_fork_that_fails_is_told(environ, tmp_path):
     )
 
 
-def test_it_has_one_thread_once_ranks_can_be_forked(start, tmp_path):
+@pytest.fixture
+def environ_of_two_threads(environ):
+    environ["OMP_NUM_THREADS"] = "2"
+
+
+def test_it_has_one_thread_once_ranks_can_be_forked(environ_of_two_threads, start, tmp_path):
     """Threads of a parent do not run in a fork, and may hold a lock there for ever."""
     text = "import os\nprint(len(os.listdir(f'/proc/{os.getppid()}/task')))"
-    assert start(text, imports=["graphmill.train.worker"], OMP_NUM_THREADS="2").wait() == 0
+    tasks = [kind.task.partition(":")[0] for kind in all_kinds()]
+    assert start(text, imports=["graphmill.train.worker", *tasks]).wait() == 0
     assert Path(tmp_path / "said").read_text() == "1\n"

@@ -10,6 +10,7 @@ Until a program has been forked off, the fork server stands in for it: what ends
 import atexit
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -33,8 +34,22 @@ _servers: list["ForkServer"] = []
 _lock = threading.Lock()
 
 
-def fork_server(environ: Mapping[str, str]) -> "ForkServer":
-    """The fork server of this process for programs of this environment. It starts if there is none."""
+def start_program(
+    program: Sequence[str], environ: Mapping[str, str], files: tuple[int, int], *, imports: Sequence[str] = ()
+) -> "ForkedProcess":
+    """Start a program by the fork server of this process for such programs, which starts if there is none.
+
+    Returns at once, though the fork server may import for seconds before it forks.
+
+    Args:
+        program: what follows `python` on a command line: `-m MODULE` or a file, then arguments.
+        environ: of the program.
+        files: file descriptors of its standard output and standard error. Its standard input is empty.
+        imports: modules of ours that it needs.
+
+    Raises:
+        OSError: no process could be started.
+    """
     with _lock:
         fit = [server for server in _servers if server.is_fit_for(environ)]
         for server in [server for server in _servers if server not in fit and not server.running()]:
@@ -43,7 +58,7 @@ def fork_server(environ: Mapping[str, str]) -> "ForkServer":
         if not fit:
             fit.append(ForkServer(environ))
             _servers.append(fit[0])
-        return fit[0]
+        return fit[0].start(program, environ, files, imports=imports)
 
 
 def running() -> list["ForkedProcess"]:
@@ -100,7 +115,7 @@ class ForkServer:
     """The fork server of programs with one environment, apart from the variables `OF_EACH_START`."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self.environ = _lasting(environ)
+        self.environ, self.inherited = _lasting(environ), _inherited()
         self.owner = os.getpid()
         self._lock = threading.Lock()
         self._programs: dict[int, ForkedProcess] = {}  # that have not ended
@@ -127,14 +142,7 @@ class ForkServer:
         *,
         imports: Sequence[str] = (),
     ) -> ForkedProcess:
-        """Start a program; returns at once, though the fork server may import for seconds before it forks.
-
-        Args:
-            program: what follows `python` on a command line: `-m MODULE` or a file, then arguments.
-            environ: of the program.
-            files: file descriptors of its standard output and standard error. Its standard input is empty.
-            imports: modules of ours that it needs.
-        """
+        """Start a program: see `start_program`."""
         own = {name: environ[name] for name in OF_EACH_START if name in environ}
         with self._lock:
             number = self._num_started = self._num_started + 1
@@ -165,7 +173,7 @@ class ForkServer:
     def is_fit_for(self, environ: Mapping[str, str]) -> bool:
         """Whether programs of this environment can be forked from it."""
         is_alive = self.owner == os.getpid() and self._process.poll() is None
-        return is_alive and self.environ == _lasting(environ)
+        return is_alive and self.environ == _lasting(environ) and self.inherited == _inherited()
 
     def running(self) -> list[ForkedProcess]:
         """Programs forked from it that have not ended."""
@@ -212,6 +220,12 @@ class ForkServer:
             return self._line.recv(LONGEST)
         except OSError:
             return b""
+
+
+def _inherited() -> tuple[object, ...]:
+    """What else a child of this process has from it, and what may change: its cores and its limits."""
+    limits = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+    return (os.sched_getaffinity(0), *map(resource.getrlimit, limits))
 
 
 def _lasting(environ: Mapping[str, str]) -> dict[str, str]:

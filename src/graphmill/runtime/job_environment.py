@@ -31,10 +31,45 @@ class JobEnvironment:
         return f"{array}_{self.environ.get('SLURM_ARRAY_TASK_ID', '')}" if array else self.job_id
 
     @property
+    def array_index(self) -> int:
+        """Number of the task of an array; 0 outside one."""
+        return self._count("SLURM_ARRAY_TASK_ID") or 0
+
+    @property
+    def dependency(self) -> str:
+        """What the job waited for, as it was submitted: `afterany:17`."""
+        return self.environ.get("SLURM_JOB_DEPENDENCY", "")
+
+    @property
+    def num_restarts(self) -> int:
+        """How often the job was requeued."""
+        return self._count("SLURM_RESTART_COUNT") or 0
+
+    @property
+    def hosts(self) -> str:
+        """The hosts of the job, as Slurm writes a list of them."""
+        return self.environ.get("SLURM_JOB_NODELIST", "")
+
+    @property
+    def num_hosts(self) -> int:
+        """Number of hosts of the job; 1 outside one."""
+        return self._count("SLURM_JOB_NUM_NODES") or 1
+
+    @property
+    def cores_here(self) -> int | None:
+        """Cores that the job has on this host."""
+        return self._count("SLURM_CPUS_ON_NODE")
+
+    @property
+    def memory_mib(self) -> int | None:
+        """MiB of each host; None: the job was given none, or memory by CPU."""
+        return self._count("SLURM_MEM_PER_NODE")
+
+    @property
     def end_time(self) -> float | None:
         """Time when the job ends, as it was when the job began: Unix time, s."""
-        end = self.environ.get(END_TIME, "")
-        return float(end) if _is_count(end) else None
+        end = self._count(END_TIME)
+        return None if end is None else float(end)
 
     @property
     def step_id(self) -> str:
@@ -59,9 +94,9 @@ class JobEnvironment:
     @property
     def num_tasks(self) -> int:
         """How many processes the srun has started that started this one; 1 outside a step, as in a job's script."""
-        number = self.environ.get("SLURM_STEP_NUM_TASKS", "")
-        return int(number) if _is_count(number) and self.environ.get(TASK_NUMBER) else 1
+        number = self._count("SLURM_STEP_NUM_TASKS")
+        return number if number is not None and self.environ.get(TASK_NUMBER) else 1
 
-
-def _is_count(text: str) -> bool:
-    return text.isascii() and text.isdecimal()
+    def _count(self, name: str) -> int | None:
+        text = self.environ.get(name, "")
+        return int(text) if text.isascii() and text.isdecimal() else None

@@ -11,7 +11,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.arguments import parse_arguments
-from graphmill.cluster.jobs.driver import Driver, port_key, share_of_memory
+from graphmill.cluster.jobs.driver import Driver, port_key
 from graphmill.cluster.jobs.side_by_side import _has_failed_for_good, train_side_by_side
 from graphmill.cluster.jobs.srun_step import Signals
 from graphmill.cluster.jobs.steps import JobHere, Rendezvous, environment, rank_command
@@ -50,8 +50,10 @@ def test_a_step_takes_its_share_and_no_more(tmp_path):
         ({"SLURM_MEM_PER_NODE": "0"}, 0),
     ],
 )
-def test_memory_is_shared_out(environ, share):
-    assert share_of_memory(environ, 2) == share
+def test_memory_is_shared_out(environ, share, tmp_path):
+    two = parse_arguments([*WORDS, "--side-by-side=2", str(tmp_path)])
+    assert Driver(two, environ, Signals()).here.memory_mib == share
+    assert Driver(parse_arguments([*WORDS, str(tmp_path)]), environ, Signals()).here.memory_mib is None
 
 
 def test_runs_of_a_job_look_for_ports_apart_from_each_other():

@@ -17,7 +17,7 @@ from graphmill.base.retries import is_io_error, remove_file
 from graphmill.cluster.jobs import job_end, next_job
 from graphmill.cluster.jobs.arguments import Arguments, RunsHere
 from graphmill.cluster.jobs.left_by_ranks import has_begun, last_events, last_line, unsaid
-from graphmill.cluster.jobs.new_run import count, find_or_make
+from graphmill.cluster.jobs.new_run import find_or_make
 from graphmill.cluster.jobs.srun_step import Signals, SrunStep
 from graphmill.cluster.jobs.steps import (
     JobHere,
@@ -33,6 +33,7 @@ from graphmill.record.attempts import Begun, attempt, is_ours
 from graphmill.record.endings import ENDINGS, EndingName
 from graphmill.record.events import Failure
 from graphmill.record.run_folder import RunFolder, best_effort_write
+from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.runtime.network import address_of_interface, candidate_ports, is_free, loopback
 from graphmill.runtime.trust import vouch_for
 from graphmill.slurm.commands import SlurmError, kill_wait_s
@@ -91,7 +92,7 @@ class Driver:
             if why:
                 _log.info(f"{folder.path}: nothing to do: {why}")
                 return Decision("give_up", why, exits.DONE)
-        job = self.environ.get("SLURM_JOB_ID", "")
+        job = self.job.job_id
         world = self.world(folder)
         with attempt(
             folder,
@@ -149,12 +150,16 @@ class Driver:
         return world_of(plan, ranks=ranks, hosts=hosts)
 
     @property
+    def job(self) -> JobEnvironment:
+        """What Slurm says of this job."""
+        return JobEnvironment(self.environ)
+
+    @property
     def here(self) -> JobHere:
         """The properties of this job that commands depend on."""
-        num_hosts = count(self.environ, "SLURM_JOB_NUM_NODES", 1)
-        number = self.arguments.side_by_side
-        memory = None if number == 1 else share_of_memory(self.environ, number)
-        return JobHere(self.environ.get("SLURM_JOB_ID", "0"), num_hosts, Path.cwd(), memory_mib=memory)
+        number, whole = self.arguments.side_by_side, self.job.memory_mib
+        memory = None if number == 1 or whole is None else whole // number
+        return JobHere(self.job.job_id or "0", self.job.num_hosts, Path.cwd(), memory_mib=memory)
 
     def here_for(self, folder: RunFolder) -> JobHere:
         """Job environment with the data of the run added, which a container must be shown."""
@@ -165,11 +170,10 @@ class Driver:
         return Path(folder.read_plan().dataset.path)
 
     def _announce(self, begun: Begun) -> None:
-        restarts = self.environ.get("SLURM_RESTART_COUNT")  # not set in a job's first run
-        again = f", requeued {restarts} times" if restarts else ""
+        again = f", requeued {self.job.num_restarts} times" if self.job.num_restarts else ""
         clock = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        hosts = self.environ.get("SLURM_JOB_NODELIST", socket.gethostname())
-        job = self.environ.get("SLURM_JOB_ID", "?")
+        hosts = self.job.hosts or socket.gethostname()
+        job = self.job.job_id or "?"
         _log.info(f"attempt {begun.number} of {begun.folder.path}: job {job}{again}, on {hosts}, {clock}")
 
     def _stage(self, folder: RunFolder, started: float) -> Judgement | None:
@@ -235,14 +239,14 @@ class Driver:
 
         Ranks that are all there meet on its loopback; those of several hosts at its name, or on the named interface.
         """
-        hosts = expand_hostlist(self.environ.get("SLURM_JOB_NODELIST", ""))
+        hosts = expand_hostlist(self.job.hosts)
         if not hosts:
             raise UserError(
                 "SLURM_JOB_NODELIST is not set, so this is not a job of Slurm", fix="submit the script with sbatch"
             )
         if self.arguments.port is not None:
             return Rendezvous(self._meeting_host(hosts), self.arguments.port)
-        ports = candidate_ports(port_key(count(self.environ, "SLURM_JOB_ID", 0), self.number) + 101 * (trial - 1))
+        ports = candidate_ports(port_key(int(self.job.job_id or 0), self.number) + 101 * (trial - 1))
         port = next((port for port in ports if is_free(port)), None)
         if port is None:
             host = socket.gethostname()
@@ -338,7 +342,7 @@ class Driver:
         """Record and report how the attempt ended. Returns what follows."""
         arguments = self.arguments
         last = folder.attempts()[-1]
-        if not is_ours(last, self.environ.get("SLURM_JOB_ID", "")):
+        if not is_ours(last, self.job.job_id):
             _log.info("Slurm had given this attempt up, and the run was resumed elsewhere: nothing is decided here")
             return Decision("give_up", "another attempt owns the run", exits.LOST_A_RANK)
         end = job_end.attempt_end(folder, judgement, tries_left=tries_left, retries=arguments.retries)
@@ -377,9 +381,3 @@ class Driver:
 def port_key(job_id: int, number: int) -> int:
     """Where a run looks for a port first; `number`: which of those that share the job."""
     return job_id + _PORTS_APART * number
-
-
-def share_of_memory(environ: Mapping[str, str], number: int) -> int | None:
-    """MiB of each host for one of `number` runs that share it; None: the job was given none, or memory by CPU."""
-    whole = environ.get("SLURM_MEM_PER_NODE", "")
-    return int(whole) // number if whole.isascii() and whole.isdecimal() else None

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 def examine(driver: Driver, folder: Path) -> int:
     """Look at the hosts of this job. Returns the exit status of the job: done, if there is a report."""
     rendezvous = driver.rendezvous(1)
-    hosts = expand_hostlist(driver.environ["SLURM_JOB_NODELIST"])
+    hosts = expand_hostlist(driver.job.hosts)
     command = examine_command(driver.arguments, folder, driver.here, hosts)
     step = SrunStep.start(command, environment(driver.arguments, driver.environ, rendezvous))
     if not step.wait(driver.signals, lambda: driver.signals.terminated):

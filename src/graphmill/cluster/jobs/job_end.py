@@ -52,8 +52,7 @@ def why_terminated(environ: Mapping[str, str]) -> Cause:
     except SlurmError as error:
         _log.info(f"Slurm does not say why it ends the ranks, if it does: {error.message}")
         return Cause("stopped", is_known=False)
-    restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
-    if int(said.get("Restarts", "0")) > restarts:
+    if int(said.get("Restarts", "0")) > JobEnvironment(environ).num_restarts:
         return Cause("preempted", is_requeued=True)
     if said.get("Reason") == "TimeLimit" or said.get("JobState") == "TIMEOUT":
         return Cause("out_of_time")
@@ -172,7 +171,7 @@ def _epilog(folder: RunFolder, environ: Mapping[str, str]) -> None:
     try:
         from graphmill.diagnose.epilog import epilog_text, write_epilog
 
-        text = epilog_text(write_epilog(folder, environ.get("SLURM_JOB_ID"))).rstrip("\n")
+        text = epilog_text(write_epilog(folder, JobEnvironment(environ).job_id or None)).rstrip("\n")
         sys.stderr.write(f"{printable(text)}\n")
         sys.stderr.flush()
     except Exception as error:  # noqa: BLE001  # see above

@@ -9,6 +9,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.jobs.arguments import Arguments, RunsHere
 from graphmill.record.run_folder import RunFolder
+from graphmill.runtime.job_environment import JobEnvironment
 
 if TYPE_CHECKING:
     from graphmill.spec.experiment import Experiment
@@ -37,18 +38,16 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
     from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
     here = machine_info(environ)
-    hosts = count(environ, "SLURM_JOB_NUM_NODES", 1)
+    job = JobEnvironment(environ)
+    hosts, index = job.num_hosts, job.array_index
     experiment, root = load_experiment(asked.experiment, asked.overrides), dataset_root(asked.dataset_root, environ)
     experiment = _of_size(experiment, hosts * arguments.ranks_per_host)
-    index = count(environ, "SLURM_ARRAY_TASK_ID", 0)
     if index:
         seed = experiment.train.seed + index
         experiment = experiment.model_copy(update={"train": experiment.train.model_copy(update={"seed": seed})})
         _log.info(f"task {index} of the array: train.seed={seed}")
     prepare_embedded(experiment, root)
-    machine = MachineInfo(
-        num_cores=count(environ, "SLURM_CPUS_ON_NODE", here.num_cores), num_gpus=here.num_gpus, gpu_names=here.gpu_names
-    )
+    machine = MachineInfo(num_cores=job.cores_here or here.num_cores, num_gpus=here.num_gpus, gpu_names=here.gpu_names)
 
     def plan_of(asked: Experiment) -> Plan:
         return plan_experiment(asked, dataset_root=root, run_id=str(new.run_id), machine=machine, hosts=hosts)
@@ -71,9 +70,3 @@ def _of_size(experiment: "Experiment", processes: int) -> "Experiment":
     train = experiment.train.model_copy(update={"ranks": ranks})
     update = {"train": train, "roles": None if roles is None else roles.model_copy(update={"trainers": ranks})}
     return experiment.model_copy(update=update)
-
-
-def count(environ: Mapping[str, str], name: str, otherwise: int) -> int:
-    """A number that Slurm put into the environment."""
-    text = environ.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() else otherwise

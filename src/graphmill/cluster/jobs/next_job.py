@@ -52,7 +52,7 @@ def predecessor(jobs: Sequence[SubmittedJob], environ: Mapping[str, str]) -> str
     """The job that this one was submitted in advance to continue; None if a person submitted this one."""
     own = JobEnvironment(environ).queue_id
     known = next((job for job in reversed(jobs) if job.job_id == own), None)
-    dependency = environ.get("SLURM_JOB_DEPENDENCY", "") if known is None else known.dependency
+    dependency = JobEnvironment(environ).dependency if known is None else known.dependency
     is_successor = known is None or known.how == "resubmit"
     before = dependency.removeprefix(_AFTER).partition("(")[0]
     ran = any(job.job_id == before for job in jobs)
@@ -178,7 +178,7 @@ def _requeue(own: str, environ: Mapping[str, str]) -> None:
 
 def _is_requeued(own: str, environ: Mapping[str, str]) -> bool:
     found = _RESTARTS.search(scontrol(["show", "job", own, "-o"]))
-    return found is not None and int(found[1]) > int(environ.get("SLURM_RESTART_COUNT") or 0)
+    return found is not None and int(found[1]) > JobEnvironment(environ).num_restarts
 
 
 def _to_leave_out(folder: RunFolder, own: str, lost: Sequence[str], environ: Mapping[str, str]) -> list[str]:
@@ -231,7 +231,7 @@ def _note_problem(folder: RunFolder, problem: str, environ: Mapping[str, str]) -
     """Note the problem in the outcome, unless the run was meanwhile started again elsewhere."""
     with best_effort_write(), suppress(UnreadableError):
         attempts = folder.attempts()
-        if attempts and not is_ours(attempts[-1], environ.get("SLURM_JOB_ID", "")):
+        if attempts and not is_ours(attempts[-1], JobEnvironment(environ).job_id):
             return
         outcome = folder.read_outcome() if folder.plan_path.exists() else None  # a pipeline's folder has none
         if outcome is not None:

@@ -78,7 +78,7 @@ def _trained(driver: Driver, folder: RunFolder) -> Decision:
 def _has_failed_for_good(folder: RunFolder, environ: Mapping[str, str], retries: int = 0) -> bool:
     """Whether this job has left it before: it was requeued for the sake of the others."""
     attempts, outcome = folder.attempts(), folder.read_outcome()
-    is_ours = bool(attempts) and attempts[-1].job_id == environ.get("SLURM_JOB_ID", "")
+    is_ours = bool(attempts) and attempts[-1].job_id == JobEnvironment(environ).job_id
     if not is_ours or outcome is None or outcome.status == "done":
         return False
     if folder.is_asked_to_stop():

@@ -11,7 +11,7 @@ from graphmill.base.json_text import parse_json
 from graphmill.cluster.launch.local import WORKER, environment_of_ranks, imports_of
 from graphmill.config.problems import Problem
 from graphmill.record.run_folder import plan_text
-from graphmill.runtime.fork_server import fork_server
+from graphmill.runtime.fork_server import start_program
 from graphmill.spec.kinds import TASKS
 from graphmill.spec.plan import Plan
 
@@ -67,7 +67,7 @@ def _tried(
             path.write_text(text, encoding="utf-8")
         program = ["-m", imports[-1], *map(str, paths)]
         with (Path(folder) / "said").open("w+b") as file:
-            status = fork_server(environ).start(program, environ, (file.fileno(), 2), imports=imports).wait()
+            status = start_program(program, environ, (file.fileno(), 2), imports=imports).wait()
             file.seek(0)
             said = file.read().decode()
     if status not in (exits.DONE, exits.BAD_REQUEST) or not said:

@@ -16,7 +16,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.record.endings import SAVED
 from graphmill.record.lines import last_lines
-from graphmill.runtime.fork_server import fork_server
+from graphmill.runtime.fork_server import start_program
 
 _ERROR_BEGINS: Final = re.compile(
     rb"Traceback |error:|terminate called|Fatal Python error"
@@ -87,7 +87,7 @@ class RankProcess:
         kept = self._log_file.fileno()
         source, sink = os.pipe() if shown else (-1, kept)
         try:
-            self._process = fork_server(environ).start(program, environ, (1 if shown else kept, sink), imports=imports)
+            self._process = start_program(program, environ, (1 if shown else kept, sink), imports=imports)
         except OSError as error:
             self._log_file.close()
             raise UserError(f"rank {rank} could not be started: {error.strerror}", fix="start fewer ranks") from None
