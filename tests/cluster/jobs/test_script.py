@@ -125,6 +125,18 @@ def test_a_run_that_exists_is_named_in_the_script():
     assert '#SBATCH --output="logs/it\'s a run/slurm-%j.out"\n' in text
 
 
+@pytest.mark.parametrize("field", ["experiment", "logs_root", "dataset_root"])
+def test_a_name_that_the_driver_would_take_for_the_end_of_options_is_refused(field: str):
+    experiment = inline_experiment({"train": {"epochs": 1}, "slurm": {}}, "the test")
+    begin = Begin(**{"experiment": "cora", field: "--"})
+    with pytest.raises(UserError, match="is called --, which ends options") as refused:
+        render_script(resolve_job(experiment, Site(name="own"), begin=begin))
+    assert "./--" in refused.value.fix
+    begin = Begin(**{"experiment": "cora", field: "./--"})
+    words = render_script(resolve_job(experiment, Site(name="own"), begin=begin)).split()
+    assert f"--{field.replace('_', '-')}=./--" in words
+
+
 def test_an_array_picks_its_run_by_its_index():
     text = _own(run_folders=("logs/a", "logs/b 2"), array="0-1%1")
     assert "runs=(\n  logs/a\n  'logs/b 2'\n)\nrun=${runs[$SLURM_ARRAY_TASK_ID]}\n" in text

@@ -7,6 +7,7 @@ from pathlib import Path
 import jinja2
 
 from graphmill.base.amounts import clock_of, mib_of
+from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.quoting import bash_line, bash_word, bash_words, sbatch_value, slurm_file_name
 from graphmill.spec.job.resolve import Job, NoContainerSpec, PyxisSpec, ShifterSpec
 from graphmill.spec.job.work import Begin, ExamineHosts, RunCommand, RunStages, TrainRuns
@@ -131,6 +132,13 @@ def _options(job: Job) -> list[str]:
     return [*lines, *_what(job)]
 
 
+def _option(name: str, value: str, field: str) -> str:
+    """One argument of the driver, whose argparse drops a value that is `--` alone until Python 3.13."""
+    if value == "--":
+        raise UserError(f"{field} is called --, which ends options", fix="give it another name, or write ./--")
+    return f"--{name}={bash_word(value, field=field)}"
+
+
 def _run_folders(job: Job) -> list[str]:
     folders = job.work.run_folders if isinstance(job.work, TrainRuns) else ()
     return [bash_word(folder, field="the run folder") for folder in folders]
@@ -140,15 +148,15 @@ def _what(job: Job) -> list[str]:
     """Arguments of the driver that say what the job runs."""
     match job.work:
         case ExamineHosts(folder=folder):
-            return [f"--examine={bash_word(folder, field='--logs-root')}"]
+            return [_option("examine", folder, "--logs-root")]
         case RunStages(folder=folder, stages=names, hands_over=hands_over):
-            stages = " ".join(f"--stage={bash_word(stage, field='the stage')}" for stage in names)
-            options = f"--pipeline={bash_word(folder, field='the folder of the pipeline')}"
+            stages = " ".join(_option("stage", stage, "the stage") for stage in names)
+            options = _option("pipeline", folder, "the folder of the pipeline")
             return [f"{options} {stages}", *(["--hand-over"] if hands_over else [])]
         case RunCommand(folder=folder, command=command):  # its words last: what follows -- is no option of the driver
-            data = [] if command.data is None else [f"--data={bash_word(command.data, field='--data')}"]
+            data = [] if command.data is None else [_option("data", command.data, "--data")]
             words = f"-- {bash_words(command.words, field='the command')}"
-            return [f"--command={bash_word(folder, field='--logs-root')}", *data, words]
+            return [_option("command", folder, "--logs-root"), *data, words]
         case TrainRuns(side_by_side=number) if number > 1:
             return [f"--side-by-side={number}", f'"${{runs[@]:$((SLURM_ARRAY_TASK_ID * {number})):{number}}}"']
         case TrainRuns(run_folders=()) as runs:
@@ -162,12 +170,12 @@ def _begin(job: Job, begin: Begin) -> list[str]:
     """How the job makes its run folder. Its ranks follow the hosts, so that --nodes may be edited by hand."""
     options = ['--script="$0"']
     if begin.experiment is not None:
-        options.append(f"--experiment={bash_word(begin.experiment, field='the experiment')}")
+        options.append(_option("experiment", begin.experiment, "the experiment"))
     options.append(f'--run-id="{job.name}-$SLURM_JOB_ID"')
-    options.append(f"--logs-root={bash_word(begin.logs_root, field='--logs-root')}")
+    options.append(_option("logs-root", begin.logs_root, "--logs-root"))
     if begin.dataset_root is not None:
-        options.append(f"--dataset-root={bash_word(begin.dataset_root, field='--dataset-root')}")
-    return [*options, *(f"--override={bash_word(text, field='--override')}" for text in begin.overrides)]
+        options.append(_option("dataset-root", begin.dataset_root, "--dataset-root"))
+    return [*options, *(_option("override", text, "--override") for text in begin.overrides)]
 
 
 def _container(job: Job) -> list[str]:
@@ -175,23 +183,23 @@ def _container(job: Job) -> list[str]:
     container = job.container
     if isinstance(container, NoContainerSpec):
         return []
-    image = bash_word(container.image, field="slurm.container.image")
-    python = bash_word(container.python, field="slurm.container.python")
+    image = _option(container.kind, container.image, "slurm.container.image")
+    python = _option("container-python", container.python, "slurm.container.python")
     if isinstance(container, PyxisSpec):
-        binds = [f"--bind={bash_word(mount, field='slurm.container.mounts')}" for mount in container.mounts]
-        return [" ".join([f"--pyxis={image}", f"--container-python={python}", *binds])]
-    binds = [f"--bind={bash_word(bind, field='slurm.container.binds')}" for bind in container.binds]
+        binds = [_option("bind", mount, "slurm.container.mounts") for mount in container.mounts]
+        return [" ".join([image, python, *binds])]
+    binds = [_option("bind", bind, "slurm.container.binds") for bind in container.binds]
     takes_gpus = not isinstance(container, ShifterSpec) and container.gpus  # shifter's modules are the site's matter
     gpus = ["--container-gpus"] if takes_gpus and job.gpus_per_host else []
-    return [" ".join([f"--{container.kind}={image}", f"--container-python={python}", *gpus, *binds])]
+    return [" ".join([image, python, *gpus, *binds])]
 
 
 def _code(job: Job) -> list[str]:
     """The copy of the user's code that is imported, if there is one."""
     if job.code is None:
         return []
-    origins = [f"--code-origin={bash_word(origin, field='the folder of your code')}" for origin in job.code.origins]
-    return [f"--code={bash_word(job.code.folder, field='the copy of your code')}", " ".join(origins)]
+    origins = [_option("code-origin", origin, "the folder of your code") for origin in job.code.origins]
+    return [_option("code", job.code.folder, "the copy of your code"), " ".join(origins)]
 
 
 def _staging(job: Job) -> list[str]:
