@@ -42,7 +42,7 @@ def start_program(
     Returns at once, though the fork server may import for seconds before it forks.
 
     Args:
-        program: what follows `python` on a command line: `-m MODULE` or a file, then arguments.
+        program: what follows `python` on a command line: `as_module` or a file, then arguments.
         environ: of the program.
         files: file descriptors of its standard output and standard error. Its standard input is empty.
         imports: modules of ours that it needs.

@@ -1,8 +1,8 @@
 """The fork server's own program (fork_server.py): `python -m graphmill.runtime.forked FILE_DESCRIPTOR LAUNCHER`.
 
-Takes one request a message, {"number": 1, "program": ["-m", "graphmill.train.worker", …], "imports": […], "environ":
-{…}, "folder": "…"}, with the files that are the program's standard output and error. Says {"number": 1, "pid": …} once
-it is forked, and {"number": 1, "status": …} when it has ended, as `os.wait` does.
+Takes one request a message, {"number": 1, "program": ["-P", "-m", "graphmill.train.worker", …], "imports": […],
+"environ": {…}, "folder": "…"}, with the files that are the program's standard output and error. Says {"number": 1,
+"pid": …} once it is forked, and {"number": 1, "status": …} when it has ended, as `os.wait` does.
 """
 
 import gc
@@ -23,6 +23,7 @@ from typing import Any, Final, NoReturn
 from graphmill.base import exits
 from graphmill.base.json_text import parse_json
 from graphmill.base.messages import hush_torch
+from graphmill.base.python import SAFE
 from graphmill.runtime.process import count_imports, die_with_parent, leave
 from graphmill.runtime.stop import end_when_interrupted
 
@@ -135,9 +136,9 @@ def _text(file: int, like: Any) -> io.TextIOWrapper:  # noqa: ANN401  # a stream
 
 def run(program: Sequence[str]) -> NoReturn:
     """Run what follows `python` on a command line, and end with it."""
-    if program[0] == "-m":
-        sys.argv = list(program[1:])
-        leave(importlib.import_module(program[1]).main(program[2:]))
+    if program[0] == SAFE:  # `as_module`, which is how this process was started, too
+        sys.argv = list(program[2:])
+        leave(importlib.import_module(program[2]).main(program[3:]))
     sys.argv = list(program)
     sys.path.insert(0, os.path.dirname(program[0]))  # noqa: PTH120  # as python does
     runpy.run_path(program[0], run_name="__main__")

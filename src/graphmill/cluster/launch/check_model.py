@@ -8,6 +8,7 @@ from pathlib import Path
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
+from graphmill.base.python import as_module
 from graphmill.cluster.launch.local import WORKER, environment_of_ranks, imports_of
 from graphmill.config.problems import Problem
 from graphmill.record.run_folder import plan_text
@@ -65,7 +66,7 @@ def _tried(
         paths = [Path(folder) / f"{number}.json" for number in range(len(texts))]
         for path, text in zip(paths, texts, strict=True):
             path.write_text(text, encoding="utf-8")
-        program = ["-m", imports[-1], *map(str, paths)]
+        program = [*as_module(imports[-1]), *map(str, paths)]
         with (Path(folder) / "said").open("w+b") as file:
             status = start_program(program, environ, (file.fileno(), 2), imports=imports).wait()
             file.seek(0)

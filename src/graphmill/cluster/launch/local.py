@@ -15,6 +15,7 @@ from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.foreign import printable
+from graphmill.base.python import as_module
 from graphmill.cluster.launch.judge import TAIL_LINES, AttemptEvidence, Judgement, ProcessFailure, judge, note_outcome
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.record.endings import EndingName
@@ -24,7 +25,7 @@ from graphmill.runtime.secret import TOKEN, new_token
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import World
 
-WORKER: Final = ("-m", "graphmill.train.worker")
+WORKER: Final = tuple(as_module("graphmill.train.worker"))
 GRACE_S: Final = 5.0  # for the others, once a rank has failed
 _TICK_S: Final = 0.1
 _HOLD_S: Final = 2.0
