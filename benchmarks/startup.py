@@ -55,17 +55,18 @@ def main() -> None:
         ["command", "s"],
         [[name, str(spread)] for name, spread in seconds.items()],
     )
-    runs = [
-        {"ranks": ranks, "wall_s": Spread.of(wall[ranks]), "processor_s": Spread.of(processor[ranks])}
-        for ranks in RANKS
-    ]
+    of_ranks = {ranks: (Spread.of(wall[ranks]), Spread.of(processor[ranks])) for ranks in RANKS}
     print_table(
         "graphmill train of one epoch of 400 nodes, from start to end (quartiles)",
         ["ranks", "s", "processor s"],
-        [[str(run["ranks"]), str(run["wall_s"]), str(run["processor_s"])] for run in runs],
+        [[str(ranks), *map(str, spreads)] for ranks, spreads in of_ranks.items()],
     )
+    runs = [
+        {"ranks": ranks, "wall_s": wall_s, "processor_s": processor_s}
+        for ranks, (wall_s, processor_s) in of_ranks.items()
+    ]
     found = {"rounds": options.rounds, "runs_each": options.runs, "foreign_cores": cores, "seconds": seconds}
-    write_result("startup", found | {"train": runs}, origin)
+    write_result("startup", {**found, "train": runs}, origin)
 
 
 def timed(command: list[str], folder: str | None = None) -> tuple[float, float]:
