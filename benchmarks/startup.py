@@ -65,8 +65,8 @@ def main() -> None:
         {"ranks": ranks, "wall_s": wall_s, "processor_s": processor_s}
         for ranks, (wall_s, processor_s) in of_ranks.items()
     ]
-    found = {"rounds": options.rounds, "runs_each": options.runs, "foreign_cores": cores, "seconds": seconds}
-    write_result("startup", {**found, "train": runs}, origin)
+    about = {"rounds": options.rounds, "runs_each": options.runs, "foreign_cores": cores, "seconds": seconds}
+    write_result("startup", {**about, "train": runs}, origin)
 
 
 def timed(command: list[str], folder: str | None = None) -> tuple[float, float]:
