@@ -60,7 +60,7 @@ def start(server, environ, tmp_path):
 )
 def test_it_ends_as_a_program_that_python_runs(start, text, code):
     program = start(text)
-    assert program.wait() == program.poll() == code
+    assert program.wait() == program.code == code
     assert ("why" in start.said()) == ("why" in text)
 
 
@@ -113,9 +113,17 @@ def test_a_signal_for_a_program_beside_one_that_runs_waits_for_it(start, tmp_pat
     second = start("import time\ntime.sleep(600)", imports=["slow"])
     second.send_signal(signal.SIGTERM)
     assert second.wait() == -signal.SIGTERM
-    assert first.poll() is None
+    assert first.code is None
     first.kill_session()
     assert first.wait() == -signal.SIGKILL
+
+
+def test_closing_does_not_wait_for_imports(server, start, tmp_path):
+    (tmp_path / "slow.py").write_text(SLOW)
+    program = start("", imports=["slow"])
+    wait_until((tmp_path / "importing").exists, "the import")
+    server.close()
+    assert program.wait() == -signal.SIGTERM
 
 
 def test_programs_die_with_the_fork_server(server, start):

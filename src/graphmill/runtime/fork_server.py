@@ -88,10 +88,6 @@ class ForkedProcess:
     code: int | None = None  # its exit status, or minus the signal that it died of
     ended: threading.Event = field(default_factory=threading.Event)
 
-    def poll(self) -> int | None:
-        """The exit status, if it has ended."""
-        return self.code
-
     def wait(self) -> int:
         """Wait for the end. Returns the exit status."""
         self.ended.wait()
@@ -183,7 +179,7 @@ class ForkServer:
     def close(self) -> None:
         """End the fork server, and all programs of its that still run."""
         if self.owner == os.getpid():
-            self._line.shutdown(socket.SHUT_RDWR)
+            self._process.terminate()  # it may be importing, for long; what it forked dies with it
             self._process.wait()
         self._line.close()
 
@@ -195,7 +191,8 @@ class ForkServer:
                 if "pid" in said:
                     program.pid = said["pid"]
                     for number in self._waiting.pop(program.number):
-                        os.kill(program.pid, number)
+                        with suppress(ProcessLookupError):
+                            os.kill(program.pid, number)
                 else:
                     self._ended(program, os.waitstatus_to_exitcode(said["status"]))
         self._process.wait()
@@ -204,7 +201,7 @@ class ForkServer:
             self._end_all()
 
     def _end_all(self) -> None:
-        """The fork server has ended. What it forked died with it; for the others it stood in. 0: it was closed."""
+        """The fork server has ended. What it forked died with it; for the others it stood in, and none is done."""
         code = self._process.wait()
         for program in list(self._programs.values()):
             self._ended(program, -signal.SIGKILL if program.pid is not None or code == 0 else code)
