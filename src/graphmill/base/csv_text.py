@@ -4,21 +4,24 @@ A text that begins as a formula does gets an apostrophe in front, which `as_writ
 """
 
 import csv
-import io
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 FORMULA: Final = r"^'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
 """Formulas, also after apostrophes: so one that was put there differs from one that was there. Wide signs, as Japanese
 and Chinese have them, begin a formula as well."""
+_BEGINS: Final = frozenset("'=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 _END: Final = "\r\n"
 _FORMULA: Final = re.compile(FORMULA)
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
     """Lines of CSV, each with its newline."""
-    return "".join(map(_line, rows))
+    lines = _Lines([])
+    csv.writer(lines, lineterminator=_END).writerows(map(_safe, row) for row in rows)  # noqa: TID251  # the one place; else a \r is not quoted
+    return "".join(lines.written)
 
 
 def as_written(cell: str) -> str:
@@ -30,14 +33,20 @@ def as_written(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
-def _line(row: Iterable[object]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator=_END).writerow(map(_safe, row))  # noqa: TID251  # the one place; else a \r is not quoted
-    return f"{text.getvalue().removesuffix(_END)}\n"
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """What csv's writer writes to, a line by each call."""
+
+    written: list[str]
+
+    def write(self, line: str) -> None:
+        self.written.append(f"{line.removesuffix(_END)}\n")
 
 
 def _safe(cell: object) -> object:
-    return f"'{cell}" if isinstance(cell, str) and _FORMULA.match(cell) and not _is_number(cell) else cell
+    if not isinstance(cell, str) or cell[:1] not in _BEGINS:  # a table has a million cells, and few are formulas
+        return cell
+    return f"'{cell}" if _FORMULA.match(cell) and not _is_number(cell) else cell
 
 
 def _is_number(text: str) -> bool:

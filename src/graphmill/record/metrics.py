@@ -121,6 +121,7 @@ def read_table(path: Path, *, is_growing: bool = False) -> CsvTable:
 
 def _parse(text: str, path: Path, advice: str) -> CsvTable:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    is_marked = "'" in text  # else no cell was written otherwise than it was
     rows: list[tuple[str, ...]] = []
     lines: list[int] = []
     try:
@@ -131,7 +132,7 @@ def _parse(text: str, path: Path, advice: str) -> CsvTable:
             if len(row) != len(header):
                 counts = f"{len(row)} cells, but the header names {len(header)} columns"
                 raise UserError(f"{path}, line {reader.line_num}: {counts}", fix=advice)
-            rows.append(tuple(map(as_written, row)))
+            rows.append(tuple(map(as_written, row)) if is_marked else tuple(row))
             lines.append(reader.line_num)
     except csv.Error as error:
         raise UserError(f"{path}, line {reader.line_num}: {error}", fix=advice) from None

@@ -6,8 +6,8 @@ such as those of other programs, have empty cells.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import polars as pl
@@ -15,7 +15,7 @@ import polars as pl
 from graphmill.record.metrics import CsvTable
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.columns import Column, ColumnType
-from graphmill.spec.differences import configuration, varied_keys
+from graphmill.spec.differences import configuration, keys_that_vary
 from graphmill.spec.plan import Plan
 
 PREFIX: Final = "plan."
@@ -26,18 +26,32 @@ CONFIGURATION: Final = "configuration"
 _IN_METRICS: Final = {"sync.scheme", "sync.payload", "sync.every", "ranks", "hosts"}
 
 
-def with_what_varies(tables: Sequence[CsvTable]) -> tuple[list[CsvTable], dict[str, Column]]:
-    """The tables with a column for each key in which plans of one dataset differ, and what those columns hold."""
-    plans = [_plan_of(table) for table in tables]
-    by_dataset: dict[tuple[str, str], list[Plan]] = {}
+@dataclass(frozen=True, slots=True)
+class Varied:
+    """What some runs were planned to do differently than others."""
+
+    columns: Mapping[str, Column]  # plan.<key> → what it holds
+    cells: Sequence[tuple[str, ...]]  # of each run
+
+
+def what_varies(plans: Iterable[Plan | None]) -> Varied:
+    """A column for each key in which plans of one dataset differ. One plan is in memory at a time."""
+    chosen: list[Mapping[str, Any]] = []
+    by_dataset: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for plan in plans:
+        chosen.append({} if plan is None else configuration(plan))
         if plan is not None:
-            by_dataset.setdefault((plan.task.kind, plan.dataset.name), []).append(plan)
-    keys = dict.fromkeys(key for members in by_dataset.values() for key in varied_keys(members))
+            by_dataset.setdefault((plan.task.kind, plan.dataset.name), []).append(chosen[-1])
+    keys = dict.fromkeys(key for members in by_dataset.values() for key in keys_that_vary(members))
     shown = [key for key in keys if key not in _IN_METRICS]
-    chosen = [{} if plan is None else configuration(plan) for plan in plans]
     columns = {f"{PREFIX}{key}": _column(key, [each[key] for each in chosen if key in each]) for key in shown}
-    return [_with_cells(table, shown, each) for table, each in zip(tables, chosen, strict=True)], columns
+    return Varied(columns, [tuple(_text(each.get(key)) for key in shown) for each in chosen])
+
+
+def plan_beside(table: CsvTable) -> Plan | None:
+    """The plan next to a file; None: it lies in no run folder."""
+    folder = RunFolder(table.path.parent)
+    return folder.read_plan() if folder.plan_path.is_file() else None
 
 
 def with_labels(frame: pl.DataFrame) -> pl.DataFrame:
@@ -67,17 +81,6 @@ def short_names(keys: Sequence[str]) -> list[str]:
     """
     last = [".".join(key.split(".")[-2 if key.endswith(_SAY_LITTLE) else -1 :]) for key in keys]
     return [name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)]
-
-
-def _plan_of(table: CsvTable) -> Plan | None:
-    folder = RunFolder(table.path.parent)
-    return folder.read_plan() if folder.plan_path.is_file() else None
-
-
-def _with_cells(table: CsvTable, keys: Sequence[str], chosen: Mapping[str, Any]) -> CsvTable:
-    cells = tuple(_text(chosen.get(key)) for key in keys)
-    header = (*table.header, *(f"{PREFIX}{key}" for key in keys))
-    return replace(table, header=header, rows=tuple((*row, *cells) for row in table.rows))
 
 
 def _text(value: Any) -> str:  # noqa: ANN401  # whatever a plan holds

@@ -3,7 +3,8 @@
 It holds every evaluation set of every run, whatever the tasks; same inputs, same bytes, as `merge`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,8 @@ from graphmill.base.errors import UserError
 from graphmill.record.evaluations import read_evaluations
 from graphmill.record.metrics import format_cell
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.merge import Merged, Sheet, find_metrics
+from graphmill.report.merge import Merged, find_metrics
+from graphmill.report.sheet import Row, Sheet
 from graphmill.report.table import Value, sort_key
 from graphmill.spec.columns import OF_THE_RUN, POSITION, RUN_ID, Column
 from graphmill.spec.plan import Plan
@@ -31,31 +33,70 @@ COLUMNS: Final[Mapping[str, Column]] = {
 
 def merge_long(input_root: Path, *, pattern: str, output: Path) -> Merged:
     """Merge the evaluations of the runs whose metrics.csv match the glob `pattern` below `input_root`."""
-    files = find_metrics(input_root, pattern, output)
+    folders = [RunFolder.open(path.parent) for path in find_metrics(input_root, pattern, output)]
+    alike: dict[tuple[tuple[int, float, str], ...], list[_Rows]] = {}
+    for folder in folders:
+        of_the_run = _of_the_run(folder)
+        order = tuple(sort_key(value) for value in of_the_run)
+        alike.setdefault(order, []).append(_Rows(folder, of_the_run))
+    merging = _MergingLong([alike[order] for order in sorted(alike)])
+    return Merged(
+        csv=output,
+        parquet=Sheet(tuple(COLUMNS), COLUMNS, merging.rows).write(output),
+        task=None,
+        num_files=len(folders),
+        num_rows=merging.num_rows,
+        num_superseded=merging.num_superseded,
+        original_files=(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The evaluations of one run: what stands in all of its rows, and what in each."""
+
+    folder: RunFolder
+    of_the_run: tuple[Value, ...]
+
+    def read(self) -> Iterator[tuple[Value, ...]]:
+        return ((*self.of_the_run, row.epoch, row.set, row.measure, row.value) for row in read_evaluations(self.folder))
+
+
+@dataclass(slots=True)
+class _MergingLong:
+    """The rows of all runs, in order; those of one run, and of its copies, are in memory at a time."""
+
+    runs: Sequence[Sequence[_Rows]]
+    num_rows: int = 0
+    num_superseded: int = 0
+
+    def rows(self) -> Iterator[Row]:
+        """Rows that differ; they are counted meanwhile."""
+        self.num_rows = self.num_superseded = 0
+        for copies in self.runs:
+            merged, num_read = _without_copies(copies)
+            self.num_rows += len(merged)
+            self.num_superseded += num_read - len(merged)
+            yield from ((tuple(map(format_cell, row)), row) for row in merged)
+
+
+def _without_copies(copies: Sequence[_Rows]) -> tuple[list[tuple[Value, ...]], int]:
+    """The rows of copies of one run, each once and in order, and how many were read."""
     rows: dict[tuple[Value, ...], tuple[Value, Path]] = {}
-    num_rows = 0
-    for path in files:
-        for *key, value in _rows(path.parent):
-            num_rows += 1
-            known, where = rows.setdefault(tuple(key), (value, path.parent))
+    num_read = 0
+    for copy in copies:
+        for *key, value in copy.read():
+            num_read += 1
+            known, where = rows.setdefault(tuple(key), (value, copy.folder.path))
             if repr(known) != repr(value):
                 said = ", ".join(f"{name}={cell}" for name, cell in zip(COLUMNS, key, strict=False))
                 raise UserError(
-                    f"{where} and {path.parent} have different values, {known} and {value}, for {said}",
+                    f"{where} and {copy.folder.path} have different values, {known} and {value}, for {said}",
                     fix="remove one of the two, or merge them apart (--glob, --output)",
                 )
     merged = [(*key, value) for key, (value, _) in rows.items()]
-    merged.sort(key=lambda row: [sort_key(value) for value in row])
-    written = Sheet(tuple(COLUMNS), tuple(tuple(map(format_cell, row)) for row in merged), tuple(merged), COLUMNS)
-    return Merged(
-        csv=output,
-        parquet=written.write(output),
-        task=None,
-        num_files=len(files),
-        num_rows=len(merged),
-        num_superseded=num_rows - len(merged),
-        original_files=(),
-    )
+    of_the_run = len(copies[0].of_the_run)  # alike in all of them
+    return sorted(merged, key=lambda row: [sort_key(value) for value in row[of_the_run:]]), num_read
 
 
 def _ranks(folder: RunFolder, plan: Plan) -> int | None:
@@ -64,10 +105,9 @@ def _ranks(folder: RunFolder, plan: Plan) -> int | None:
     return plan.ranks if worlds <= {plan.ranks} else None
 
 
-def _rows(path: Path) -> list[tuple[Value, ...]]:
-    folder = RunFolder.open(path)
+def _of_the_run(folder: RunFolder) -> tuple[Value, ...]:
     plan = folder.read_plan()
-    of_the_run = (
+    return (
         plan.run_id,
         plan.task.kind,
         plan.dataset.name,
@@ -78,4 +118,3 @@ def _rows(path: Path) -> list[tuple[Value, ...]]:
         _ranks(folder, plan),
         plan.seed,
     )
-    return [(*of_the_run, row.epoch, row.set, row.measure, row.value) for row in read_evaluations(folder)]

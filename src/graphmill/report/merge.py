@@ -6,21 +6,20 @@ rule that leaves out the order of files could choose between them. What the runs
 what metrics.csv itself says, are columns of their own (`configurations`).
 """
 
-import io
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
-from graphmill.base.csv_text import csv_text
 from graphmill.base.errors import UserError
-from graphmill.base.files import replacing, write_text
 from graphmill.base.names import did_you_mean
-from graphmill.record.columns import any_column, current_names, kind_of_header
+from graphmill.record.columns import any_column, kind_of_header
 from graphmill.record.metrics import CsvTable, read_table
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.configurations import with_what_varies
-from graphmill.report.table import MERGED_METRICS, Value, as_now, frame_of, layout_of, of_task, sort_key, typed_rows
+from graphmill.report.configurations import plan_beside, what_varies
+from graphmill.report.sheet import Row, Sheet
+from graphmill.report.table import MERGED_METRICS, Value, as_now, layout_of, of_task, sort_key, typed_rows
 from graphmill.spec.columns import Column, Layout
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind
@@ -28,7 +27,8 @@ from graphmill.spec.measures import with_measures
 
 _log = logging.getLogger(__name__)
 
-KEY_COLUMNS = ("run_id", "sync_scheme", "sync_every", "world_size", "seed", "epoch")
+_RUN: Final = "run_id"
+KEY_COLUMNS = (_RUN, "sync_scheme", "sync_every", "world_size", "seed", "epoch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +45,42 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
-    """A table to write: cells as text for the CSV, and as values for Parquet."""
+class _File:
+    """A file to merge, of which no row is kept: it is read again when its rows are written."""
 
-    header: tuple[str, ...]
-    cells: Sequence[tuple[str, ...]]
-    values: Sequence[tuple[Value, ...]]
-    columns: Mapping[str, Column]  # what those of the header hold
+    table: CsvTable  # without rows; the header by the names of now
+    told: Mapping[str, Mapping[str, int]]  # column → each of its texts, and the first line that has it
+    is_original: bool  # of a script that a task comes from
+    varied: tuple[str, ...] = ()  # the cells of what its run was planned to do differently
 
-    def write(self, output: Path) -> Path:
-        """Write the CSV, and Parquet next to it, whose path is returned."""
-        write_text(output, csv_text([self.header, *self.cells]))
-        table = io.BytesIO()  # not to the file: polars' own errors of a full disk have no errno
-        frame_of(self.header, list(self.values), self.columns).write_parquet(table)
-        parquet = output.with_suffix(".parquet")
-        with replacing(parquet) as temporary:
-            temporary.write_bytes(table.getvalue())
-        return parquet
+    @classmethod
+    def read(cls, path: Path, names: Iterable[str]) -> "_File":
+        """Read the file, to learn what it holds in the columns `names`."""
+        original = read_table(path)
+        table = as_now(original)
+        told = {name: _told(table, name) for name in names}
+        return cls(replace(table, rows=(), lines=()), told, layout_of(original) is not None)
+
+    def read_again(self, header: tuple[str, ...]) -> CsvTable:
+        """The whole table, with the columns `header`. `UserError`: it holds other runs now."""
+        path = self.table.path
+        table = as_now(read_table(path))
+        if table.header != self.table.header or any(
+            _told(table, name).keys() - told for name, told in self.told.items()
+        ):
+            raise UserError(f"{path} was changed while it was merged", fix="merge again")
+        wide = _spread(table, header[: len(header) - len(self.varied)])
+        return replace(wide, header=header, rows=tuple((*row, *self.varied) for row in wide.rows))
+
+
+def _told(table: CsvTable, name: str) -> dict[str, int]:
+    """The texts of a column, each with its first line; of one that is not there the empty text, if there is a row."""
+    if name not in table.header:
+        return dict.fromkeys([""] * bool(table.rows), 0)
+    place, found = table.header.index(name), {}
+    for line, row in zip(table.lines, table.rows, strict=True):
+        found.setdefault(row[place], line)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +106,11 @@ def merge(
     Runs of several tasks have no columns in common to be one table: each task has a file of its own (`of_task`).
     `layout`: write the header of another program, as a view of our columns.
     """
-    tables = [read_table(path) for path in find_metrics(input_root, pattern, output)]
-    by_task = _by_task(tables)
+    told = dict.fromkeys((key_columns[0], _RUN))
+    files = [_File.read(path, told) for path in find_metrics(input_root, pattern, output)]
+    by_task = _by_task(files)
     if len(by_task) == 1 or layout is not None:  # a view is of one task, and refused for another's runs
-        return [_merged(tables, output, None, key_columns, layout)]
+        return [_merged(files, output, None, key_columns, layout)]
     merged = [_merged(part, of_task(output, task), task, key_columns, None) for task, part in by_task.items()]
     for former in filter(Path.exists, (output, output.with_suffix(".parquet"))):
         former.unlink()  # it would be read in place of these
@@ -98,66 +118,113 @@ def merge(
     return merged
 
 
-def _by_task(tables: Sequence[CsvTable]) -> dict[str, list[CsvTable]]:
-    """The tables of each task, in the order of the tasks' names; all under "" where that of some is not known."""
-    apart: dict[str, list[CsvTable]] = {}
-    for table in tables:
-        kind = kind_of_header(current_names(table.header)) or _planned_kind(table)
-        apart.setdefault(kind.name if kind is not None else "", []).append(table)
-    return {"": list(tables)} if "" in apart else dict(sorted(apart.items()))
+def _by_task(files: Sequence[_File]) -> dict[str, list[_File]]:
+    """The files of each task, in the order of the tasks' names; all under "" where that of some is not known."""
+    apart: dict[str, list[_File]] = {}
+    kinds = {file.table.header: kind_of_header(file.table.header) for file in files}
+    for file in files:
+        kind = kinds[file.table.header] or _planned_kind(file.table)
+        apart.setdefault(kind.name if kind is not None else "", []).append(file)
+    return {"": list(files)} if "" in apart else dict(sorted(apart.items()))
 
 
 def _merged(
-    original: Sequence[CsvTable], output: Path, task: str | None, key_columns: Sequence[str], layout: Layout | None
+    files: Sequence[_File], output: Path, task: str | None, key_columns: Sequence[str], layout: Layout | None
 ) -> Merged:
-    tables = _with_all_measures(_with_own_columns([as_now(table) for table in original]))
+    tables = _with_all_measures(_with_own_columns([file.table for file in files]))
     _check_same_header(tables)
-    columns = _columns(tables[0])
-    tables, varied = with_what_varies(tables)
-    header, columns = tables[0].header, {**columns, **varied}
+    varied = what_varies(plan_beside(table) for table in tables)
+    header, columns = (*tables[0].header, *varied.columns), {**_columns(tables[0]), **varied.columns}
     for name in key_columns:
         if name not in header:
             raise UserError(
                 f"no file has the key column {name!r}, and {tables[0].path} is the first: {did_you_mean(name, header)}",
                 fix="give columns that are there as --key-columns, or keep other programs' files out of --input-root",
             )
-    rows = [row for table in tables for row in _rows(table, key_columns, columns)]
-    kept = _last_attempts(rows, key_columns)
-    kept.sort(key=lambda row: [sort_key(value) for value in row.key])
-    sheet = Sheet(header, [row.cells for row in kept], [row.values for row in kept], columns)
+    files = [replace(file, varied=cells) for file, cells in zip(files, varied.cells, strict=True)]
+    merging = _Merging(header, columns, key_columns, _groups(files, header, columns, key_columns[0]))
+    sheet = Sheet(header, columns, merging.rows)
     if layout is not None:
-        sheet = _viewed(sheet, layout)
+        sheet = _viewed(sheet, layout, num_runs=len({run for file in files for run in file.told[_RUN]}))
     return Merged(
         csv=output,
         parquet=sheet.write(output),
         task=task,
-        num_files=len(tables),
-        num_rows=len(kept),
-        num_superseded=len(rows) - len(kept),
-        original_files=tuple(table.path for table in original if layout_of(table) is not None),
+        num_files=len(files),
+        num_rows=merging.num_rows,
+        num_superseded=merging.num_superseded,
+        original_files=tuple(file.table.path for file in files if file.is_original),
     )
 
 
-def _viewed(sheet: Sheet, layout: Layout) -> Sheet:
+def _groups(
+    files: Sequence[_File], header: tuple[str, ...], columns: Mapping[str, Column], name: str
+) -> list[list[_File]]:
+    """Files whose rows stand together in the merged table, as a rule those of one run; in the order of their rows.
+
+    All that a group has in the first key column, `name`, comes before all that the next one has.
+    """
+    own = header[len(header) - len(files[0].varied) :]
+    found = []
+    for place, file in enumerate(files):
+        told = {varied[name]: 0} if name in (varied := dict(zip(own, file.varied, strict=True))) else file.told[name]
+        one = CsvTable(file.table.path, (name,), tuple((text,) for text in told), tuple(told.values()))
+        order = [sort_key(value) for (value,) in typed_rows(one, columns)]
+        if order:  # else it has no row
+            found.append((min(order), max(order), place))
+    groups: list[list[int]] = []
+    last = None
+    for first, end, place in sorted(found):
+        if last is None or first > last:
+            groups.append([])
+        groups[-1].append(place)
+        last = end if last is None else max(last, end)
+    return [[files[place] for place in sorted(group)] for group in groups]
+
+
+@dataclass(slots=True)
+class _Merging:
+    """The rows of all groups of files, in order. One group is in memory at a time."""
+
+    header: tuple[str, ...]
+    columns: Mapping[str, Column]
+    key_columns: Sequence[str]
+    groups: Sequence[Sequence[_File]]
+    num_rows: int = 0
+    num_superseded: int = 0
+
+    def rows(self) -> Iterator[Row]:
+        """One row per key; they are counted meanwhile."""
+        self.num_rows = self.num_superseded = 0
+        for files in self.groups:
+            tables = (file.read_again(self.header) for file in files)
+            rows = [row for table in tables for row in _rows(table, self.key_columns, self.columns)]
+            kept = _last_attempts(rows, self.key_columns)
+            kept.sort(key=lambda row: [sort_key(value) for value in row.key])
+            self.num_rows += len(kept)
+            self.num_superseded += len(rows) - len(kept)
+            yield from ((row.cells, row.values) for row in kept)
+
+
+def _viewed(sheet: Sheet, layout: Layout, num_runs: int) -> Sheet:
     missing = [ours for ours in layout.columns.values() if ours not in sheet.header]
     if missing:
         raise UserError(
             f"layout {layout.name} shows {', '.join(missing)}, which these runs do not have: they are of another task",
             fix="--glob chooses among the runs; --layout wide shows any",
         )
-    runs = {row[sheet.header.index("run_id")] for row in sheet.values}
-    if "run_id" not in layout.columns and len(runs) > 1:
+    if _RUN not in layout.columns and num_runs > 1:
         raise UserError(
-            f"layout {layout.name} has no column that identifies runs, and there are {len(runs)}",
+            f"layout {layout.name} has no column that identifies runs, and there are {num_runs}",
             fix="--glob 'RUN/metrics.csv', and an --output for each",
         )
     places = [sheet.header.index(ours) for ours in layout.columns.values()]
-    return Sheet(
-        tuple(layout.columns),
-        [tuple(row[place] for place in places) for row in sheet.cells],
-        [tuple(row[place] for place in places) for row in sheet.values],
-        {there: sheet.columns[ours] for there, ours in layout.columns.items()},
-    )
+
+    def rows() -> Iterator[Row]:
+        for cells, values in sheet.rows():
+            yield tuple(cells[place] for place in places), tuple(values[place] for place in places)
+
+    return Sheet(tuple(layout.columns), {there: sheet.columns[ours] for there, ours in layout.columns.items()}, rows)
 
 
 def find_metrics(root: Path, pattern: str, output: Path) -> list[Path]:
@@ -192,7 +259,7 @@ def _with_own_columns(tables: Sequence[CsvTable]) -> list[CsvTable]:
     if not any(own and set(own) <= set(header) for header, own in owns.items()):
         return list(tables)
     wide = {header: (*header, *(name for name in own if name not in header)) for header, own in owns.items()}
-    return [table if wide[table.header] == table.header else _spread(table, wide[table.header]) for table in tables]
+    return [_spread(table, wide[table.header]) for table in tables]
 
 
 def _with_all_measures(tables: Sequence[CsvTable]) -> list[CsvTable]:
@@ -212,6 +279,8 @@ def _with_all_measures(tables: Sequence[CsvTable]) -> list[CsvTable]:
 
 
 def _spread(table: CsvTable, header: tuple[str, ...]) -> CsvTable:
+    if table.header == header:
+        return table
     rows = (dict(zip(table.header, row, strict=True)) for row in table.rows)
     return replace(table, header=header, rows=tuple(tuple(row.get(name, "") for name in header) for row in rows))
 

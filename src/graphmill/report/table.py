@@ -4,7 +4,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,7 +16,7 @@ from graphmill.base.names import did_you_mean
 from graphmill.record.columns import current_name, current_names, kind_of_header, kinds_measured, layouts
 from graphmill.record.metrics import CsvTable, read_table
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.configurations import PREFIX, with_labels, with_what_varies
+from graphmill.report.configurations import PREFIX, what_varies, with_labels
 from graphmill.report.directions import with_directions
 from graphmill.spec.columns import Column, ColumnType, Layout
 from graphmill.spec.kinds import TASKS, find_kind
@@ -120,24 +120,44 @@ def _matching(frame: pl.DataFrame, runs: str) -> pl.DataFrame:
 
 def load_runs(folders: Sequence[RunFolder]) -> list[Metrics]:
     """The rows of runs as they are in their folders now, the runs of each task apart; a run without rows has none."""
-    apart: dict[str, list[tuple[CsvTable, Plan]]] = {}
-    for folder in folders:
-        if folder.metrics_path.is_file():
-            table = as_now(read_table(folder.metrics_path, is_growing=True))
-            plan = folder.read_plan()
-            apart.setdefault(plan.task.kind, []).append((table, plan))
-    found = (
-        _metrics_of(judged_kind(name, [plan for _, plan in runs]), [table for table, _ in runs])
-        for name, runs in apart.items()
-    )
-    return [metrics for metrics in found if not metrics.frame.is_empty()]
+    return metrics_of([(plan, rows_of(folder, plan)) for folder in folders for plan in [folder.read_plan()]])
 
 
-def _metrics_of(kind: AnyKind, tables: Sequence[CsvTable]) -> Metrics:
-    tables, varied = with_what_varies(tables)
-    columns = {**kind.columns, **varied}
-    frames = [frame_of(table.header, typed_rows(table, columns), columns) for table in tables]
-    return Metrics(kind, _with_all_columns(pl.concat(frames, how="diagonal"), kind))
+def rows_of(folder: RunFolder, plan: Plan, names: Collection[str] | None = None) -> pl.DataFrame:
+    """The typed rows of one run as they are in its folder now, perhaps none; `names`: only these columns."""
+    if not folder.metrics_path.is_file():
+        return pl.DataFrame()
+    table = as_now(read_table(folder.metrics_path, is_growing=True))
+    if names is not None:
+        table = _narrow(table, [place for place, name in enumerate(table.header) if name in names])
+    columns = plan.kind.columns
+    return frame_of(table.header, typed_rows(table, columns), columns)
+
+
+def _narrow(table: CsvTable, places: Sequence[int]) -> CsvTable:
+    rows = tuple(tuple(row[place] for place in places) for row in table.rows)
+    return replace(table, header=tuple(table.header[place] for place in places), rows=rows)
+
+
+def metrics_of(runs: Sequence[tuple[Plan, pl.DataFrame]], names: Collection[str] | None = None) -> list[Metrics]:
+    """A table for the runs of each task, with what varies between them and all its columns, or those of `names`."""
+    apart: dict[str, list[tuple[Plan, pl.DataFrame]]] = {}
+    for plan, frame in runs:
+        if not frame.is_empty():
+            apart.setdefault(plan.task.kind, []).append((plan, frame))
+    return [_metrics_of(name, members, names) for name, members in apart.items()]
+
+
+def _metrics_of(task: str, runs: Sequence[tuple[Plan, pl.DataFrame]], names: Collection[str] | None) -> Metrics:
+    kind, varied = judged_kind(task, [plan for plan, _ in runs]), what_varies(plan for plan, _ in runs)
+    frames = [
+        frame.with_columns(
+            pl.lit(_values([cell], column.kind)[0], dtype=_DTYPES[column.kind]).alias(name)
+            for (name, column), cell in zip(varied.columns.items(), cells, strict=True)
+        )
+        for (_, frame), cells in zip(runs, varied.cells, strict=True)
+    ]
+    return Metrics(kind, _with_all_columns(pl.concat(frames, how="diagonal"), kind, names))
 
 
 def _kind_of(table: CsvTable, task: str | None) -> AnyKind:
@@ -154,8 +174,8 @@ def _kind_of(table: CsvTable, task: str | None) -> AnyKind:
     return with_directions(whole, table) if whole else likely[0]
 
 
-def _with_all_columns(frame: pl.DataFrame, kind: AnyKind) -> pl.DataFrame:
-    absent = [name for name in kind.columns if name not in frame.columns]
+def _with_all_columns(frame: pl.DataFrame, kind: AnyKind, names: Collection[str] | None = None) -> pl.DataFrame:
+    absent = [name for name in kind.columns if name not in frame.columns and (names is None or name in names)]
     return frame.with_columns(pl.lit(None, dtype=_DTYPES[kind.columns[name].kind]).alias(name) for name in absent)
 
 
@@ -259,9 +279,10 @@ def typed_rows(table: CsvTable, columns: Mapping[str, Column]) -> list[tuple[Val
 
 
 def _values(texts: Sequence[str], column_type: ColumnType) -> list[Value]:
-    """The values of a column, [num_rows]: a hundred runs have a million cells, so the type is looked up once."""
+    """The values of a column, [num_rows]: a hundred runs have a million cells, many alike, and each is read once."""
     convert = _CONVERT[column_type]
-    return [convert(text) if (text := written.strip()) else None for written in texts]
+    known = {written: convert(text) if (text := written.strip()) else None for written in dict.fromkeys(texts)}
+    return [known[written] for written in texts]
 
 
 def _cell_by_cell(table: CsvTable, types: Sequence[ColumnType]) -> list[tuple[Value, ...]]:

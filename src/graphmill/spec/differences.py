@@ -28,13 +28,11 @@ def configuration(plan: Plan) -> dict[str, Any]:
     Runs that agree in it are repetitions; of others, no average is ever taken. A run that extends another computes what
     one of so many epochs does: that it does is no choice, either.
     """
+    left_out = {*_OF_ONE_RUN, *plan.kind.repetitions}
     return {
         key: value
         for key, value in flat(plan).items()
-        if key not in _OF_ONE_RUN
-        and key not in plan.kind.repetitions
-        and not _is_path_of_source(key)
-        and key.partition(".")[0] != "extends"
+        if key not in left_out and not _is_path_of_source(key) and key.partition(".")[0] != "extends"
     }
 
 
@@ -45,24 +43,24 @@ def varied_keys(plans: Sequence[Plan]) -> list[str]:
     option of one synchronisation scheme (not all of them: a teacher that only some have brings many), and how many
     steps there are, which follows from batch size, ranks and epochs.
     """
-    found = [configuration(plan) for plan in plans]
-    keys = list(dict.fromkeys(key for each in found for key in each))
-    varied = [key for key in keys if len({json.dumps(each.get(key)) for each in found}) > 1]
-    in_all = [key for key in varied if len({json.dumps(each[key]) for each in found if key in each}) > 1]
-    asked = [key for key in in_all if key not in _NUM_STEPS]
-    chosen = asked
-    for key in [*(key for key in varied if key not in _NUM_STEPS), *_NUM_STEPS]:
-        if _num_told_apart(found, [*chosen, key]) > _num_told_apart(found, chosen):
+    return keys_that_vary([configuration(plan) for plan in plans])
+
+
+def keys_that_vary(configured: Sequence[Mapping[str, Any]]) -> list[str]:
+    """`varied_keys` of configurations."""
+    keys = dict.fromkeys(key for each in configured for key in each)
+    each_key = ((key, [json.dumps(each.get(key)) for each in configured]) for key in keys)
+    varied = {key: texts for key, texts in each_key if len(set(texts)) > 1}
+    in_all = [key for key in varied if len({json.dumps(each[key]) for each in configured if key in each}) > 1]
+    chosen = [key for key in in_all if key not in _NUM_STEPS]
+    for key in sorted(varied, key=_NUM_STEPS.__contains__):  # those last, in their order
+        if _num_told_apart(varied, [*chosen, key]) > _num_told_apart(varied, chosen):
             chosen = [*chosen, key]
     return [key for key in varied if key in chosen]
 
 
-def _num_told_apart(configured: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
-    return len({_values(each, keys) for each in configured})
-
-
-def _values(configured: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, ...]:
-    return tuple(json.dumps(configured.get(key)) for key in keys)
+def _num_told_apart(varied: Mapping[str, Sequence[str]], keys: Sequence[str]) -> int:
+    return len(set(zip(*(varied[key] for key in keys), strict=True))) or 1
 
 
 def _is_of_the_machine(key: str) -> bool:
