@@ -288,6 +288,13 @@ def events_in(path: Path, kind: type[Event] = Event) -> Sequence[Event]:
     return [event for event in events if isinstance(event, kind)]
 
 
+def starts_in(path: Path) -> list[Start]:
+    """The starts in the file, in order. Lines of other events are not read, and may be damaged."""
+    lines = enumerate(complete_lines(path), start=1)
+    events = (_typed(path, number, line) for number, line in lines if f'"{Start.kind}"' in line)
+    return [event for event in events if isinstance(event, Start)]
+
+
 def last_event(path: Path) -> Event | None:
     """The last whole event of a file, without reading what comes before; None if none can be read."""
     try:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
 from graphmill.record.documents import read_document
-from graphmill.record.events import Start, events_in
+from graphmill.record.events import starts_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.machine import host_name
 from graphmill.spec.plan import Plan
@@ -218,7 +218,7 @@ def data_read(folder: RunFolder) -> dict[str, str]:
     """The folder that the ranks of each host read in their last attempt, by host name; empty before they start."""
     read = {}
     for path in sorted(folder.events_dir.glob("*.jsonl")):
-        starts = events_in(path, Start)
+        starts = starts_in(path)
         if starts and starts[-1].data:
             read[starts[-1].hostname] = starts[-1].data
     return read

@@ -7,6 +7,7 @@ Where keys are named that the rows stand for, what the runs moved and took stand
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -19,8 +20,8 @@ from graphmill.record.documents import Outcome
 from graphmill.record.judged import lost_on_test
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.measured_cells import Spread
-from graphmill.report.table import Value, load_runs, sort_key
-from graphmill.spec.differences import configuration, flat, varied_keys
+from graphmill.report.table import Value, metrics_of, rows_of, sort_key
+from graphmill.spec.differences import configuration, flat, keys_that_vary
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.measures import judged_kind
 from graphmill.spec.plan import Plan
@@ -77,31 +78,47 @@ class Comparison:
     @property
     def same_seeds(self) -> tuple[str, ...]:
         """Runs that share configuration and rng seed with another: no independent repetitions."""
-        return tuple(
-            run
-            for row in self.rows
-            for run, repetition in zip(row.runs, row.repetitions, strict=True)
-            if row.repetitions.count(repetition) > 1
-        )
+        found: list[str] = []
+        for row in self.rows:
+            told = [repr(repetition) for repetition in row.repetitions]
+            counts = Counter(told)
+            found += [run for run, repetition in zip(row.runs, told, strict=True) if counts[repetition] > 1]
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class ReadRun:
+    """A run to compare, as it was read from its folder."""
+
     folder: RunFolder
     plan: Plan
     outcome: Outcome | None
+    choices: Mapping[str, Any]  # `flat` of the plan
+
+    @classmethod
+    def of(cls, folder: RunFolder, plan: Plan, outcome: Outcome | None) -> "ReadRun":
+        """Run of which plan and outcome are read."""
+        return cls(folder, plan, outcome, flat(plan))
+
+    @property
+    def configuration(self) -> Mapping[str, Any]:
+        """What was run."""
+        return configuration(self.plan, self.choices)
 
     @property
     def is_done(self) -> bool:
+        """Whether all its steps are done: only then it is compared."""
         return self.outcome is not None and self.outcome.status == "done"
 
     def score(self, split: Literal["val", "test"], measure: str) -> float | None:
+        """Measure of the best epoch on a split."""
         assert self.outcome is not None, "it is done"
         found = (self.outcome.best if split == "val" else self.outcome.test) or {}
         value = found.get(measure)
         return None if value is None else float(value)
 
     def baseline(self, split: str, name: str, measure: str) -> float | None:
+        """Measure of a baseline on a split."""
         assert self.outcome is not None, "it is done"
         return self.outcome.baselines.get(split, {}).get(name, {}).get(measure)
 
@@ -112,11 +129,15 @@ def compare(runs: Sequence[RunFolder], *, sort: str | None = None, by: Sequence[
     `sort`: val or test (the best first), or a key that varies (rising); None: by the keys in `by`, else val.
     `by`: keys of a plan or of an experiment; there is a row for each of their values, with what its runs took.
     """
-    apart: dict[tuple[str, str], list[_Run]] = {}
-    for folder in runs:
-        run = _Run(folder, folder.read_plan(), folder.read_outcome())
+    return compare_read([ReadRun.of(folder, folder.read_plan(), folder.read_outcome()) for folder in runs], sort, by)
+
+
+def compare_read(runs: Sequence[ReadRun], sort: str | None = None, by: Sequence[str] = ()) -> list[Comparison]:
+    """`compare` of runs that were read before."""
+    apart: dict[tuple[str, str], list[ReadRun]] = {}
+    for run in runs:
         apart.setdefault((run.plan.task.kind, run.plan.dataset.name), []).append(run)
-    keys = _keys_of_plans(by, [run.plan for members in apart.values() for run in members])
+    keys = _keys_of_plans(by, [run.choices for run in runs])
     tables = [_comparison(members, keys) for _, members in sorted(apart.items())]
     if sort is None:
         return [replace(table, rows=tuple(_sorted(table, *(keys or ("val",))))) for table in tables]
@@ -153,9 +174,9 @@ def _flat_spread(name: str, score: Spread | None) -> dict[str, float | None]:
     return {name: None if score is None else score.mean, f"{name}_sd": None if score is None else score.sd}
 
 
-def _keys_of_plans(asked: Sequence[str], plans: Sequence[Plan]) -> list[str]:
+def _keys_of_plans(asked: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> list[str]:
     """Keys by the names that they have in plans: an experiment's section `train` is not a section of a plan."""
-    known = dict.fromkeys(key for plan in plans for key in flat(plan))
+    known = dict.fromkeys(key for plan in plans for key in plan) if asked else {}
     keys = [key if key in known else key.removeprefix("train.") for key in asked]
     for name, key in zip(asked, keys, strict=True):
         if key not in known:
@@ -172,13 +193,13 @@ def span_in_words(values: tuple[float, float] | None) -> str | None:
     return None if values is None else " to ".join(dict.fromkeys(f"{value:.4f}" for value in values))
 
 
-def _comparison(runs: Sequence[_Run], by: Sequence[str]) -> Comparison:
+def _comparison(runs: Sequence[ReadRun], by: Sequence[str]) -> Comparison:
     plans, done = [run.plan for run in runs], [run for run in runs if run.is_done]
     kind = judged_kind(plans[0].task.kind, plans)
-    varied = by or varied_keys([run.plan for run in done])
-    groups: dict[str, list[_Run]] = {}
+    varied = by or keys_that_vary([run.configuration for run in done])
+    groups: dict[str, list[ReadRun]] = {}
     for run in done:
-        told_by = {key: flat(run.plan).get(key) for key in by} if by else configuration(run.plan)
+        told_by = {key: run.choices.get(key) for key in by} if by else run.configuration
         groups.setdefault(json.dumps(told_by, sort_keys=True), []).append(run)
     for members in groups.values():
         _refuse_other_keys(members, by)
@@ -195,16 +216,16 @@ def _comparison(runs: Sequence[_Run], by: Sequence[str]) -> Comparison:
     )
 
 
-def _refuse_other_keys(runs: Sequence[_Run], by: Sequence[str]) -> None:
+def _refuse_other_keys(runs: Sequence[ReadRun], by: Sequence[str]) -> None:
     """Runs that differ in more than their rng seed are never averaged."""
-    if other := varied_keys([run.plan for run in runs]):
+    if other := keys_that_vary([run.configuration for run in runs]):
         raise UserError(
             f"{runs[0].plan.run_id} and others are alike in {', '.join(by)}, and differ in {', '.join(other)}",
             fix=f"--by {','.join([*by, *other])}, or name fewer runs",
         )
 
 
-def _baselines(kind: AnyKind, runs: Sequence[_Run]) -> dict[str, Beside]:
+def _baselines(kind: AnyKind, runs: Sequence[ReadRun]) -> dict[str, Beside]:
     found = {}
     for baseline in kind.baselines.methods:
         val, test = (
@@ -220,15 +241,15 @@ def _extremes(values: Sequence[float | None]) -> tuple[float, float] | None:
     return (min(known), max(known)) if known else None
 
 
-def _row(runs: Sequence[_Run], varied: Sequence[str], measure: str, *, with_took: bool) -> Configuration:
+def _row(runs: Sequence[ReadRun], varied: Sequence[str], measure: str, *, with_took: bool) -> Configuration:
     """Row of a table for `runs` that share a configuration."""
-    chosen = flat(runs[0].plan)
+    chosen = runs[0].choices
     return Configuration(
         values={key: chosen.get(key) for key in varied},
         runs=tuple(run.plan.run_id for run in runs),
         seeds=tuple(run.plan.seed for run in runs),
         repetitions=tuple(
-            (run.plan.seed, *(flat(run.plan).get(key) for key in run.plan.kind.repetitions)) for run in runs
+            (run.plan.seed, *(run.choices.get(key) for key in run.plan.kind.repetitions)) for run in runs
         ),
         begins_with="; ".join(dict.fromkeys(run.plan.begins_with for run in runs if run.plan.begins_with)),
         lost=tuple(str(lost) for run in runs if (lost := lost_on_test(run.plan.kind, run.outcome))),
@@ -238,9 +259,9 @@ def _row(runs: Sequence[_Run], varied: Sequence[str], measure: str, *, with_took
     )
 
 
-def _took(run: _Run) -> dict[str, float]:
+def _took(run: ReadRun) -> dict[str, float]:
     """What one run moved and took over all its epochs, start-up left out; of one rank no communication."""
-    tables = load_runs([run.folder])
+    tables = metrics_of([(run.plan, rows_of(run.folder, run.plan, _columns_of_took))], _columns_of_took)
     if not tables:
         return {}
     rows = tables[0].frame.sort("epoch")
@@ -249,6 +270,10 @@ def _took(run: _Run) -> dict[str, float]:
     took["seeds_per_s"] = float(rows["num_seeds"].sum()) / train_s if train_s else None
     took["wall_s"] = train_s + float(rows["eval_s"].sum())
     return {name: float(value) for name, value in took.items() if value is not None}
+
+
+def _columns_of_took(_: AnyKind) -> tuple[str, ...]:
+    return ("epoch", "num_syncs_cum", "measured_mib_cum", "train_s", "eval_s", "num_seeds")
 
 
 def _spreads(facts: Sequence[Mapping[str, float]]) -> dict[str, Spread]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from graphmill.report.page import Block, Figures, Page, PageCell, Shown, Table, shown_text
+from graphmill.report.page import Block, Figures, Page, PageCell, Shown, Table, link_of, shown_text
 from graphmill.report.svg import svg
 
 PARTS: Final = ("0072B2", "56B4E9", "E69F00", "CC79A7", "009E73", "C8C8C8")
@@ -32,7 +32,14 @@ def html(page: Page) -> str:
         lstrip_blocks=True,
     )
     environment.tests["numeric"] = _is_numeric
-    environment.filters |= {"shown": shown_text, "order": _order, "tone": _tone, "slug": _slug, "figures": _figures}
+    environment.filters |= {
+        "shown": shown_text,
+        "order": _order,
+        "tone": _tone,
+        "link": link_of,
+        "slug": _slug,
+        "figures": _figures,
+    }
     return environment.get_template("page.html.jinja").render(
         page=page,
         style=Markup(style),  # a file of this package

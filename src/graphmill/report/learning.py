@@ -10,15 +10,22 @@ from typing import Final
 from graphmill.record.columns import is_lower_better
 from graphmill.report.chart import Axis, Chart, Panel, Series, edge_note, linear_axis, notes
 from graphmill.report.curves import Curve, bounds_of, mean_curves, measure_axis, title_of, variant_labels
+from graphmill.report.pareto import RUN
 from graphmill.report.style import MARKERS, OKABE_ITO, axis_words, ordered_colours
 from graphmill.report.table import OfDataset
 from graphmill.spec.kinds import find_kind
+from graphmill.spec.kinds.kind import AnyKind
 
 MOST_LINES: Final = 12
 """More cannot be told apart: the best are drawn, and the note counts the others."""
 
 LONG: Final = 12
 """Epochs; the steep beginning of a longer curve may lie outside the axis (`focus`)."""
+
+
+def columns_of_curves(kind: AnyKind) -> tuple[str, ...]:
+    """Columns of metrics.csv that learning curves are drawn of."""
+    return (*RUN, "epoch", "dataset", "synthetic", "loss", "val_loss", *(f"val_{each.name}" for each in kind.measures))
 
 
 def learning_curves(part: OfDataset) -> list[Chart]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from graphmill.report.page import Block, Breakdown, Facts, Figures, Page, Remark, Table, shown_text
+from graphmill.report.page import Block, Breakdown, Facts, Figures, Page, PageCell, Remark, Table, link_of, shown_text
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#&~])")
 
@@ -27,12 +27,8 @@ def _lines(block: Block) -> Iterator[str]:
             rules = ["---:" if place and block.is_number(place) else "---" for place in range(len(block.columns))]
             yield from (_row(block.columns), _row(rules, is_rule=True))
             for place, row in enumerate(block.rows):
-                cells = [shown_text(cell) for cell in row]
-                yield (
-                    _row([f"**{_text(cell)}**" for cell in cells], is_rule=True)
-                    if place == block.marked
-                    else _row(cells)
-                )
+                cells = [_cell(cell) for cell in row]
+                yield _row([f"**{cell}**" for cell in cells] if place == block.marked else cells, is_rule=True)
         case Facts():
             yield from (*_caption(block.caption), _row(["", ""]), "| --- | --- |")
             yield from (_row([name, shown_text(value)]) for name, value in block.rows)
@@ -52,6 +48,11 @@ def _caption(text: str) -> Sequence[str]:
 def _row(cells: Sequence[str], *, is_rule: bool = False) -> str:
     """`is_rule`: the cells are Markdown already."""
     return f"| {' | '.join(cell if is_rule else _text(cell) for cell in cells)} |"
+
+
+def _cell(cell: PageCell) -> str:
+    text = _text(shown_text(cell))
+    return f"[{text}]({link_of(cell)})" if link_of(cell) else text
 
 
 def _text(text: str) -> str:

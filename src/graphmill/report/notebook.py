@@ -8,6 +8,7 @@ from graphmill.report.run_page import about, headlines
 from graphmill.report.run_record import RunRecord
 from graphmill.report.sections import curves_section
 from graphmill.report.svg import svg
+from graphmill.report.table import load_runs
 
 
 def run_cell(folder: RunFolder) -> str:
@@ -20,7 +21,7 @@ def run_cell(folder: RunFolder) -> str:
         f"<tr><th>{escape(each.name)}</th><td>{escape(each.value)}</td><td>{escape(each.about)}</td></tr>"
         for each in headlines(record)
     )
-    shown = "".join(map(_html, curves_section([folder]).blocks))
+    shown = "".join(map(_html, curves_section(lambda: load_runs([folder])).blocks))
     title = f"<b>{escape(record.plan.run_id)}</b>: {escape(about(record.plan))}"
     return f'<div style="background:#fff;color:#000;padding:.5em">{title}<table>{rows}</table>{shown}</div>'
 

@@ -15,11 +15,12 @@ Tone = Literal["plain", "good", "bad", "unsure"]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A cell whose text is not its value: a mean with its spread, a state with its tone."""
+    """A cell whose text is not its value: a mean with its spread, a state with its tone, a name with its page."""
 
     text: str
     order: float | None = None  # what it is sorted by; None: by its text
     tone: Tone = "plain"
+    link: str = ""  # a path from the page, as in a URL
 
 
 PageCell = Cell | Shown
@@ -114,6 +115,11 @@ class Page:
 def shown_text(cell: PageCell) -> str:
     """What a person reads."""
     return cell.text if isinstance(cell, Shown) else cell_text(cell)
+
+
+def link_of(cell: PageCell) -> str:
+    """Where a click on the cell leads; "": nowhere."""
+    return cell.link if isinstance(cell, Shown) else ""
 
 
 def filled(sections: Iterable[Section]) -> tuple[Section, ...]:

@@ -10,6 +10,7 @@ from graphmill.report.page import Block, Headline, Page, PageCell, Remark, Secti
 from graphmill.report.page import table as table_of
 from graphmill.report.run_record import RunRecord
 from graphmill.report.sections import curves_section, plan_section, provenance_section, told, verified
+from graphmill.report.table import metrics_of
 from graphmill.spec.packing import Interval
 
 
@@ -44,14 +45,14 @@ class Crossed:
 def pipeline_page(name: str, stages: Sequence[StageOfReport], crossed: Sequence[Crossed], *, written: str) -> Page:
     """Page of a pipeline of which at least one stage has begun."""
     records = {stage.name: RunRecord.read(stage.folder) for stage in stages if stage.folder is not None}
-    folders = [record.folder for record in records.values()]
+    runs = [(record.plan, record.frame) for record in records.values()]
     sections = (
         Section("Stages", (_stages(stages, records),)),
         Section("Predicted and measured", tuple(_predictions(stages, records))),
         Section("Hand-over of weights", told(lambda: _handed_over(stages))),
         Section("Evaluated on the data of every stage", tuple(_crossed(crossed, records.values()))),
-        curves_section(folders, by_run=True),
-        provenance_section(folders),
+        curves_section(lambda: metrics_of(runs), by_run=True),
+        provenance_section([(record.folder, record.plan) for record in records.values()]),
         plan_section([record.plan for record in records.values()], "Plan: what all stages share"),
     )
     synthetic = any(record.plan.dataset.synthetic for record in records.values())

@@ -28,6 +28,7 @@ from graphmill.report.sections import (
     verified_sections,
 )
 from graphmill.report.style import scheme_words
+from graphmill.report.table import metrics_of
 from graphmill.spec.columns import DATA_UNIT
 from graphmill.spec.fetching import EPOCH_COLUMNS, FetchedByEpoch
 from graphmill.spec.plan import Plan
@@ -44,7 +45,7 @@ def run_page(folder: RunFolder, *, written: str) -> Page:
     record = RunRecord.read(folder)
     plan = record.plan
     sections = (
-        curves_section([folder]),
+        curves_section(lambda: metrics_of([(plan, record.frame)])),
         Section("Measures", told(lambda: _measures(record))),
         Section("Predictions", told(lambda: _predictions(folder))),
         time_section(folder),
@@ -52,7 +53,7 @@ def run_page(folder: RunFolder, *, written: str) -> Page:
         profile_section(folder),
         Section("What it used", told(lambda: _used(folder))),
         *verified_sections(folder),
-        provenance_section([folder]),
+        provenance_section([(folder, plan)]),
         Section("Attempts", _attempts(record), is_folded=True),
         Section("Epochs", _epochs(record), is_folded=True),
         plan_section([plan]),

@@ -4,34 +4,42 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
+
 from graphmill.base.amounts import shown_clock
 from graphmill.record.documents import Attempt, Outcome
 from graphmill.record.endings import ENDINGS
 from graphmill.record.events import events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.page import Shown, Tone
-from graphmill.report.table import load_runs
+from graphmill.report.table import ColumnsOf, metrics_of, rows_of
 from graphmill.spec.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run. Rows are those of metrics.csv, typed."""
+    """One run."""
 
     folder: RunFolder
     plan: Plan
     outcome: Outcome | None
-    rows: tuple[Mapping[str, Any], ...]
+    frame: pl.DataFrame  # metrics.csv, typed: a row per epoch
     attempts: tuple[Attempt, ...]
     wall_s: float | None  # of all attempts together; None: none was recorded
 
     @classmethod
-    def read(cls, folder: RunFolder) -> "RunRecord":
-        """Read the run in `folder`; `UserError` where one of its files is damaged."""
-        tables, outcome = load_runs([folder]), folder.read_outcome()
-        rows = tuple(tables[0].frame.to_dicts()) if tables else ()
+    def read(cls, folder: RunFolder, columns: ColumnsOf | None = None) -> "RunRecord":
+        """Read the run in `folder`, of metrics.csv only `columns`; `UserError` where one of its files is damaged."""
+        plan, outcome = folder.read_plan(), folder.read_outcome()
+        frame = rows_of(folder, plan, columns)
         attempts = tuple(folder.attempts())
-        return cls(folder, folder.read_plan(), outcome, rows, attempts, _wall_s(folder, attempts, outcome))
+        return cls(folder, plan, outcome, frame, attempts, _wall_s(folder, attempts, outcome))
+
+    @property
+    def rows(self) -> tuple[Mapping[str, Any], ...]:
+        """The rows of metrics.csv, each with all columns of the task."""
+        tables = metrics_of([(self.plan, self.frame)])
+        return tuple(tables[0].frame.to_dicts()) if tables else ()
 
     @property
     def status(self) -> str:
@@ -49,7 +57,7 @@ class RunRecord:
     @property
     def shown_epochs(self) -> str:
         """Epochs done and planned, such as 3 of 6."""
-        return f"{len(self.rows)} of {self.plan.calendar.num_epochs}"
+        return f"{self.frame.height} of {self.plan.calendar.num_epochs}"
 
     @property
     def ranks_of_attempts(self) -> tuple[int, ...]:
@@ -72,7 +80,7 @@ class RunRecord:
 
     def last(self, column: str) -> Any:  # noqa: ANN401  # whatever metrics.csv holds
         """The value in its last row; None if there is none."""
-        return self.rows[-1].get(column) if self.rows else None
+        return self.frame.row(-1, named=True).get(column) if self.frame.height else None
 
 
 def _number(found: Mapping[str, Any] | None, measure: str) -> float | None:
@@ -84,6 +92,8 @@ def _wall_s(folder: RunFolder, attempts: tuple[Attempt, ...], outcome: Outcome |
     """The launcher's own clock has the last attempt; of an earlier one, or one under way, to its last event."""
     if not attempts:
         return None
+    if len(attempts) == 1 and outcome is not None:
+        return outcome.wall_s
     path = folder.events_path(0)
     times = [event.time for event in events_in(path)] if path.exists() else []
     ends = [*(attempt.time for attempt in attempts[1:]), float("inf")]

@@ -23,12 +23,14 @@ from graphmill.report.chart import Chart
 from graphmill.report.configurations import with_run_names
 from graphmill.report.learning import learning_curves
 from graphmill.report.page import Block, Breakdown, Facts, Figures, PageCell, Remark, Section, Shown, Table, Tone, facts
-from graphmill.report.table import by_dataset, load_runs
+from graphmill.report.table import Metrics, by_dataset
 from graphmill.spec.differences import flat
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import Check
 from graphmill.verify.run import verify_run
 
+MOST_VALUES: Final = 100
+"""Of a name that differs between runs, or of names in a sentence; a page says how many more there are."""
 _NOTHING: Final = 0.0005  # a share that would be shown as 0.0 %
 _TONES: Final[Mapping[str, Tone]] = {"ok": "good", "warn": "unsure", "unfinished": "unsure", "fail": "bad"}
 
@@ -43,9 +45,11 @@ def told(build: Callable[[], Sequence[Block]]) -> tuple[Block, ...]:
         return (Remark(f"Not shown: {error}", "unsure"),)
 
 
-def curves_section(folders: Sequence[RunFolder], *, by_run: bool = False) -> Section:
-    """Learning curves, those of each dataset apart; a line for each configuration, or `by_run`, with the run's name."""
-    return Section("Learning curves", told(lambda: _curves(folders, by_run=by_run)))
+def curves_section(load: Callable[[], Sequence[Metrics]], *, by_run: bool = False) -> Section:
+    """Learning curves of the runs that `load` reads, those of each dataset apart; a line for each configuration, or
+    `by_run`, with the run's name.
+    """
+    return Section("Learning curves", told(lambda: _curves(load(), by_run=by_run)))
 
 
 def time_section(folder: RunFolder) -> Section:
@@ -82,17 +86,24 @@ def _checks(checks: Sequence[Check]) -> Table:
     return Table("As `graphmill verify` lists them", ("check", "of", "result", "detail"), tuple(rows))
 
 
-def provenance_section(folders: Sequence[RunFolder]) -> Section:
-    """Code, data, machine and versions; what differs between the runs, with all its values."""
-    return Section("Provenance", told(lambda: _provenance(folders)))
+def provenance_section(runs: Sequence[tuple[RunFolder, Plan]]) -> Section:
+    """Code, data, machine and versions; what differs between the runs, with its values, at most `MOST_VALUES`."""
+    return Section("Provenance", told(lambda: _provenance(runs)))
 
 
 def plan_section(plans: Sequence[Plan], title: str = "Plan") -> Section:
     """Every choice that all the plans share, by its dotted name."""
-    choices = [flat(plan) for plan in plans]
-    shared = [key for key in choices[0] if all(key in each and each[key] == choices[0][key] for each in choices)]
-    rows = tuple((key, plain(choices[0][key])) for key in shared)
+    shared = flat(plans[0])
+    for choices in map(flat, plans[1:]):
+        shared = {key: value for key, value in shared.items() if key in choices and choices[key] == value}
+    rows = tuple((key, plain(value)) for key, value in shared.items())
     return Section(title, (Facts("", rows),), is_folded=True)
+
+
+def listed(names: Sequence[str], separator: str = ", ") -> str:
+    """Names in a line; of more than `MOST_VALUES` the first, and how many more there are."""
+    more = len(names) - MOST_VALUES
+    return separator.join(names[:MOST_VALUES]) + (f"{separator}and {more:,} more" if more > 0 else "")
 
 
 def plain(value: Any) -> PageCell:  # noqa: ANN401  # whatever a plan holds
@@ -103,9 +114,9 @@ def plain(value: Any) -> PageCell:  # noqa: ANN401  # whatever a plan holds
     return Shown(json.dumps(value), float(value) if is_number else None)  # 0.001 as it was written
 
 
-def _curves(folders: Sequence[RunFolder], *, by_run: bool) -> list[Block]:
+def _curves(loaded: Sequence[Metrics], *, by_run: bool) -> list[Block]:
     blocks: list[Block] = []
-    for part in (part for metrics in load_runs(folders) for part in by_dataset(metrics)):
+    for part in (part for metrics in loaded for part in by_dataset(metrics)):
         charts = learning_curves(replace(part, frame=with_run_names(part.frame)) if by_run else part)
         blocks.append(Figures(tuple(charts), tuple(in_words(chart) for chart in charts)))
     return blocks or [Remark("No epoch is over yet.")]
@@ -164,19 +175,22 @@ def _clocks(clocks: Sequence[Clock]) -> Table:
     return Table("Seconds of each rank (*: may overlap the step)", columns, tuple(rows))
 
 
-def _provenance(folders: Sequence[RunFolder]) -> list[Block]:
-    known = [(folder.read_plan(), folder.read_provenance()) for folder in folders]
-    told_rows = [dict(_origin(plan, provenance)) for plan, provenance in known]
-    for folder, rows in zip(folders, told_rows, strict=True):
-        rows["data read from"] = data_read_in_words(folder)
-    names = dict.fromkeys(name for rows in told_rows for name in rows)
-    values = {name: list(dict.fromkeys(rows[name] for rows in told_rows if rows.get(name))) for name in names}
-    if len(values.get("started", [])) > 1:
-        values["started"] = [f"{min(values['started'])} to {max(values['started'])}"]
+def _provenance(runs: Sequence[tuple[RunFolder, Plan]]) -> list[Block]:
+    values: dict[str, dict[str, None]] = {}  # name → what is said, each once, in order
+    missing = 0
+    for folder, plan in runs:
+        provenance = folder.read_provenance()
+        missing += provenance is None
+        for name, said in (*_origin(plan, provenance), ("data read from", data_read_in_words(folder))):
+            found = values.setdefault(name, {})
+            if said:
+                found[said] = None
+    started = values.get("started", {})
+    if len(started) > 1:
+        values["started"] = {f"{min(started)} to {max(started)}": None}
         values.pop("load average at the start")
-    missing = sum(provenance is None for _, provenance in known)
-    notes = [Remark(f"provenance.json is missing in {missing} of {len(known)} runs.", "unsure")] if missing else []
-    return [facts("", [(name, "; ".join(found)) for name, found in values.items()]), *notes]
+    notes = [Remark(f"provenance.json is missing in {missing} of {len(runs)} runs.", "unsure")] if missing else []
+    return [facts("", [(name, listed(list(found), "; ")) for name, found in values.items()]), *notes]
 
 
 def _origin(plan: Plan, provenance: Provenance | None) -> list[tuple[str, str]]:

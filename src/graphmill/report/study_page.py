@@ -1,36 +1,65 @@
 """The report of several runs: a study, or the runs in a folder."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
 
+from graphmill.base.amounts import shown_clock
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.diagnose.bottleneck_facts import measured_of
 from graphmill.diagnose.rules import find_bottleneck
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.compare import Comparison, Configuration, compare, span_in_words
+from graphmill.report.compare import Comparison, Configuration, ReadRun, compare_read, span_in_words
 from graphmill.report.configurations import short_names
+from graphmill.report.learning import columns_of_curves
 from graphmill.report.measured_cells import Spread
 from graphmill.report.page import Block, Headline, Page, PageCell, Remark, Section, Shown, Table, filled, rounded
 from graphmill.report.page import table as table_of
 from graphmill.report.run_record import RunRecord
-from graphmill.report.sections import curves_section, plain, plan_section, provenance_section, told, verified
+from graphmill.report.sections import (
+    MOST_VALUES,
+    curves_section,
+    listed,
+    plain,
+    plan_section,
+    provenance_section,
+    told,
+    verified,
+)
+from graphmill.report.table import metrics_of
 from graphmill.spec.columns import Measure
-from graphmill.spec.differences import configuration, varied_keys
+from graphmill.spec.differences import configuration, keys_that_vary
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.measures import judged_kind
 
-_MOST_TILES = 3  # datasets whose best stands at the head of the page
+MOST_IN_DETAIL: Final = 100
+"""Runs; of more, a page does not say of each what bound it and what was verified, which takes the most time."""
+MOST_ROWS: Final = 1000
+"""Of a table of runs, or of configurations."""
+PAGE_OF_A_RUN: Final = "report.html"
+"""In the run's folder, if somebody wrote it there."""
+_DIAGNOSED: Final = ("bound by", "verified")
+_MOST_TILES: Final = 3  # datasets whose best stands at the head of the page
 
 
-def study_page(name: str, folders: Sequence[RunFolder], *, written: str) -> Page:
-    """Page of runs whose plans can be read; they are named by the part of their path that differs."""
-    records = [RunRecord.read(folder) for folder in folders]
-    comparisons = compare(folders)
+def study_page(name: str, folders: Sequence[RunFolder], *, written: str, beside: Path = Path()) -> Page:
+    """Page of runs whose plans can be read; they are named by the part of their path that differs.
+
+    `beside`: the folder of the page. Of more than `MOST_IN_DETAIL` runs it has a link to each, and no diagnosis.
+    """
+    records = [RunRecord.read(folder, columns_of_curves) for folder in folders]
+    comparisons = compare_read([ReadRun.of(each.folder, each.plan, each.outcome) for each in records])
+    runs = [(record.plan, record.frame) for record in records]
+    links = None if len(records) <= MOST_IN_DETAIL else beside
     sections = (
         Section("Comparison", tuple(block for each in comparisons for block in comparison_blocks(each))),
-        curves_section(folders),
-        Section("Every cell", told(lambda: [cells(records)])),
-        provenance_section(folders),
+        curves_section(lambda: metrics_of(runs, columns_of_curves)),
+        Section("How the runs ended", _endings(records) if links is not None else ()),
+        Section("Every cell", told(lambda: [cells(records, links)])),
+        provenance_section([(record.folder, record.plan) for record in records]),
         plan_section([record.plan for record in records], "Plan: what all cells share"),
     )
     synthetic = any(record.plan.dataset.synthetic for record in records)
@@ -38,12 +67,34 @@ def study_page(name: str, folders: Sequence[RunFolder], *, written: str) -> Page
     return Page("study", name, about, synthetic, _headlines(records, comparisons), filled(sections), written)
 
 
+def _endings(records: Sequence[RunRecord]) -> tuple[Block, ...]:
+    """How many runs ended how, and how to learn what a page of so many runs does not say."""
+    apart: dict[str, list[RunRecord]] = {}
+    for record in records:
+        apart.setdefault(record.shown_status.text, []).append(record)
+    rows = [
+        (members[0].shown_status, len(members), _clock(sum(took)), _clock(max(took, default=0.0)))
+        for members in apart.values()
+        for took in [[each.wall_s for each in members if each.wall_s is not None]]
+    ]
+    table = Table("Runs by how they ended; h:mm:ss", ("status", "runs", "time of all", "longest"), tuple(rows))
+    return table, Remark(
+        f"Of more than {MOST_IN_DETAIL} runs a page says of none what bound it, nor what was verified: `graphmill"
+        " bottleneck` and `graphmill verify` do. `graphmill report RUN --output RUN/report.html` writes the page of a"
+        " run, to which its name leads from then on; until then, to its folder."
+    )
+
+
+def _clock(seconds: float) -> Shown:
+    return Shown(shown_clock(seconds), seconds)
+
+
 def comparison_blocks(found: Comparison) -> list[Block]:
     """The table of `graphmill compare`, and what it leaves out."""
     columns = (*short_names(found.varied), "runs", f"val {found.measure}", f"test {found.measure}")
     rows = [
         (*(plain(row.values[key]) for key in found.varied), len(row.runs), score(row.val), score(row.test))
-        for row in found.rows
+        for row in found.rows[:MOST_ROWS]
     ]
     best = found.best
     synthetic = ", synthetic data" if found.synthetic else ""
@@ -60,18 +111,23 @@ def comparison_blocks(found: Comparison) -> list[Block]:
                 marked,
             )
         )
+    if len(found.rows) > MOST_ROWS:
+        blocks.append(Remark(f"The best {MOST_ROWS:,} of {len(found.rows):,}; `graphmill compare --json` has all."))
     if rows and found.baselines:
         beside = [(each.words, _span(each.val), _span(each.test)) for each in found.baselines.values()]
         blocks.append(table_of("Baselines on the same data", ("method", *columns[-2:]), beside))
-    for row in found.rows:
+    losing = [row for row in found.rows if row.lost]
+    for row in losing[:MOST_VALUES]:
         if row.lost:
             what = ", ".join(f"{key} {row.values[key]}" for key in found.varied) or row.runs[0]
             blocks.append(Remark(f"{len(row.lost)} of {len(row.runs)} runs of {what}, on test: {row.lost[0]}.", "bad"))
-    if found.same_seeds:
-        text = f"Not independent, since they share configuration and rng seed: {', '.join(found.same_seeds)}."
+    if len(losing) > MOST_VALUES:
+        blocks.append(Remark(f"So do runs of {len(losing) - MOST_VALUES:,} more.", "bad"))
+    if same_seeds := found.same_seeds:
+        text = f"Not independent, since they share configuration and rng seed: {listed(same_seeds)}."
         blocks.append(Remark(text, "unsure"))
     if found.unfinished:
-        blocks.append(Remark(f"Left out, not done: {', '.join(found.unfinished)}.", "unsure"))
+        blocks.append(Remark(f"Left out, not done: {listed(found.unfinished)}.", "unsure"))
     return blocks
 
 
@@ -87,20 +143,41 @@ def score(found: Spread | None) -> Shown | None:
     return Shown(f"{found.mean:.4f}" + ("" if found.sd is None else f" ± {found.sd:.4f}"), found.mean)
 
 
-def cells(records: Sequence[RunRecord]) -> Table:
-    """Every run: what is its own, how it ended, its measures and time, what bound it, and what `verify` says."""
-    varied = varied_keys([record.plan for record in records])
+def cells(records: Sequence[RunRecord], beside: Path | None = None) -> Table:
+    """Every run: what is its own, how it ended, its measures and time, what bound it, and what `verify` says.
+
+    `beside`: where the page lies; then there are links to the runs, at most `MOST_ROWS`, in place of the last two.
+    """
+    chosen = [configuration(record.plan) for record in records]
+    varied = keys_that_vary(chosen)
     measures = {record.plan.task.kind: _measure_of(records, record.plan.task.kind) for record in records}
     words = next(iter(measures.values())).words if len(measures) == 1 else "score"
     columns = (
         *(*short_names(varied), "seed", "status", "epochs", f"val {words}", f"test {words}"),
-        *("time", "bound by", "verified", "run"),
+        *("time", *(_DIAGNOSED if beside is None else ()), "run"),
     )
-    return table_of(
-        "One row for each run",
-        columns,
-        [_row(record, varied, measures[record.plan.task.kind].name) for record in records],
-    )
+    shown = _most_telling(records, measures) if beside is not None else range(len(records))
+    rows = [
+        (
+            *(plain(chosen[place].get(key)) for key in varied),
+            *_row(records[place], measures[records[place].plan.task.kind].name, beside),
+        )
+        for place in shown
+    ]
+    of = "" if len(rows) == len(records) else f", of {len(records):,}: those not done, then the best on validation"
+    return table_of(f"One row for each run{of}", columns, rows)
+
+
+def _most_telling(records: Sequence[RunRecord], measures: Mapping[str, Measure]) -> list[int]:
+    """Places of `MOST_ROWS` runs, in their order: those that are not done, then the best on the validation split."""
+
+    def order(place: int) -> tuple[bool, float]:
+        record, measure = records[place], measures[records[place].plan.task.kind]
+        value = record.best(measure.name)
+        worse = math.inf if value is None or not math.isfinite(value) else value
+        return record.status == "done", -worse if measure.higher_is_better and worse != math.inf else worse
+
+    return sorted(sorted(range(len(records)), key=order)[:MOST_ROWS])
 
 
 def _measure_of(records: Sequence[RunRecord], task: str) -> Measure:
@@ -109,20 +186,29 @@ def _measure_of(records: Sequence[RunRecord], task: str) -> Measure:
     return primary
 
 
-def _row(record: RunRecord, varied: Sequence[str], measure: str) -> tuple[PageCell, ...]:
-    chosen = configuration(record.plan)
+def _row(record: RunRecord, measure: str, beside: Path | None) -> tuple[PageCell, ...]:
+    name = record.plan.run_id.rpartition("/")[2]
     return (
-        *(plain(chosen.get(key)) for key in varied),
         Shown(str(record.plan.seed), record.plan.seed),  # no quantity: without separators
         record.shown_status,
         record.shown_epochs,
         rounded(record.best(measure)),
         rounded(record.test(measure)),
         record.shown_wall,
-        _known(lambda: find_bottleneck(measured_of(record.folder)).verdict.subject),
-        verified(record.folder),
-        record.plan.run_id.rpartition("/")[2],
+        *(_diagnosed(record.folder) if beside is None else ()),
+        name if beside is None else Shown(name, link=_link(record.folder, beside)),
     )
+
+
+def _diagnosed(folder: RunFolder) -> tuple[PageCell, PageCell]:
+    return _known(lambda: find_bottleneck(measured_of(folder)).verdict.subject), verified(folder)
+
+
+def _link(folder: RunFolder, beside: Path) -> str:
+    """Path of the run's own page, if there is one, else of its folder; names in it may come from anybody."""
+    own = folder.path / PAGE_OF_A_RUN
+    path = own if own.is_file() else folder.path
+    return quote(Path(os.path.relpath(path, beside)).as_posix())
 
 
 def _known(find: Callable[[], str]) -> str | None:

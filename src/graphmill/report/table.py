@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 MERGED_METRICS = Path("results/metrics.csv")
 
 Value = str | int | float | bool | None
+ColumnsOf = Callable[[AnyKind], Collection[str]]
+"""Which columns of a task's runs are read: a thousand runs have a hundred million cells."""
 
 _DTYPES: dict[ColumnType, pl.DataType] = {
     "text": pl.String(),
@@ -123,15 +125,15 @@ def load_runs(folders: Sequence[RunFolder]) -> list[Metrics]:
     return metrics_of([(plan, rows_of(folder, plan)) for folder in folders for plan in [folder.read_plan()]])
 
 
-def rows_of(folder: RunFolder, plan: Plan, names: Collection[str] | None = None) -> pl.DataFrame:
-    """The typed rows of one run as they are in its folder now, perhaps none; `names`: only these columns."""
+def rows_of(folder: RunFolder, plan: Plan, columns: ColumnsOf | None = None) -> pl.DataFrame:
+    """The typed rows of one run as they are in its folder now, perhaps none; `columns`: only these."""
     if not folder.metrics_path.is_file():
         return pl.DataFrame()
-    table = as_now(read_table(folder.metrics_path, is_growing=True))
-    if names is not None:
+    table, kind = as_now(read_table(folder.metrics_path, is_growing=True)), plan.kind
+    if columns is not None:
+        names = columns(kind)
         table = _narrow(table, [place for place, name in enumerate(table.header) if name in names])
-    columns = plan.kind.columns
-    return frame_of(table.header, typed_rows(table, columns), columns)
+    return frame_of(table.header, typed_rows(table, kind.columns), kind.columns)
 
 
 def _narrow(table: CsvTable, places: Sequence[int]) -> CsvTable:
@@ -139,16 +141,16 @@ def _narrow(table: CsvTable, places: Sequence[int]) -> CsvTable:
     return replace(table, header=tuple(table.header[place] for place in places), rows=rows)
 
 
-def metrics_of(runs: Sequence[tuple[Plan, pl.DataFrame]], names: Collection[str] | None = None) -> list[Metrics]:
-    """A table for the runs of each task, with what varies between them and all its columns, or those of `names`."""
+def metrics_of(runs: Sequence[tuple[Plan, pl.DataFrame]], columns: ColumnsOf | None = None) -> list[Metrics]:
+    """A table for the runs of each task, with what varies between them and all its columns, or only `columns`."""
     apart: dict[str, list[tuple[Plan, pl.DataFrame]]] = {}
     for plan, frame in runs:
         if not frame.is_empty():
             apart.setdefault(plan.task.kind, []).append((plan, frame))
-    return [_metrics_of(name, members, names) for name, members in apart.items()]
+    return [_metrics_of(name, members, columns) for name, members in apart.items()]
 
 
-def _metrics_of(task: str, runs: Sequence[tuple[Plan, pl.DataFrame]], names: Collection[str] | None) -> Metrics:
+def _metrics_of(task: str, runs: Sequence[tuple[Plan, pl.DataFrame]], columns: ColumnsOf | None) -> Metrics:
     kind, varied = judged_kind(task, [plan for plan, _ in runs]), what_varies(plan for plan, _ in runs)
     frames = [
         frame.with_columns(
@@ -157,7 +159,7 @@ def _metrics_of(task: str, runs: Sequence[tuple[Plan, pl.DataFrame]], names: Col
         )
         for (_, frame), cells in zip(runs, varied.cells, strict=True)
     ]
-    return Metrics(kind, _with_all_columns(pl.concat(frames, how="diagonal"), kind, names))
+    return Metrics(kind, _with_all_columns(pl.concat(frames, how="diagonal"), kind, columns))
 
 
 def _kind_of(table: CsvTable, task: str | None) -> AnyKind:
@@ -174,8 +176,9 @@ def _kind_of(table: CsvTable, task: str | None) -> AnyKind:
     return with_directions(whole, table) if whole else likely[0]
 
 
-def _with_all_columns(frame: pl.DataFrame, kind: AnyKind, names: Collection[str] | None = None) -> pl.DataFrame:
-    absent = [name for name in kind.columns if name not in frame.columns and (names is None or name in names)]
+def _with_all_columns(frame: pl.DataFrame, kind: AnyKind, columns: ColumnsOf | None = None) -> pl.DataFrame:
+    names = kind.columns if columns is None else columns(kind)
+    absent = [name for name in names if name not in frame.columns]
     return frame.with_columns(pl.lit(None, dtype=_DTYPES[kind.columns[name].kind]).alias(name) for name in absent)
 
 

@@ -21,17 +21,17 @@ def plan_differences(one: Plan, other: Plan) -> list[str]:
     return [f"{key} is {json.dumps(there.get(key))} there and {json.dumps(here.get(key))} here" for key in keys]
 
 
-def configuration(plan: Plan) -> dict[str, Any]:
+def configuration(plan: Plan, choices: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """What was run, by dotted name: all choices but the run's name and id, the rng seed, and where files lie; and
     but for what the task repeats itself over (`Kind.repetitions`), such as folds.
 
     Runs that agree in it are repetitions; of others, no average is ever taken. A run that extends another computes what
-    one of so many epochs does: that it does is no choice, either.
+    one of so many epochs does: that it does is no choice, either. `choices`: `flat` of the plan, where it is at hand.
     """
     left_out = {*_OF_ONE_RUN, *plan.kind.repetitions}
     return {
         key: value
-        for key, value in flat(plan).items()
+        for key, value in (flat(plan) if choices is None else choices).items()
         if key not in left_out and not _is_path_of_source(key) and key.partition(".")[0] != "extends"
     }
 
