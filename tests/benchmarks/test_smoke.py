@@ -200,6 +200,13 @@ def test_startup(bench):
     assert bench("startup", "--rounds", "1")["all"]["result"]["seconds"]["import torch"]["median"] > 0
 
 
+@pytest.mark.slow
+def test_many_runs(bench):
+    found = bench("many_runs", "--runs", "2", "4", "--epochs", "2")["all"]["result"]["took"]
+    assert {(each["runs"], each["command"]) for each in found} >= {(2, "merge"), (4, "report")}
+    assert all(each["peak_mib"] > 0 for each in found)
+
+
 def test_monitor(bench):
     cases = bench("monitor", "--seconds", "1.2", "--cases", "no rank")["all"]["result"]["cases"]
     assert cases["no rank"]["rss_mib"] > 0
