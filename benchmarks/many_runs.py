@@ -30,7 +30,7 @@ COMMANDS = {
     "merge --layout long": ["merge", "--layout", "long", "--input-root", "many"],
     "compare": ["compare", "--logs-root", "many"],
     "list": ["list", "--logs-root", "many"],
-    "report": ["report", "many", "--output", "report.html"],
+    "report": ["report", "many", "--output", "results/report.html"],
 }
 SEEDS = 5
 COPIED = ("attempts.jsonl", "outcome.json", "provenance.json", "evaluations.csv", "events", "monitor")
@@ -62,8 +62,7 @@ def main() -> None:
                 copy(folder / "trained" / "one", folder / "many", number)
             found += [took(runs, command, folder) for command in COMMANDS]
     print_table(
-        f"{options.epochs} epochs each; others used {watch.cores():.2f} cores; bars: merge of 1,000 runs 200 MB,"
-        " report of them 30 processor s and 2 MB",
+        f"{options.epochs} epochs each; bars of 1,000 runs: merge 200 MB, report 30 s and 2 MB",
         ["runs", "command", "processor s", "peak MiB", "written MiB"],
         [
             [
@@ -82,12 +81,8 @@ def main() -> None:
 
 def took(runs: int, command: str, folder: Path) -> Took:
     usage = graphmill(COMMANDS[command], folder)
-    answers = {
-        "merge": "results/metrics.csv",
-        "merge --layout long": "results/evaluations.csv",
-        "report": "report.html",
-    }
-    written = (folder / answers[command]).stat().st_size if command in answers else 0
+    answers = {"merge": "metrics.csv", "merge --layout long": "evaluations.csv", "report": "report.html"}
+    written = (folder / "results" / answers[command]).stat().st_size if command in answers else 0
     return Took(runs, command, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 2**10, written / 2**20)
 
 
@@ -97,7 +92,7 @@ def graphmill(words: list[str], folder: Path) -> resource.struct_rusage:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, process.args)
+        raise subprocess.CalledProcessError(process.returncode, words)
     return usage
 
 

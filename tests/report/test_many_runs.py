@@ -1,4 +1,4 @@
-"""Thousands of runs: files are read once or twice, the rows of one run are in memory at a time, the page stays small."""
+"""Thousands of runs: files are read once or twice, one run's rows are in memory at a time, the page stays small."""
 
 import shutil
 import sys
