@@ -77,7 +77,8 @@ def _told(table: CsvTable, name: str) -> dict[str, int]:
     """The texts of a column, each with its first line; of one that is not there the empty text, if there is a row."""
     if name not in table.header:
         return dict.fromkeys([""] * bool(table.rows), 0)
-    place, found = table.header.index(name), {}
+    place = table.header.index(name)
+    found: dict[str, int] = {}
     for line, row in zip(table.lines, table.rows, strict=True):
         found.setdefault(row[place], line)
     return found

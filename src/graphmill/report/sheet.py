@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
+from typing import IO, TYPE_CHECKING, BinaryIO, Final, TextIO, cast
 
 import polars as pl
 from polars.io.plugins import register_io_source
@@ -63,7 +63,7 @@ class Sheet:
         source = register_io_source(frames, schema=frame_of(self.header, [], self.columns).schema)
         binary = _Binary(file)
         try:
-            source.sink_parquet(binary, row_group_size=_ROW_GROUP, engine="streaming")
+            source.sink_parquet(cast("IO[bytes]", binary), row_group_size=_ROW_GROUP, engine="streaming")
         except pl.exceptions.ComputeError:
             if binary.error is not None:
                 raise binary.error from None
