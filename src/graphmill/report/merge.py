@@ -4,6 +4,9 @@ Of rows with one key the last attempt wins: the highest `attempt`; within one fi
 (the original's sweep appended). Two files that hold different rows for one key and attempt are refused, because no
 rule that leaves out the order of files could choose between them. What the runs were planned to do differently, beyond
 what metrics.csv itself says, are columns of their own (`configurations`).
+
+Every file is read twice: to learn which runs it holds and what would be wrong with the whole, and when its rows are
+due. So the rows of one run are in memory at a time, unless other keys than the run's come first.
 """
 
 import logging

@@ -37,7 +37,7 @@ class Sheet:
     rows: Callable[[], Iterator[Row]]  # from the first row on with each call
 
     def write(self, output: Path) -> Path:
-        """Write the CSV, and Parquet next to it, whose path is returned: both, or none of them."""
+        """Write the CSV, and Parquet next to it, whose path is returned; neither, where a row cannot be read."""
         parquet = output.with_suffix(".parquet")
         insist(lambda: self._write(output, parquet))
         return parquet

@@ -30,7 +30,7 @@ MERGED_METRICS = Path("results/metrics.csv")
 
 Value = str | int | float | bool | None
 ColumnsOf = Callable[[AnyKind], Collection[str]]
-"""Which columns of a task's runs are read: a thousand runs have a hundred million cells."""
+"""Which columns of a task's runs are read: ten thousand runs have tens of millions of cells."""
 
 _DTYPES: dict[ColumnType, pl.DataType] = {
     "text": pl.String(),
