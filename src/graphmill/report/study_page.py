@@ -150,7 +150,7 @@ def cells(records: Sequence[RunRecord], beside: Path | None = None) -> Table:
     """
     chosen = [configuration(record.plan) for record in records]
     varied = keys_that_vary(chosen)
-    measures = {record.plan.task.kind: _measure_of(records, record.plan.task.kind) for record in records}
+    measures = {task: _measure_of(records, task) for task in dict.fromkeys(record.plan.task.kind for record in records)}
     words = next(iter(measures.values())).words if len(measures) == 1 else "score"
     columns = (
         *(*short_names(varied), "seed", "status", "epochs", f"val {words}", f"test {words}"),

@@ -152,14 +152,14 @@ def metrics_of(runs: Sequence[tuple[Plan, pl.DataFrame]], columns: ColumnsOf | N
 
 def _metrics_of(task: str, runs: Sequence[tuple[Plan, pl.DataFrame]], columns: ColumnsOf | None) -> Metrics:
     kind, varied = judged_kind(task, [plan for plan, _ in runs]), what_varies(plan for plan, _ in runs)
-    frames = [
-        frame.with_columns(
-            pl.lit(_values([cell], column.kind)[0], dtype=_DTYPES[column.kind]).alias(name)
-            for (name, column), cell in zip(varied.columns.items(), cells, strict=True)
-        )
-        for (_, frame), cells in zip(runs, varied.cells, strict=True)
-    ]
-    return Metrics(kind, _with_all_columns(pl.concat(frames, how="diagonal"), kind, columns))
+    frame = pl.concat([frame for _, frame in runs], how="diagonal", rechunk=True)
+    run_of = [place for place, (_, rows) in enumerate(runs) for _ in range(rows.height)]
+    cells = zip(varied.columns.items(), zip(*varied.cells, strict=True), strict=False)
+    frame = frame.with_columns(
+        pl.Series(name, _values(texts, column.kind), dtype=_DTYPES[column.kind]).gather(run_of)
+        for (name, column), texts in cells
+    )
+    return Metrics(kind, _with_all_columns(frame, kind, columns))
 
 
 def _kind_of(table: CsvTable, task: str | None) -> AnyKind:
