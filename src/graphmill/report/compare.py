@@ -9,9 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
-
-import polars as pl
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean, nearest
@@ -19,11 +17,14 @@ from graphmill.record.documents import Outcome
 from graphmill.record.judged import lost_on_test
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.measured_cells import Spread
-from graphmill.report.table import Value, load_runs, sort_key
+from graphmill.report.order import Value, sort_key
 from graphmill.spec.differences import configuration, flat, varied_keys
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.measures import judged_kind
 from graphmill.spec.plan import Plan
+
+if TYPE_CHECKING:
+    import polars as pl
 
 BY_SCORE = ("val", "test")
 
@@ -129,7 +130,7 @@ def compare(runs: Sequence[RunFolder], *, sort: str | None = None, by: Sequence[
     return [replace(table, rows=tuple(_sorted(table, sort))) for table in tables]
 
 
-def frame_of(tables: Sequence[Comparison]) -> pl.DataFrame:
+def frame_of(tables: Sequence[Comparison]) -> "pl.DataFrame":
     """The rows of all tables in one: what the runs are, the keys that vary, their scores; null where there is none."""
     rows = [
         {
@@ -146,6 +147,8 @@ def frame_of(tables: Sequence[Comparison]) -> pl.DataFrame:
         for table in tables
         for row in table.rows
     ]
+    import polars as pl
+
     return pl.DataFrame(rows, infer_schema_length=None, strict=False)
 
 
@@ -240,6 +243,8 @@ def _row(runs: Sequence[_Run], varied: Sequence[str], measure: str, *, with_took
 
 def _took(run: _Run) -> dict[str, float]:
     """What one run moved and took over all its epochs, start-up left out; of one rank no communication."""
+    from graphmill.report.table import load_runs
+
     tables = load_runs([run.folder])
     if not tables:
         return {}

@@ -8,15 +8,16 @@ such as those of other programs, have empty cells.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
-
-import polars as pl
+from typing import TYPE_CHECKING, Any, Final
 
 from graphmill.record.metrics import CsvTable
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.columns import Column, ColumnType
 from graphmill.spec.differences import configuration, varied_keys
 from graphmill.spec.plan import Plan
+
+if TYPE_CHECKING:  # who compares runs needs their names only
+    import polars as pl
 
 PREFIX: Final = "plan."
 _SAY_LITTLE: Final = (".kind", ".name")
@@ -40,8 +41,10 @@ def with_what_varies(tables: Sequence[CsvTable]) -> tuple[list[CsvTable], dict[s
     return [_with_cells(table, shown, each) for table, each in zip(tables, chosen, strict=True)], columns
 
 
-def with_labels(frame: pl.DataFrame) -> pl.DataFrame:
+def with_labels(frame: "pl.DataFrame") -> "pl.DataFrame":
     """The table of one dataset with the column `configuration`, made of the keys that vary in it."""
+    import polars as pl
+
     keys = varied_columns(frame)
     names = dict(zip(keys, short_names([key.removeprefix(PREFIX) for key in keys]), strict=True))
     parts = [pl.concat_str(pl.lit(f"{name} "), pl.col(key).fill_null("-")) for key, name in names.items()]
@@ -49,12 +52,14 @@ def with_labels(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(label.alias(CONFIGURATION))
 
 
-def with_run_names(frame: pl.DataFrame) -> pl.DataFrame:
+def with_run_names(frame: "pl.DataFrame") -> "pl.DataFrame":
     """Put the name of each run in place of its configuration, as for the stages of a pipeline."""
+    import polars as pl
+
     return frame.with_columns(pl.col("run_id").str.split("/").list.last().alias(CONFIGURATION))
 
 
-def varied_columns(frame: pl.DataFrame) -> list[str]:
+def varied_columns(frame: "pl.DataFrame") -> list[str]:
     """The columns `plan.<key>` with more than one value."""
     return [name for name in frame.columns if name.startswith(PREFIX) and frame[name].n_unique() > 1]
 
