@@ -1,4 +1,4 @@
-"""How long the submitting plane takes to start, and that it does so without torch; what the ranks of a tiny run take.
+"""How long commands take to start, the submitting ones without torch; what tiny runs take, and what uses them.
 
 python benchmarks/startup.py [--rounds 11] [--runs 5]
 """
@@ -22,6 +22,10 @@ COMMANDS = {
     "import torch": [sys.executable, "-c", "import torch"],
 }
 RANKS = (1, 2, 4)
+OF_A_RUN = {
+    "graphmill evaluate": ["evaluate", "1-0"],
+    "graphmill predict": ["predict", "1-0", "--output", "predicted.csv"],
+}
 EXPERIMENT = """
 dataset: {name: tiny}
 train: {epochs: 1, threads: 1, baselines: false}
@@ -31,13 +35,14 @@ train: {epochs: 1, threads: 1, baselines: false}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--runs", type=int, default=5, help="of each number of ranks")
+    parser.add_argument("--runs", type=int, default=5, help="of each number of ranks, and of what uses a run")
     options = parser.parse_args()
     origin = Origin.now()
     watch = ForeignLoad()
     commands = {name: [timed(command)[0] for _ in range(options.rounds)] for name, command in COMMANDS.items()}
     wall: dict[int, list[float]] = {ranks: [] for ranks in RANKS}
     processor: dict[int, list[float]] = {ranks: [] for ranks in RANKS}
+    using: dict[str, list[tuple[float, float]]] = {name: [] for name in OF_A_RUN}
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "tiny.yaml").write_text(EXPERIMENT)
         prepare = ["prepare", "synthetic/sbm", "--as", "tiny", "-o", "num_nodes=400", "-o", "num_edges=3000"]
@@ -48,6 +53,8 @@ def main() -> None:
                 found = timed([sys.executable, "-m", "graphmill.cli", *words], folder)
                 wall[ranks].append(found[0])
                 processor[ranks].append(found[1])
+            for name, words in OF_A_RUN.items():
+                using[name].append(timed([sys.executable, "-m", "graphmill.cli", *words], folder))
     cores = watch.cores()
     seconds = {name: Spread.of(values) for name, values in commands.items()}
     print_table(
@@ -61,12 +68,19 @@ def main() -> None:
         ["ranks", "s", "processor s"],
         [[str(ranks), *map(str, spreads)] for ranks, spreads in of_ranks.items()],
     )
+    of_a_run = {name: [Spread.of(list(each)) for each in zip(*found, strict=True)] for name, found in using.items()}
+    print_table(
+        "of the run with one rank, from start to end (quartiles)",
+        ["command", "s", "processor s"],
+        [[name, *map(str, spreads)] for name, spreads in of_a_run.items()],
+    )
     runs = [
         {"ranks": ranks, "wall_s": wall_s, "processor_s": processor_s}
         for ranks, (wall_s, processor_s) in of_ranks.items()
     ]
+    uses = {name: {"wall_s": wall_s, "processor_s": processor_s} for name, (wall_s, processor_s) in of_a_run.items()}
     about = {"rounds": options.rounds, "runs_each": options.runs, "foreign_cores": cores, "seconds": seconds}
-    write_result("startup", {**about, "train": runs}, origin)
+    write_result("startup", {**about, "train": runs, "of_a_run": uses}, origin)
 
 
 def timed(command: list[str], folder: str | None = None) -> tuple[float, float]:

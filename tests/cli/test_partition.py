@@ -255,16 +255,3 @@ def test_auto_streams_what_a_partitioner_has_no_memory_for(data, caplog):
     chosen, _ = choose(store, Wanted(num_parts=2, method="kaminpar"), available_bytes=1)
     assert chosen.method == "kaminpar"
     assert "may be killed" in caplog.text
-
-
-def test_partitioning_loads_no_torch(data, source_environ):
-    program = (
-        "import sys, graphmill.cli as cli; sys.argv = ['graphmill', *sys.argv[1:]]\n"
-        "try: cli.main()\n"
-        "finally: print('torch' in sys.modules, file=sys.stderr)"
-    )
-    words = ["partition", "random", "--num-parts", "2", "--fanouts", "2", "--dataset-root", str(data)]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words], env=source_environ, capture_output=True, text=True, check=True
-    )
-    assert done.stderr.endswith("False\n"), done.stderr

@@ -232,20 +232,26 @@ def inspect(
       graphmill inspect data/train.h5 --check
     """
     from graphmill.cli.find_run import neither_data_nor_run
-    from graphmill.cli.presample import show_presampled
-    from graphmill.sample.presampled.schedule import is_presampled
 
     folder, run = store_folder(target, resolved_dataset_root(root)), _run_at(target, logs_root)
     if folder is not None:
         _show_store(folder, check=check, json=json)
     elif run is not None:
         _show_run(run, json=json)
-    elif is_presampled(Path(target)):
-        show_presampled(Path(target), check=check, json=json)
-    elif Path(target).exists():
-        _show_raw(Path(target), check=check, json=json)
-    else:
+    elif not Path(target).exists():
         raise neither_data_nor_run(target, resolved_dataset_root(root), logs_root)
+    else:
+        _show_files(Path(target), check=check, json=json)
+
+
+def _show_files(path: Path, *, check: bool, json: bool) -> None:
+    from graphmill.cli.presample import show_presampled
+    from graphmill.sample.presampled.schedule import is_presampled
+
+    if is_presampled(path):
+        show_presampled(path, check=check, json=json)
+    else:
+        _show_raw(path, check=check, json=json)
 
 
 def _show_raw(path: Path, *, check: bool, json: bool) -> None:

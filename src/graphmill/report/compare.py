@@ -10,9 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
-
-import polars as pl
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean, nearest
@@ -20,11 +18,14 @@ from graphmill.record.documents import Outcome
 from graphmill.record.judged import lost_on_test
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.measured_cells import Spread
-from graphmill.report.table import Value, metrics_of, rows_of, sort_key
+from graphmill.report.order import Value, sort_key
 from graphmill.spec.differences import configuration, flat, keys_that_vary
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.measures import judged_kind
 from graphmill.spec.plan import Plan
+
+if TYPE_CHECKING:
+    import polars as pl
 
 BY_SCORE = ("val", "test")
 
@@ -150,7 +151,7 @@ def compare_read(runs: Sequence[ReadRun], sort: str | None = None, by: Sequence[
     return [replace(table, rows=tuple(_sorted(table, sort))) for table in tables]
 
 
-def frame_of(tables: Sequence[Comparison]) -> pl.DataFrame:
+def frame_of(tables: Sequence[Comparison]) -> "pl.DataFrame":
     """The rows of all tables in one: what the runs are, the keys that vary, their scores; null where there is none."""
     rows = [
         {
@@ -167,6 +168,8 @@ def frame_of(tables: Sequence[Comparison]) -> pl.DataFrame:
         for table in tables
         for row in table.rows
     ]
+    import polars as pl
+
     return pl.DataFrame(rows, infer_schema_length=None, strict=False)
 
 
@@ -261,6 +264,8 @@ def _row(runs: Sequence[ReadRun], varied: Sequence[str], measure: str, *, with_t
 
 def _took(run: ReadRun) -> dict[str, float]:
     """What one run moved and took over all its epochs, start-up left out; of one rank no communication."""
+    from graphmill.report.table import metrics_of, rows_of
+
     tables = metrics_of([(run.plan, rows_of(run.folder, run.plan, _columns_of_took))], _columns_of_took)
     if not tables:
         return {}

@@ -8,15 +8,16 @@ such as those of other programs, have empty cells.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-import polars as pl
+from typing import TYPE_CHECKING, Any, Final
 
 from graphmill.record.metrics import CsvTable
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.columns import Column, ColumnType
 from graphmill.spec.differences import configuration, keys_that_vary
 from graphmill.spec.plan import Plan
+
+if TYPE_CHECKING:  # who compares runs needs their names only
+    import polars as pl
 
 PREFIX: Final = "plan."
 _SAY_LITTLE: Final = (".kind", ".name")
@@ -54,8 +55,10 @@ def plan_beside(table: CsvTable) -> Plan | None:
     return folder.read_plan() if folder.plan_path.is_file() else None
 
 
-def with_labels(frame: pl.DataFrame) -> pl.DataFrame:
+def with_labels(frame: "pl.DataFrame") -> "pl.DataFrame":
     """The table of one dataset with the column `configuration`, made of the keys that vary in it."""
+    import polars as pl
+
     keys = varied_columns(frame)
     names = dict(zip(keys, short_names([key.removeprefix(PREFIX) for key in keys]), strict=True))
     parts = [pl.concat_str(pl.lit(f"{name} "), pl.col(key).fill_null("-")) for key, name in names.items()]
@@ -63,12 +66,14 @@ def with_labels(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(label.alias(CONFIGURATION))
 
 
-def with_run_names(frame: pl.DataFrame) -> pl.DataFrame:
+def with_run_names(frame: "pl.DataFrame") -> "pl.DataFrame":
     """Put the name of each run in place of its configuration, as for the stages of a pipeline."""
+    import polars as pl
+
     return frame.with_columns(pl.col("run_id").str.split("/").list.last().alias(CONFIGURATION))
 
 
-def varied_columns(frame: pl.DataFrame) -> list[str]:
+def varied_columns(frame: "pl.DataFrame") -> list[str]:
     """The columns `plan.<key>` with more than one value."""
     return [name for name in frame.columns if name.startswith(PREFIX) and frame[name].n_unique() > 1]
 

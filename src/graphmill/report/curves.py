@@ -10,6 +10,7 @@ from graphmill.base.errors import UserError
 from graphmill.record.columns import is_lower_better
 from graphmill.report.chart import LOG_SPAN, Axis, Chart, Panel, Series, edge_note, focus, linear_axis, log_axis, notes
 from graphmill.report.configurations import CONFIGURATION
+from graphmill.report.order import sort_key
 from graphmill.report.pareto import DEFAULT_COMM, GROUP, RUN, column_tag
 from graphmill.report.style import (
     MARKERS,
@@ -20,7 +21,7 @@ from graphmill.report.style import (
     scheme_words,
     shortened,
 )
-from graphmill.report.table import OfDataset, sort_key
+from graphmill.report.table import OfDataset
 from graphmill.spec.kinds.kind import AnyKind
 
 

@@ -13,8 +13,8 @@ from graphmill.record.evaluations import read_evaluations
 from graphmill.record.metrics import format_cell
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.merge import Merged, find_metrics
+from graphmill.report.order import Value, sort_key
 from graphmill.report.sheet import Row, Sheet
-from graphmill.report.table import Value, sort_key
 from graphmill.spec.columns import OF_THE_RUN, POSITION, RUN_ID, Column
 from graphmill.spec.plan import Plan
 

@@ -21,8 +21,9 @@ from graphmill.record.columns import any_column, kind_of_header
 from graphmill.record.metrics import CsvTable, read_table
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.configurations import plan_beside, what_varies
+from graphmill.report.order import Value, sort_key
 from graphmill.report.sheet import Row, Sheet
-from graphmill.report.table import MERGED_METRICS, Value, as_now, layout_of, of_task, sort_key, typed_rows
+from graphmill.report.table import MERGED_METRICS, as_now, layout_of, of_task, typed_rows
 from graphmill.spec.columns import Column, Layout
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind

@@ -13,7 +13,8 @@ from polars.io.plugins import register_io_source
 from graphmill.base.csv_text import csv_text
 from graphmill.base.files import replacing
 from graphmill.base.retries import insist
-from graphmill.report.table import Value, frame_of
+from graphmill.report.order import Value
+from graphmill.report.table import frame_of
 from graphmill.spec.columns import Column
 
 if TYPE_CHECKING:

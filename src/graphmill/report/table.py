@@ -1,7 +1,6 @@
 """Read a metrics.csv as a typed table, whatever wrote it: graphmill, or another program."""
 
 import logging
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from graphmill.record.metrics import CsvTable, read_table
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.configurations import PREFIX, what_varies, with_labels
 from graphmill.report.directions import with_directions
+from graphmill.report.order import Value
 from graphmill.spec.columns import Column, ColumnType, Layout
 from graphmill.spec.kinds import TASKS, find_kind
 from graphmill.spec.kinds.kind import AnyKind
@@ -28,7 +28,6 @@ _log = logging.getLogger(__name__)
 
 MERGED_METRICS = Path("results/metrics.csv")
 
-Value = str | int | float | bool | None
 ColumnsOf = Callable[[AnyKind], Collection[str]]
 """Which columns of a task's runs are read: ten thousand runs have tens of millions of cells."""
 
@@ -338,14 +337,3 @@ _CONVERT: Mapping[ColumnType, Callable[[str], Value]] = {
     "integer": _integer,
     "bool": _bool,
 }
-
-
-def sort_key(value: Value) -> tuple[int, float, str]:
-    """Key that sorts empty cells first, then numbers by value, then text."""
-    if value is None:
-        return (0, 0.0, "")
-    try:
-        number = float(value)
-    except ValueError:
-        return (2, 0.0, str(value))
-    return (1, number, str(value)) if math.isfinite(number) else (2, 0.0, str(value))

@@ -14,6 +14,7 @@ import resource
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -59,6 +60,19 @@ def start_program(
             fit.append(ForkServer(environ))
             _servers.append(fit[0])
         return fit[0].start(program, environ, files, imports=imports)
+
+
+def output_of(program: Sequence[str], environ: Mapping[str, str], *, imports: Sequence[str] = ()) -> tuple[int, str]:
+    """Run a program to its end; see `start_program`. Returns its exit status and its standard output."""
+    with tempfile.TemporaryFile() as file:
+        started = start_program(program, environ, (file.fileno(), 2), imports=imports)
+        try:
+            status = started.wait()
+        except BaseException:  # Ctrl-C, which does not reach its session
+            started.kill_session()
+            raise
+        file.seek(0)
+        return status, file.read().decode()
 
 
 def running() -> list["ForkedProcess"]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from graphmill.graph.splits import Split
 from graphmill.record.evaluations import recorded_baselines
@@ -11,12 +11,14 @@ from graphmill.record.kept_baselines import KeptBaselines, Scores
 from graphmill.spec.columns import Baseline
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.baselines import BaselineScore, score_baselines
-from graphmill.train.loop import Training
+
+if TYPE_CHECKING:  # who evaluates a run scores them too, and needs no loop
+    from graphmill.train.loop import Training
 
 _SPLITS: Final[tuple[Split, ...]] = ("val", "test")
 
 
-def score_after(training: Training) -> None:
+def score_after(training: "Training") -> None:
     """Record the baselines that are `scored="end"` with the run. None of them can end it: what cannot be is said."""
     run_log, own = training.run_log, training.plan.task
     recorded = recorded_baselines(run_log.folder).get("test", {})

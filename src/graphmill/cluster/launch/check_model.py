@@ -12,7 +12,7 @@ from graphmill.base.python import as_module
 from graphmill.cluster.launch.local import WORKER, environment_of_ranks, imports_of
 from graphmill.config.problems import Problem
 from graphmill.record.run_folder import plan_text
-from graphmill.runtime.fork_server import start_program
+from graphmill.runtime.fork_server import output_of
 from graphmill.spec.kinds import TASKS
 from graphmill.spec.plan import Plan
 
@@ -67,10 +67,7 @@ def _tried(
         for path, text in zip(paths, texts, strict=True):
             path.write_text(text, encoding="utf-8")
         program = [*as_module(imports[-1]), *map(str, paths)]
-        with (Path(folder) / "said").open("w+b") as file:
-            status = start_program(program, environ, (file.fileno(), 2), imports=imports).wait()
-            file.seek(0)
-            said = file.read().decode()
+        status, said = output_of(program, environ, imports=imports)
     if status not in (exits.DONE, exits.BAD_REQUEST) or not said:
         raise UserError(
             f"{names} could not be tried (exit status {status}); the error is above", fix="correct the code"

@@ -6,8 +6,8 @@ stage whose validation split was evaluated; the test split is read at the end of
 
 import csv
 import logging
+import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
@@ -20,15 +20,18 @@ from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.base.files import write_text
 from graphmill.base.json_text import parse_json
 from graphmill.base.python import as_module
+from graphmill.cluster.launch.local import WORKER, environment_of_ranks, imports_of
 from graphmill.cluster.launch.pipeline import Stages
 from graphmill.cluster.launch.run_graph import NEW, PlanOf
 from graphmill.record.find_weights import weights_of
 from graphmill.record.run_folder import RunFolder, plan_text
+from graphmill.runtime.fork_server import output_of
 from graphmill.spec.pipeline import StageSpec
 
 _log = logging.getLogger(__name__)
 
 EVALUATIONS_FILE: Final = "evaluations.csv"
+_PROGRAM: Final = "graphmill.train.evaluate_sets"
 _SPLIT: Final = "val"
 
 
@@ -49,11 +52,12 @@ def evaluate_on_all(
     stage: StageSpec,
     plan_of: PlanOf,
     *,
-    python: Sequence[str] = (sys.executable,),
+    python: Sequence[str] | None = None,
 ) -> None:
     """Evaluate the best weights of a stage that is done, unless that was done before.
 
-    `python`: the command that starts an interpreter which has torch; in a job it goes through srun.
+    `python`: the command that starts an interpreter which has torch; in a job it goes through srun. None: what
+    evaluates is forked from what the ranks of the stage were forked from.
     """
     path = stages.logs_root / stages.pipeline.name / EVALUATIONS_FILE
     folder = stages.state(stage).folder
@@ -111,21 +115,23 @@ def _plan_path(stages: Stages, stage: StageSpec, plan_of: PlanOf, root: Path) ->
     return path
 
 
-def _run(folder: RunFolder, plans: list[Path], python: Sequence[str]) -> list[dict[str, Any]]:
-    words = [str(folder.path), *(str(path) for path in plans), "--split", _SPLIT]
-    child = subprocess.run(
-        [*python, *as_module("graphmill.train.evaluate_sets"), *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if child.returncode != exits.DONE:
+def _run(folder: RunFolder, plans: list[Path], python: Sequence[str] | None) -> list[dict[str, Any]]:
+    program = [*as_module(_PROGRAM), str(folder.path), *(str(path) for path in plans), "--split", _SPLIT]
+    if python is None:
+        plan = folder.read_plan()
+        imports = (*imports_of(WORKER, plan), _PROGRAM)
+        status, said = output_of(program, environment_of_ranks(os.environ, plan), imports=imports)
+    else:
+        child = subprocess.run(
+            [*python, *program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
+        )
+        status, said = child.returncode, child.stdout
+    if status != exits.DONE:
         raise UserError(
-            f"evaluating {folder.path} failed with exit status {child.returncode}; the error is above",
+            f"evaluating {folder.path} failed with exit status {status}; the error is above",
             fix="run the pipeline again, or set evaluate_on: own",
         )
-    found: list[dict[str, Any]] = parse_json(child.stdout)
+    found: list[dict[str, Any]] = parse_json(said)
     return found
 
 
