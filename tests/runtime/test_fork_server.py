@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -103,7 +104,18 @@ def test_a_signal_while_modules_are_imported_ends_the_program(start, tmp_path, n
             program.kill_session()
         else:
             program.send_signal(number)
-    assert [program.wait() for program in programs] == [-number] * 2
+    ends_with = signal.SIGTERM if number == signal.SIGINT else number
+    assert [program.wait() for program in programs] == [-ends_with] * 2
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.01, 0.03, 0.06])
+def test_an_interrupt_while_python_starts_is_no_traceback(start, tmp_path, capfd, after_s):
+    (tmp_path / "slow.py").write_text(SLOW)
+    program = start("", imports=["slow"])
+    time.sleep(after_s)
+    program.send_signal(signal.SIGINT)
+    assert program.wait() in (-signal.SIGTERM, -signal.SIGINT)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_signal_for_a_program_beside_one_that_runs_waits_for_it(start, tmp_path):

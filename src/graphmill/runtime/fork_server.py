@@ -177,8 +177,8 @@ class ForkServer:
                     os.kill(program.pid, number)
             elif any(each.pid is not None for each in self._programs.values()):
                 self._waiting[program.number].append(number)
-            else:
-                self._process.send_signal(number)
+            else:  # while Python starts, it would tell of a KeyboardInterrupt
+                self._process.send_signal(signal.SIGTERM if number == signal.SIGINT else number)
 
     def is_fit_for(self, environ: Mapping[str, str]) -> bool:
         """Whether programs of this environment can be forked from it."""

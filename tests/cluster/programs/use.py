@@ -23,6 +23,9 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=0)
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args()
+    folder = RunFolder(options.run)
+    folder.events_dir.mkdir(exist_ok=True)
+    events = folder.events_path(0).open("w")  # by which a rank is known
     start_monitor(options.run)
     held = bytearray(options.mib << 20)
     held[::4096] = b"\1" * len(held[::4096])  # touch every page
@@ -34,7 +37,8 @@ def main() -> None:
     for process in busy:
         process.join()
     done = Outcome(status="done", exit_code=0, epochs=1, steps_per_rank=1, wall_s=options.seconds)
-    RunFolder(options.run).write_outcome(done)
+    folder.write_outcome(done)
+    events.close()
 
 
 if __name__ == "__main__":
