@@ -6,6 +6,22 @@
 
 namespace graphmill {
 
+namespace {
+
+thread_local OpenMp openmp{nullptr, nullptr};
+thread_local pid_t sharer = 0;
+
+bool shares_openmp(int num_threads) {
+  return openmp.parallel != nullptr && num_threads == openmp.max_threads() && sharer == getpid();
+}
+
+}  // namespace
+
+void share_openmp(const OpenMp& runtime) {
+  openmp = runtime;
+  sharer = getpid();
+}
+
 ThreadPool& ThreadPool::instance() {
   // Never destroyed: helpers sleep until the process ends. A forked child has no helpers, so it gets a pool of its own.
   static ThreadPool* pool = new ThreadPool;
@@ -63,6 +79,10 @@ void ThreadPool::parallel_for(int64_t count, int64_t chunk, int num_threads,
   }
   const int64_t num_chunks = (count + chunk - 1) / chunk;
   Job job{&body, count, chunk, static_cast<int>(std::min<int64_t>(num_threads, num_chunks)) - 1, 0, {}};
+  if (shares_openmp(num_threads)) {
+    openmp.parallel([](void* data) { claim(*static_cast<Job*>(data)); }, &job, static_cast<unsigned>(num_threads), 0);
+    return;
+  }
   {
     std::lock_guard lock(mutex_);
     ensure_helpers(job.helpers_wanted);

@@ -3,6 +3,10 @@
 // No spinning and no barrier: a job is over when its last claimed chunk is, so a helper that the scheduler wakes late
 // finds nothing to do and no thread waits for it. (A spinning OpenMP barrier loses 10-30x when another process shares a
 // core.)
+//
+// Where the threads of torch's OpenMP spin, as they do in a script in which nobody says otherwise, helpers of our own
+// would wait for a core until these sleep. There the thread that imported us has its work done by them
+// (`share_openmp`).
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -13,6 +17,16 @@
 #include <vector>
 
 namespace graphmill {
+
+// What an OpenMP runtime of GNU's interface is called by.
+struct OpenMp {
+  void (*parallel)(void (*)(void*), void*, unsigned num_threads, unsigned flags);
+  int (*max_threads)();
+};
+
+// From now on the calling thread's jobs for as many threads as `runtime` has run on these. Not in a forked child: the
+// runtime has no threads there, and would wait for them.
+void share_openmp(const OpenMp& runtime);
 
 class ThreadPool {
  public:

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from graphmill import _native
 from graphmill.base.errors import UserError
+from graphmill.nn.torch_threads import share_torch_threads
 
+share_torch_threads()
 _LIBRARY: Any = torch.library.Library("graphmill", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch: unannotated
 
 T = TypeVar("T")
