@@ -132,6 +132,7 @@ HEADLINES = {
 }
 """All of them, for docs/measurements.md."""
 FRONT = {
+    "end_to_end": OF_GRAPHS["end_to_end"],
     "sampler": sampler_headline,
     "step": short_step,
     "attention": short_attention,

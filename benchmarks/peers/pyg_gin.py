@@ -35,7 +35,8 @@ def block(width: int) -> nn.Sequential:
     return nn.Sequential(first, nn.BatchNorm1d(WIDTH), nn.ReLU(), second, nn.BatchNorm1d(WIDTH), nn.ReLU())
 
 
-def graphs(path: str) -> list[Data]:
+def graphs(path: str, part: int = 0) -> list[Data]:
+    """Those of one part: 0 to train on, 1 to validate with, 2 to test."""
     given = np.load(path)
     nodes, edges = np.cumsum(given["num_nodes"])[:-1], np.cumsum(given["num_edges"])[:-1]
     parts = zip(
@@ -48,7 +49,7 @@ def graphs(path: str) -> list[Data]:
     return [
         Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(edge_index), y=torch.tensor([int(y)]))
         for x, edge_index, y, split in parts
-        if split == 0
+        if split == part
     ]
 
 

@@ -69,6 +69,16 @@ def test_ranking(bench):
 
 
 @pytest.mark.slow
+def test_end_to_end(bench):
+    pytest.importorskip("torch_geometric")
+    row = bench("end_to_end", "--rows", "GIN, 600 graphs, 2 ranks", "--rounds", "1", "--epochs", "2")
+    result = row["GIN, 600 graphs, 2 ranks"]["result"]
+    assert (result["ranks"], result["epochs"]) == (2, 2)
+    assert all(1 / 6 < score <= 1 for score in result["scores"].values())  # better than a guess: both have learnt
+    assert result["times_as_long"]["median"] > 0
+
+
+@pytest.mark.slow
 def test_native_kernels(source_environ):
     words = ["--isa", "generic", "--only", "draws", "sparse", "assignment_features", "--seconds", "0"]
     command = [sys.executable, str(BENCHMARKS / "native_kernels.py"), *words]

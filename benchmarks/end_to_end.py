@@ -1,0 +1,211 @@
+"""`graphmill train` against a plain script of the same training, from the start of the one command to its end.
+
+    python benchmarks/end_to_end.py [--rows "SAGE 3k" …] [--rounds 5] [--epochs N]
+
+Both read the same file of arrays, train as many epochs of the same model with the same batches' size, fan-outs and
+optimizer, evaluate after each epoch on all nodes (graphs) and test the best weights. Imports, start of ranks and
+reading are in. Not compared: `graphmill prepare`, once for a data set, and simple methods (`train.baselines: false`).
+The scripts (peers/plain_*.py) are run as users run them: `python`, and `torchrun` for several ranks, with as many
+threads as cores, in the environment of a shell.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from entries import write_entries
+from graphmill.record.run_folder import RunFolder
+from harness import ForeignLoad, Spread, print_table
+from origin import Origin
+from plain_epoch import plain, write_graphs
+
+PEERS = Path(__file__).parent / "peers"
+OURS, PEER = "graphmill", "plain script"
+NODES_YAML = {
+    "task": "node_classification",
+    "train": {"num_neighbors": [10, 10], "optimizer": {"lr": 0.003}, "evaluate_every_epochs": 1},
+}
+GRAPHS_YAML = {
+    "task": "graph_classification",
+    "model": {"kind": "gin", "hidden_channels": 64, "norm": "batch"},
+    "train": {"batch_size": 32, "optimizer": {"lr": 0.005}, "evaluate_every_epochs": 1},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One training, both ways."""
+
+    data: str
+    experiment: Mapping[str, Any]
+    script: str
+    epochs: int
+    words: tuple[str, ...] = ()  # of the script, after the file of data and the epochs
+    ranks: int = 1
+    train: Mapping[str, Any] = field(default_factory=dict)
+    accuracy: str = "accuracy"  # what the run calls it
+
+
+def dotted(layers: str, **options: object) -> dict[str, Any]:
+    """A model of PyG by dotted path."""
+    own = {"hidden_channels": 128, "num_layers": 2, "dropout": 0.5, **options}
+    return {**NODES_YAML, "model": {"kind": "custom", "target": f"torch_geometric.nn.models.{layers}", "options": own}}
+
+
+SAGE = {**NODES_YAML, "model": {"kind": "graphsage", "hidden_channels": 128, "num_layers": 2, "dropout": 0.5}}
+
+
+def nodes(data: str, name: str, experiment: Mapping[str, Any], *, ranks: int = 1) -> Row:
+    """A row of node classification: as many epochs as a first look takes."""
+    epochs, batch = (20, 256) if data == "3k" else (3, 1024)
+    words, train = (str(batch), name), {"batch_size": batch // ranks}
+    return Row(data, experiment, "plain_nodes.py", epochs, words, ranks, train, "micro_f1")
+
+
+ROWS = {
+    "SAGE 3k": nodes("3k", "GraphSAGE", SAGE),
+    "SAGE 100k": nodes("100k", "GraphSAGE", SAGE),
+    "SAGE 100k, 2 ranks": nodes("100k", "GraphSAGE", SAGE, ranks=2),
+    "SAGE 100k, 4 ranks": nodes("100k", "GraphSAGE", SAGE, ranks=4),
+    "GCN by dotted path, 3k": nodes("3k", "GCN", dotted("GCN")),
+    "GCN by dotted path, 100k": nodes("100k", "GCN", dotted("GCN")),
+    "GAT by dotted path, 3k": nodes("3k", "GAT", dotted("GAT", heads=4)),
+    "GAT by dotted path, 100k": nodes("100k", "GAT", dotted("GAT", heads=4)),
+    "GIN, 600 graphs": Row("graphs", GRAPHS_YAML, "plain_graphs.py", 40),
+    "GIN, 600 graphs, 2 ranks": Row("graphs", GRAPHS_YAML, "plain_graphs.py", 40, ranks=2, train={"batch_size": 16}),
+}
+MADE: dict[str, Callable[[Path], None]] = {
+    "3k": lambda path: write_nodes(path, num_nodes=3_000, num_edges=12_000, features=500),
+    "100k": lambda path: write_nodes(path, num_nodes=100_000, num_edges=2_000_000, features=100),
+    "graphs": write_graphs,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=[*ROWS], metavar="ROW")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, help="in place of each row's own")
+    options = parser.parse_args()
+    rows = {name: replace(ROWS[name], epochs=options.epochs or ROWS[name].epochs) for name in options.rows}
+    found: dict[str, tuple[Origin, dict[str, Any]]] = {}
+    with tempfile.TemporaryDirectory(prefix="graphmill-end-to-end-") as made:
+        folder = Path(made)
+        for data in {row.data for row in rows.values()}:
+            MADE[data](folder / f"{data}.npz")
+            graphmill(["prepare", data, "--from", f"{data}.npz", "--dataset-root", "data"], folder)
+        for name, row in rows.items():
+            found[name] = (Origin.now(), measured(row, folder, options.rounds))
+    table = []
+    for name, (_, result) in found.items():
+        seconds, scores = result["seconds"], result["scores"]
+        cells = [f"{seconds[side].median:.3g} s, {100 * scores[side]:.1f} %" for side in (OURS, PEER)]
+        table.append([name, *cells, str(result["times_as_long"]), str(result["times_the_cpu"])])
+    ratios = [result["times_as_long"].median for _, result in found.values()]
+    mean = statistics.geometric_mean(ratios)
+    table.append(["geometric mean", "", "", f"{mean:.3g}", ""])
+    print_table("from start to end", ["", OURS, PEER, f"time ÷ {OURS}'s", f"CPU ÷ {OURS}'s"], table)
+    write_entries("end_to_end", found)
+
+
+def measured(row: Row, folder: Path, rounds: int) -> dict[str, Any]:
+    """Both sides in turns; the first round, which compiles and reads from the disk, is left out."""
+    sides: dict[str, Callable[[str], float]] = {
+        OURS: lambda run: ours(row, folder, run),
+        PEER: lambda _: script(row, folder),
+    }
+    wall: dict[str, list[float]] = {side: [] for side in sides}
+    cpu: dict[str, list[float]] = {side: [] for side in sides}
+    scores: dict[str, list[float]] = {side: [] for side in sides}
+    watch = ForeignLoad()
+    for number in range(rounds + 1):
+        for side, train in sides.items():
+            before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            score = train(f"run-{time.time_ns()}")
+            seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+            if number:
+                wall[side].append(seconds)
+                cpu[side].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+                scores[side].append(score)
+    ratios = {key: [b / a for a, b in zip(of[OURS], of[PEER], strict=True)] for key, of in (("w", wall), ("c", cpu))}
+    return {
+        "ranks": row.ranks,
+        "epochs": row.epochs,
+        "seconds": {side: Spread.of(values) for side, values in wall.items()},
+        "cpu_seconds": {side: Spread.of(values) for side, values in cpu.items()},
+        "scores": {side: statistics.fmean(values) for side, values in scores.items()},
+        "times_as_long": Spread.of(ratios["w"]),
+        "times_the_cpu": Spread.of(ratios["c"]),
+        "foreign_cores": watch.cores(),
+    }
+
+
+def ours(row: Row, folder: Path, run: str) -> float:
+    """Train by the command. Returns the test accuracy."""
+    train = {**row.experiment["train"], "epochs": row.epochs, "ranks": row.ranks, "baselines": False, **row.train}
+    experiment = {**row.experiment, "dataset": {"name": row.data}, "train": train}
+    (folder / "experiment.yaml").write_text(json.dumps(experiment))  # JSON is YAML
+    roots = ("--dataset-root", "data", "--logs-root", "logs")
+    graphmill(["train", "experiment.yaml", "--run-id", run, *roots], folder)
+    outcome = RunFolder(folder / "logs" / run).read_outcome()
+    assert outcome is not None
+    assert outcome.test is not None
+    return float(outcome.test[row.accuracy])
+
+
+def script(row: Row, folder: Path) -> float:
+    """Train by the script. Returns the test accuracy."""
+    start = [sys.executable]
+    if row.ranks > 1:
+        start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={row.ranks}"]
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // row.ranks))}
+    command = [*start, str(PEERS / row.script), f"{row.data}.npz", str(row.epochs), *row.words]
+    said = call(command, folder, plain() | threads)
+    return float(json.loads(said.splitlines()[-1])["test"])
+
+
+def graphmill(words: list[str], folder: Path) -> None:
+    call([sys.executable, "-m", "graphmill.cli", *words], folder, plain())
+
+
+def call(command: list[str], folder: Path, environ: dict[str, str]) -> str:
+    """Standard output of a command that succeeds."""
+    given = {"cwd": folder, "env": environ, "stdin": subprocess.DEVNULL}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, **given)  # type: ignore[call-overload]
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    return str(done.stdout)
+
+
+def write_nodes(path: Path, *, num_nodes: int, num_edges: int, features: int, classes: int = 8) -> None:
+    """A graph whose classes are seen in its edges and, dimly, in its features."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, classes, num_nodes)
+    source = rng.integers(0, num_nodes, num_edges // 2)
+    target = rng.integers(0, num_nodes, num_edges // 2)
+    by_class = np.argsort(y, kind="stable")
+    first = np.searchsorted(y[by_class], np.arange(classes + 1))
+    alike = rng.random(num_edges // 2) < 0.6
+    own = y[source[alike]]
+    target[alike] = by_class[rng.integers(first[own], first[own + 1])]
+    x = rng.normal(size=(num_nodes, features)).astype(np.float32)
+    x[:, :classes] += np.eye(classes, dtype=np.float32)[y]
+    edges = np.stack([np.concatenate([source, target]), np.concatenate([target, source])])
+    split = rng.choice(3, num_nodes, p=[0.5, 0.25, 0.25])
+    np.savez(path, x=x, y=y, edge_index=edges, split=split)
+
+
+if __name__ == "__main__":
+    main()
