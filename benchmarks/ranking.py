@@ -73,7 +73,7 @@ def ours(links: Links, threads: int) -> Judged:
 
 
 def as_ogb(links: Links, chunk: int) -> Judged:
-    found = []
+    ranks = torch.empty(len(links.sources))  # a list of results between the scores would break up the memory
     for begin in range(0, len(links.sources), chunk):
         answers = links.answers[begin : begin + chunk]
         scores = torch.mm(links.table[links.sources[begin : begin + chunk]], links.table.T)
@@ -83,9 +83,8 @@ def as_ogb(links: Links, chunk: int) -> Judged:
         scores[rows, links.left_out[indptr[0] : indptr[-1]]] = -torch.inf
         optimistic = (scores > positive).sum(dim=1)
         pessimistic = (scores >= positive).sum(dim=1)
-        found.append(0.5 * (optimistic + pessimistic) + 1)
-    ranks = torch.cat(found)
-    return float((1.0 / ranks.float()).mean()), float((ranks <= 10).float().mean())
+        ranks[begin : begin + chunk] = 0.5 * (optimistic + pessimistic) + 1
+    return float((1.0 / ranks).mean()), float((ranks <= 10).float().mean())
 
 
 def pyg_test(links: Links) -> Callable[[int], Judged]:
