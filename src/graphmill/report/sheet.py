@@ -55,19 +55,24 @@ class Sheet:
 
     def _stream(self, lines: TextIO, file: BinaryIO) -> None:
         rows = self.rows()
+        raised: list[Exception] = []  # polars 1.30 has only the text of one in an error of its own
 
         def frames(columns: list[str] | None, *_: object) -> Iterator[pl.DataFrame]:
-            while part := list(islice(rows, _ROWS)):
-                lines.write(csv_text(cells for cells, _ in part))
-                yield frame_of(self.header, [values for _, values in part], self.columns)
+            try:
+                while part := list(islice(rows, _ROWS)):
+                    lines.write(csv_text(cells for cells, _ in part))
+                    yield frame_of(self.header, [values for _, values in part], self.columns)
+            except Exception as error:
+                raised.append(error)
+                raise
 
         source = register_io_source(frames, schema=frame_of(self.header, [], self.columns).schema)
         binary = _Binary(file)
         try:
             source.sink_parquet(cast("IO[bytes]", binary), row_group_size=_ROW_GROUP, engine="streaming")
         except pl.exceptions.ComputeError:
-            if binary.error is not None:
-                raise binary.error from None
+            for error in filter(None, (*raised, binary.error)):
+                raise error from None
             raise
 
 
