@@ -5,6 +5,7 @@ from typing import Any
 from assignment_tables import HEADLINES as OF_ASSIGNMENT
 from graph_tables import HEADLINES as OF_GRAPHS
 from graph_tables import short_attention
+from loader_tables import HEADLINES as OF_LOADERS
 from partition_tables import HEADLINES as OF_PARTITIONING
 from parts_tables import HEADLINES as OF_PARTS
 
@@ -122,6 +123,7 @@ HEADLINES = {
     "accuracy": accuracy_headline,
     **OF_ASSIGNMENT,
     **OF_GRAPHS,
+    **OF_LOADERS,
     **OF_PARTS,
     **OF_PARTITIONING,
     "kills": kills_headline,

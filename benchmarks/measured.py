@@ -20,6 +20,7 @@ from fault_tables import faults, faults_ssh, preemption
 from graph_tables import TABLES as OF_GRAPHS
 from graph_tables import ratio
 from headlines import FRONT, HEADLINES, graphs_of, road_graph
+from loader_tables import TABLES as OF_LOADERS
 from partition_tables import TABLES as OF_PARTITIONING
 from parts_tables import TABLES as OF_PARTS
 
@@ -399,6 +400,7 @@ TABLES = {
     "accuracy": accuracy,
     **OF_ASSIGNMENT,
     **OF_GRAPHS,
+    **OF_LOADERS,
     **OF_PARTS,
     **OF_PARTITIONING,
     "schemes": schemes,
