@@ -39,7 +39,9 @@ def run(graphmill, desk, _toy_root, monkeypatch) -> package.Run:
 
 
 def names(folder) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    """Without what the monitor writes, if the run lasts long enough."""
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    return {name for name in found if not name.startswith("monitor/")}
 
 
 def checksum(folder: Path) -> str:

@@ -19,7 +19,7 @@ _FORMULA: Final = re.compile(FORMULA)
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
     """Lines of CSV, each with its newline."""
-    lines = _Lines([])
+    lines = _Texts([])
     csv.writer(lines, lineterminator=_END).writerows(map(_safe, row) for row in rows)  # noqa: TID251  # the one place; else a \r is not quoted
     return "".join(lines.written)
 
@@ -34,7 +34,7 @@ def as_written(cell: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lines:
+class _Texts:
     """What csv's writer writes to, a line by each call."""
 
     written: list[str]

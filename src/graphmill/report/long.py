@@ -34,11 +34,11 @@ COLUMNS: Final[Mapping[str, Column]] = {
 def merge_long(input_root: Path, *, pattern: str, output: Path) -> Merged:
     """Merge the evaluations of the runs whose metrics.csv match the glob `pattern` below `input_root`."""
     folders = [RunFolder.open(path.parent) for path in find_metrics(input_root, pattern, output)]
-    alike: dict[tuple[tuple[int, float, str], ...], list[_Rows]] = {}
+    alike: dict[tuple[tuple[int, float, str], ...], list[_LongRows]] = {}
     for folder in folders:
         of_the_run = _of_the_run(folder)
         order = tuple(sort_key(value) for value in of_the_run)
-        alike.setdefault(order, []).append(_Rows(folder, of_the_run))
+        alike.setdefault(order, []).append(_LongRows(folder, of_the_run))
     merging = _MergingLong([alike[order] for order in sorted(alike)])
     return Merged(
         csv=output,
@@ -52,7 +52,7 @@ def merge_long(input_root: Path, *, pattern: str, output: Path) -> Merged:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _LongRows:
     """The evaluations of one run: what stands in all of its rows, and what in each."""
 
     folder: RunFolder
@@ -66,7 +66,7 @@ class _Rows:
 class _MergingLong:
     """The rows of all runs, in order; those of one run, and of its copies, are in memory at a time."""
 
-    runs: Sequence[Sequence[_Rows]]
+    runs: Sequence[Sequence[_LongRows]]
     num_rows: int = 0
     num_superseded: int = 0
 
@@ -80,7 +80,7 @@ class _MergingLong:
             yield from ((tuple(map(format_cell, row)), row) for row in merged)
 
 
-def _without_copies(copies: Sequence[_Rows]) -> tuple[list[tuple[Value, ...]], int]:
+def _without_copies(copies: Sequence[_LongRows]) -> tuple[list[tuple[Value, ...]], int]:
     """The rows of copies of one run, each once and in order, and how many were read."""
     rows: dict[tuple[Value, ...], tuple[Value, Path]] = {}
     num_read = 0

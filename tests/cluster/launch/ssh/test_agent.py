@@ -106,10 +106,11 @@ def until_dead(pids: tuple[int, ...], timeout_s: float = HANG_S) -> None:
 def until_started(folder, ranks: int = 2, timeout_s: float = HANG_S) -> tuple[int, ...]:
     """Returns the ranks' process ids."""
     end = time.monotonic() + timeout_s
-    while not all((folder.path / f"started_{rank}").exists() for rank in range(ranks)):
+    files = [folder.path / f"started_{rank}" for rank in range(ranks)]
+    while not all(file.exists() and file.read_text().split() for file in files):  # it is there before its text is
         assert time.monotonic() < end
         time.sleep(0.02)
-    return tuple(int((folder.path / f"started_{rank}").read_text().split()[0]) for rank in range(ranks))
+    return tuple(int(file.read_text().split()[0]) for file in files)
 
 
 def test_it_says_what_the_host_is_and_has_the_environment(agent):
