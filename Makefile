@@ -78,9 +78,9 @@ test-slow: install ## run the slow tests: full fuzz, many kills, big graphs; and
 	  $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup -m "hypothesis and not slow" --hypothesis-profile explore -q $(TEST_ARGS) || [ $$? -eq 5 ] || exit 1; \
 	done
 
-check: install ## format, lint, types, layers, docs
+check: install ## format, lint, types, layers, docs, the house
 	$(MAKE) --no-print-directory -j 2 --output-sync=target check-form check-types check-benchmarks
-	$(if $(filter test,$(MAKECMDGOALS)),@echo "== tests/docs: make test runs them",$(BIN)/python -m pytest tests/docs -m "not slow" -n $(TEST_WORKERS) --dist loadgroup)
+	$(if $(filter test,$(MAKECMDGOALS)),@echo "== tests/docs, tests/test_house.py: make test runs them",$(BIN)/python -m pytest tests/docs tests/test_house.py -m "not slow" -n $(TEST_WORKERS) --dist loadgroup)
 
 check-form: ## of check: form, lint, layers, reference, the list of mutations, measured numbers
 	$(BIN)/ruff format --check .
