@@ -13,7 +13,6 @@ peak is compared with the size of that array.
 """
 
 import argparse
-import importlib.util
 import json
 import subprocess
 import sys
@@ -21,8 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import psutil
@@ -34,6 +31,7 @@ from graphmill.tasks.traffic.nn.model import Dcrnn
 from graphmill.tasks.traffic.nn.walks import RandomWalks
 from harness import Rounds, Spread, interleave, print_table, write_result
 from origin import Origin
+from peers.plain_traffic import PeerDcrnn, load_peer
 
 NODES, BATCH, INPUTS, HORIZON, CHANNELS, UNITS, LAYERS, STEPS = 207, 64, 12, 12, 2, 64, 2, 2
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "traffic" / "metr_la_adj.npz"
@@ -62,7 +60,7 @@ def main() -> None:
     contenders: dict[str, Callable[[int], object]] = {"graphmill": ours}
     if options.peer:
         contenders["torch-geometric-temporal"] = Step(
-            PeerDcrnn(load_peer(options.peer), adjacency, options.windows), batch
+            PeerDcrnn(load_peer(options.peer), adjacency, options.windows, UNITS), batch
         )
     rates: list[float] = []
     contenders["product"] = lambda _: rates.append(product_rate(options.threads, options.windows))
@@ -92,55 +90,6 @@ def our_model(adjacency: np.ndarray) -> nn.Module:
         seed=0,
         in_channels=CHANNELS,
     )
-
-
-def load_peer(folder: Path) -> ModuleType:
-    """The file of the cell alone: the package's other modules want more dependencies."""
-    path = folder / "torch_geometric_temporal" / "nn" / "recurrent" / "dcrnn.py"
-    spec = importlib.util.spec_from_file_location("peer_dcrnn", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # PyG looks it up by name
-    spec.loader.exec_module(module)
-    return module
-
-
-class PeerDcrnn(nn.Module):
-    """The same encoder and decoder around the peer's cell; rows of a batch stand one after the other, as it wants."""
-
-    def __init__(self, peer: ModuleType, adjacency: np.ndarray, batch: int) -> None:
-        super().__init__()
-        self.batch = batch
-        self.encoder = nn.ModuleList(peer.BatchedDCRNN(c, UNITS, STEPS + 1) for c in (CHANNELS, UNITS))
-        self.decoder = nn.ModuleList(peer.BatchedDCRNN(c, UNITS, STEPS + 1) for c in (1, UNITS))
-        self.projection = nn.Linear(UNITS, 1)
-        rows, columns = np.nonzero(adjacency)
-        edges = torch.from_numpy(np.stack([rows, columns]))
-        self.edges = torch.cat([edges + number * NODES for number in range(batch)], dim=1)
-        self.weights = torch.from_numpy(adjacency[rows, columns]).repeat(batch)
-        self.is_cached = False
-
-    def cell(self, cell: Any, x: Tensor, h: Tensor) -> Tensor:
-        graph, cached = (self.edges, self.weights), self.is_cached
-        z = cell._calculate_update_gate(x, *graph, h, cached)
-        r = cell._calculate_reset_gate(x, *graph, h, cached)
-        return cell._calculate_hidden_state(z, h, cell._calculate_candidate_state(x, *graph, h, r, cached))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        states = [inputs.new_zeros(self.batch * NODES, UNITS) for _ in self.encoder]
-        for t in range(INPUTS):
-            self.advance(self.encoder, states, inputs[:, t].reshape(self.batch * NODES, CHANNELS))
-        previous, forecasts = inputs.new_zeros(self.batch * NODES, 1), []
-        for _ in range(HORIZON):
-            previous = self.projection(self.advance(self.decoder, states, previous))
-            forecasts.append(previous.view(self.batch, NODES))
-            self.is_cached = True  # every cell has made its normalised edges by now
-        return torch.stack(forecasts, dim=1)
-
-    def advance(self, cells: nn.ModuleList, states: list[Tensor], x: Tensor) -> Tensor:
-        for number, cell in enumerate(cells):
-            states[number] = x = self.cell(cell, x, states[number])
-        return x
 
 
 class Step:
