@@ -6,6 +6,7 @@ from graphmill.base.errors import UserError
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.modelled import modelled
+from graphmill.spec.node_models import NodeCustomModelSpec
 from graphmill.spec.plan import MachineInfo, refuse_unfit_for_roles, resolve
 from graphmill.spec.roles import RolesSpec
 from graphmill.tasks.node_classification.page import GraphInfo, NodeClassificationExperiment, SampledTrainSpec
@@ -120,3 +121,25 @@ def test_a_task_that_samples_nothing_has_no_samplers():
     with pytest.raises(UserError, match="roles: traffic has no sampling service") as refused:
         refuse_unfit_for_roles(experiment, find_kind("traffic"))
     assert refused.value.fix == "leave roles out, and set train.ranks=2"
+
+
+@pytest.mark.parametrize(
+    ("train", "fix"),
+    [
+        ({"precision": "bf16"}, "set train.precision=fp32, or model.fused=false"),
+        ({"device": "cuda"}, "set train.device=cpu, or model.fused=false"),
+    ],
+)
+def test_fused_layers_are_of_cpus_in_fp32(train, fix):
+    model = NodeCustomModelSpec(kind="custom", target="torch_geometric.nn.GCN", fused=True)
+    machine = MachineInfo(num_cores=2, num_gpus=1)
+
+    def planned(**more):
+        settings = SampledTrainSpec(**{"epochs": 1, "batch_size": 5, "device": "cpu", **more})
+        experiment = NodeClassificationExperiment(model=model, train=settings)
+        return resolve(experiment, machine=machine, dataset=GRAPH, run_id="r")
+
+    assert planned().task.model.fused
+    with pytest.raises(UserError, match="its layers compute on CPUs in fp32") as refused:
+        planned(**train)
+    assert refused.value.fix == fix

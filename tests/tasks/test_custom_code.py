@@ -139,3 +139,22 @@ def test_the_model_of_pyg_that_a_message_names_computes_logits(word):
     model = construct(spec, {"in_channels": 2, "out_channels": 3})
     edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
     try_out(spec.target, model, {"x": torch.ones(3, 2), "edge_index": edges}, [(3, 3)])
+
+
+def test_fused_layers_are_asked_for_and_told(caplog):
+    pytest.importorskip("torch_geometric")
+    given, filled_in = {"hidden_channels": 4, "num_layers": 2}, {"in_channels": 2, "out_channels": 3}
+
+    def made(target: str, **options):
+        spec = CustomModelSpec(kind="custom", target=target, options=options, fused=True)
+        return construct(spec, filled_in)
+
+    with caplog.at_level("INFO"):
+        layers = made("torch_geometric.nn.GraphSAGE", **given).convs
+        assert {type(layer).__module__ for layer in layers} == {"graphmill.pyg.layers"}
+        assert not caplog.messages
+        made("torch_geometric.nn.GraphSAGE", aggr="max", **given)
+    told = "PyG's own code computes convs.0 (SAGEConv with aggr=max), convs.1 (SAGEConv with aggr=max)"
+    assert caplog.messages == [f"model.fused: {told} of torch_geometric.nn.GraphSAGE"]
+    with pytest.raises(UserError, match=r"torch_geometric.nn.EdgeCNN has none of PyG's SAGEConv, GCNConv.*"):
+        made("torch_geometric.nn.EdgeCNN", **given)

@@ -1,11 +1,12 @@
 """A mini-batch that was sampled as one subgraph, in the form that PyG's models take: edge_index, rows of features."""
 
+import warnings
 from typing import assert_never
 
 import torch
 from torch import Tensor
 
-from graphmill.graph.batch import DenseRows, MiniBatch, SelfAndMean, SparseRows
+from graphmill.graph.batch import DenseRows, Inputs, MiniBatch, SelfAndMean, SparseRows
 
 
 def edge_index(batch: MiniBatch) -> Tensor:
@@ -35,6 +36,15 @@ def dense_rows(batch: MiniBatch) -> Tensor:
             raise AssertionError("a model that reads rows was given averages")
         case _:
             assert_never(batch.inputs)
+
+
+def csr_rows(x: Inputs) -> Tensor:
+    """Sparse features of every node of the batch, a sparse CSR tensor [num_nodes, num_features]."""
+    assert isinstance(x, SparseRows)
+    size = (len(x.indptr) - 1, x.num_features)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+        return torch.sparse_csr_tensor(x.indptr.int(), x.indices, x.values, size=size, check_invariants=False)
 
 
 def written_out(x: SparseRows) -> Tensor:

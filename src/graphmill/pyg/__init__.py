@@ -23,6 +23,7 @@ _LAZY: Final = {
     "SAGEConv": "layers",
     "ShaDowKHopSampler": "shadow",
     "by_degree": "negative_kinds",
+    "fuse_layers": "fusing",
 }
 __all__ = list(_LAZY)  # a list
 

@@ -13,8 +13,8 @@ from graphmill.nn.attention import EdgeGroups, operator
 from graphmill.nn.attention.edges import REDUCTIONS, loop_features
 from graphmill.nn.attention.layers import by_head, scored, scoring
 from graphmill.nn.attention.operator import Dropout, EdgeScores, Scores
-from graphmill.nn.operators import is_native, linear
-from graphmill.pyg.layer_choice import LayerEnds, aggregation_of, ends_of, has_hooks, is_ours
+from graphmill.nn.operators import is_native
+from graphmill.pyg.layer_choice import LayerEnds, aggregation_of, ends_of, has_hooks, is_ours, projected
 from graphmill.pyg.layer_edges import groups_of
 
 
@@ -60,13 +60,13 @@ class GATConv(peers.GATConv):  # type: ignore[misc]
 
     def _projected(self, ends: LayerEnds, of_source: Linear, of_target: Linear) -> tuple[Tensor, Tensor, Tensor]:
         """Values [num_sources, heads * out_channels], scores of sources and of targets [num_…, heads]."""
-        weight, x = of_source.weight, ends.source.contiguous()
+        weight, x = of_source.weight, ends.source
         if ends.target is ends.source and of_target is of_source:  # one product for all three
             of_scores = scoring(weight, torch.cat([self.att_src, self.att_dst]))
-            made = linear(x, torch.cat([weight, of_scores]), None)
+            made = projected(x, torch.cat([weight, of_scores]), None)
             own, of_sources, of_targets = torch.split(made, [len(weight), self.heads, self.heads], dim=1)
             return own, of_sources, of_targets
-        values = linear(x, weight, None)
+        values = projected(x, weight, None)
         if ends.target is None:
             of_targets = values.new_zeros(ends.sizes[1], self.heads)
         else:
@@ -104,9 +104,9 @@ class GATv2Conv(peers.GATv2Conv):  # type: ignore[misc]
             groups = _groups(self, peers.GATv2Conv, ends, edge_index, edge_attr, parts, self.att)
         if ends is None or ends.target is None or groups is None:
             return super().forward(x, edge_index, edge_attr, return_attention_weights)
-        values = linear(ends.source.contiguous(), self.lin_l.weight, self.lin_l.bias)
+        values = projected(ends.source, self.lin_l.weight, self.lin_l.bias)
         is_shared = self.lin_r is self.lin_l and ends.target is ends.source
-        of_targets = values if is_shared else linear(ends.target.contiguous(), self.lin_r.weight, self.lin_r.bias)
+        of_targets = values if is_shared else projected(ends.target, self.lin_r.weight, self.lin_r.bias)
         scores = Scores(of_targets, None, self.att.flatten(), self.negative_slope)
         return _attended(self, values, scores, _features(self, edge_attr, groups, None), groups, ends.target)
 
@@ -116,7 +116,10 @@ def _groups(
     att: Tensor,
 ) -> EdgeGroups | None:  # fmt: skip
     """The edges as attention reads them; None: PyG's own code computes."""
-    if aggregation_of(layer, peer) != "sum" or not 0 <= layer.dropout <= 1 or not is_ours(ends, edge_index, parts, att):
+    # A sparse x is read in one product alone: no other of targets, and no residual.
+    sparse = ends.target is ends.source and layer.res is None and getattr(layer, "lin", parts) is not None
+    takes = aggregation_of(layer, peer) == "sum" and 0 <= layer.dropout <= 1
+    if not takes or not is_ours(ends, edge_index, parts, att, sparse=sparse):
         return None
     if isinstance(layer.fill_value, str) and layer.fill_value not in REDUCTIONS:
         return None

@@ -8,7 +8,8 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.nn.dense.linear import Linear
 
-from graphmill.nn.operators import is_native
+from graphmill.graph.batch import SparseRows
+from graphmill.nn.operators import is_native, linear, sparse_linear
 from graphmill.pyg.layer_edges import LayerEdges
 
 _HOOKS = (
@@ -44,8 +45,11 @@ def ends_of(x: object, size: tuple[int, int] | None) -> LayerEnds | None:
     return LayerEnds(source, target, sizes) if size is None or tuple(size) == sizes else None
 
 
-def is_ours(ends: LayerEnds, edge_index: object, parts: list[Any], *others: Tensor) -> bool:
-    """Whether the native operators take these rows, edges, linear parts (of sources, of targets), other parameters."""
+def is_ours(ends: LayerEnds, edge_index: object, parts: list[Any], *others: Tensor, sparse: bool = False) -> bool:
+    """Whether the native operators take these rows, edges, linear parts (of sources, of targets), other parameters.
+
+    `sparse`: whether rows may be a sparse CSR tensor, which is read in products alone.
+    """
     if type(edge_index) is not Tensor or edge_index.dtype != torch.int64 or edge_index.device.type != "cpu":
         return False
     if edge_index.layout != torch.strided or edge_index.dim() != 2 or len(edge_index) != 2:
@@ -53,12 +57,32 @@ def is_ours(ends: LayerEnds, edge_index: object, parts: list[Any], *others: Tens
     if not all(type(part) is Linear and not has_hooks(part) for part in parts):
         return False
     rows = [ends.source, *([] if ends.target is None else [ends.target])]
-    if not all(each.dim() == 2 and each.numel() and each.layout == torch.strided for each in rows):
+    if not all(
+        each.dim() == 2 and each.numel() and (_is_strided(each) or (sparse and _is_fixed(each))) for each in rows
+    ):
         return False
     if any(part.weight.shape[1] != each.shape[1] for part, each in zip(parts, rows, strict=False)):
         return False  # PyG says so
     tensors = [*rows, *others, *(part.weight for part in parts)]
     return all(type(each) in (Tensor, nn.Parameter) and is_native(each) for each in tensors) and not _is_transformed()
+
+
+def _is_strided(x: Tensor) -> bool:
+    return x.layout == torch.strided
+
+
+def _is_fixed(x: Tensor) -> bool:
+    """Whether rows are a sparse CSR tensor of one value an entry, that asks for no gradient."""
+    return x.layout == torch.sparse_csr and x.values().dim() == 1 and not x.requires_grad
+
+
+def projected(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x · weightᵀ + bias → [n, num_out], for rows x [n, num_in], strided or sparse CSR."""
+    if _is_strided(x):
+        return linear(x.contiguous(), weight, bias)
+    rows = SparseRows(x.crow_indices().long(), x.col_indices().int(), x.values(), x.shape[1])
+    out = sparse_linear(rows, weight.t().contiguous())
+    return out if bias is None else out.add_(bias)
 
 
 def _is_transformed() -> bool:
@@ -108,6 +132,8 @@ def aggregates_first(edges: LayerEdges, x: Tensor, num_out: int) -> bool:
     The product is one of targets then, else of sources; rows are read as wide as inputs then, else as outputs, and in
     the gradient once more, but not those of inputs that need none.
     """
+    if not _is_strided(x):
+        return False
     has_gradient = int(torch.is_grad_enabled())
     of_x = int(x.requires_grad) * has_gradient
     reads, num_in, products = _READ * len(edges.indices), x.shape[1], (1 + has_gradient + of_x) * x.shape[1] * num_out

@@ -2,7 +2,8 @@
 
 Each is a subclass of PyG's and says when PyG's own code computes. For all of them that is:
 
-- `x` or parameters are not on the CPU, not float32, or not matrices; `x` is empty; `edge_index` is not a plain int64
+- `x` or parameters are not on the CPU, not float32, or not matrices (`x` may be a sparse CSR tensor, but for GIN and
+  RGCN); `x` is empty; `edge_index` is not a plain int64
   [2, num_edges] (a `SparseTensor`, a sparse tensor or an `EdgeIndex`), or leads to nodes that do not exist;
 - under `torch.compile`, `torch.jit`, autocast, `torch.func` and explainers, with `flow="target_to_source"`, with
   `decomposed_layers`, with hooks on the steps of message passing or on the parts of a layer, before a lazy layer knows
@@ -21,7 +22,15 @@ from torch_geometric.typing import OptPairTensor, OptTensor
 
 from graphmill.nn.operators import linear
 from graphmill.nn.relations import pair_sum
-from graphmill.pyg.layer_choice import LayerEnds, aggregates_first, aggregation_of, are_weights, ends_of, is_ours
+from graphmill.pyg.layer_choice import (
+    LayerEnds,
+    aggregates_first,
+    aggregation_of,
+    are_weights,
+    ends_of,
+    is_ours,
+    projected,
+)
 from graphmill.pyg.layer_edges import LayerEdges, edges_of, normalised_edges, pairs_of, weighted_edges
 
 
@@ -48,7 +57,7 @@ class SAGEConv(peers.SAGEConv):  # type: ignore[misc]  # PyG is not typed
         ends = ends_of(x, size)
         how = aggregation_of(self, peers.SAGEConv)
         parts = [self.lin_l, *([self.lin_r] if self.root_weight else [])]
-        if ends is None or how is None or self.project or not is_ours(ends, edge_index, parts):
+        if ends is None or how is None or self.project or not is_ours(ends, edge_index, parts, sparse=True):
             return super().forward(x, edge_index, size)  # type: ignore[no-any-return]
         edges = edges_of(edge_index, *ends.sizes)
         if edges is None:
@@ -61,9 +70,9 @@ class SAGEConv(peers.SAGEConv):  # type: ignore[misc]  # PyG is not typed
         if aggregates_first(edges, ends.source, self.out_channels):
             part = linear(edges.aggregate(ends.source, how), weight, None)
         else:
-            part = edges.aggregate(linear(ends.source.contiguous(), weight, None), how)
+            part = edges.aggregate(projected(ends.source, weight, None), how)
         if self.root_weight and ends.target is not None:
-            own = linear(ends.target.contiguous(), self.lin_r.weight, bias)
+            own = projected(ends.target, self.lin_r.weight, bias)
         else:
             shape = (ends.sizes[1], self.out_channels)
             own = part.new_zeros(shape) if bias is None else bias.repeat(shape[0], 1)
@@ -94,7 +103,7 @@ class GCNConv(peers.GCNConv):  # type: ignore[misc]
         weight = self.lin.weight
         if aggregates_first(edges, x, self.out_channels):
             return linear(edges.aggregate(x, "sum"), weight, self.bias)
-        out = edges.aggregate(linear(x.contiguous(), weight, None), "sum")
+        out = edges.aggregate(projected(x, weight, None), "sum")
         return out if self.bias is None else out.add_(self.bias)
 
     def _edges(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> LayerEdges | None:
@@ -102,7 +111,7 @@ class GCNConv(peers.GCNConv):  # type: ignore[misc]
         ends = ends_of(x, None) if isinstance(x, Tensor) else None
         if ends is None or self.cached or aggregation_of(self, peers.GCNConv) != "sum":
             return None
-        if not is_ours(ends, edge_index, [self.lin]) or not are_weights(edge_weight, edge_index):
+        if not is_ours(ends, edge_index, [self.lin], sparse=True) or not are_weights(edge_weight, edge_index):
             return None
         if not self.normalize:
             return weighted_edges(edge_index, edge_weight, len(x))

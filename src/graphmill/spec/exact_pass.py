@@ -30,6 +30,7 @@ _IDS: Final = 64  # bytes of an edge: edge_index with and without loops, the sam
 _NO_WIDTH: Final = 16  # numbers below it count layers or heads
 _UNSEEN_WIDTH: Final = 256  # where options name no width
 _PROJECTING: Final = ("GCN", "GAT", "GCNConv", "GATConv", "GATv2Conv")  # PyG's whose messages are never inputs
+_READS_SPARSE: Final = ("GraphSAGE", "GCN", "GAT")  # PyG's whose fused layers never write sparse features out
 _UNKNOWN_MEMORY: Final = 4 << 30  # a GPU's, or of a job that has no hosts yet
 _MIB: Final = 1 << 20
 
@@ -57,14 +58,15 @@ class WholePass:
 def whole_pass_of(plan: SampledPlan, model: BaseModel, out_channels: int) -> WholePass:
     """One call of a plan's `model` on its whole graph."""
     known = plan.dataset
+    stay_sparse = known.has_sparse_features and _reads_sparse(model)
     return WholePass(
         num_nodes=known.num_nodes,
         num_entries=known.num_edges * (2 if plan.undirected else 1),
-        num_features=known.num_features,
+        num_features=0 if stay_sparse else known.num_features,
         num_edge_columns=len(plan.edge_columns),
         width=widest(
             model,
-            num_features=known.num_features,
+            num_features=0 if stay_sparse else known.num_features,
             has_sparse_features=known.has_sparse_features,
             out_channels=out_channels,
         ),
@@ -85,10 +87,22 @@ def widest(model: BaseModel, *, num_features: int, has_sparse_features: bool, ou
     return max(heads * (largest if largest >= _NO_WIDTH else _UNSEEN_WIDTH), heads * out_channels, inputs)
 
 
+def _reads_sparse(model: BaseModel) -> bool:
+    """Whether sparse features are not written out."""
+    if not isinstance(model, CustomModelSpec) or not model.fused or _name_at_pyg(model) not in _READS_SPARSE:
+        return False
+    return not (model.options.get("project") or model.options.get("residual"))
+
+
+def _name_at_pyg(model: CustomModelSpec) -> str:
+    """What PyG calls it; "": it is another's."""
+    package, _, name = model.target.rpartition(".")
+    return name if package in ("torch_geometric.nn", "torch_geometric.nn.models") else ""
+
+
 def _projects_inputs(model: BaseModel, *, has_sparse_features: bool) -> bool:
     if isinstance(model, CustomModelSpec):
-        package, _, name = model.target.rpartition(".")
-        return package in ("torch_geometric.nn", "torch_geometric.nn.models") and name in _PROJECTING
+        return _name_at_pyg(model) in _PROJECTING
     return isinstance(model, NodeAttentionSpec | HgtSpec) or (isinstance(model, RelationalSpec) and has_sparse_features)
 
 

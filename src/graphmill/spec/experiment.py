@@ -41,6 +41,11 @@ class CustomModelSpec(Spec):
     kind: Literal["custom"]
     target: str = Field(description="dotted path, for example torch_geometric.nn.models.GCN")
     options: dict[str, Any] = Field({}, description="keyword arguments; in_channels and out_channels are filled in")
+    fused: bool = Field(
+        False,
+        description="PyG's SAGEConv, GCNConv, GINConv, RGCNConv, GATConv and GATv2Conv in the model are computed by "
+        "graphmill's operators, on CPUs in fp32: the same state_dict, results to rounding",
+    )
 
 
 class CustomLossSpec(Spec):

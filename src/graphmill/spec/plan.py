@@ -12,7 +12,15 @@ from graphmill.spec.attention import refuse_gpus
 from graphmill.spec.batch import BatchBudget, GraphBatchSpec
 from graphmill.spec.calendar import Batches, BudgetBatches, Calendar, EpochLengths, planned_end
 from graphmill.spec.early_stopping import EarlyStoppingSpec
-from graphmill.spec.experiment import MEET_WITHIN_S, CheckpointSpec, Experiment, MeasureSpec, SyncSpec, TrainSpec
+from graphmill.spec.experiment import (
+    MEET_WITHIN_S,
+    CheckpointSpec,
+    CustomModelSpec,
+    Experiment,
+    MeasureSpec,
+    SyncSpec,
+    TrainSpec,
+)
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.extras import Sampling, Sources
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
@@ -178,6 +186,7 @@ def resolve(
     if device == "cuda":
         named = [(name, capability_of(name)) for name in machine.gpu_names]
         refuse_gpus(task.model, train.precision, named)
+    _refuse_fused_layers(task.model, device, train.precision)
     ranks, roles = _ranks(train.ranks, device, machine, hosts, experiment.roles), experiment.roles
     processes = ranks if roles is None else roles.num_processes
     task = task.within(experiment, _memory_of_a_process(machine, device, processes, hosts))
@@ -214,6 +223,16 @@ def resolve(
         sources=dict(sources or {}),
         budget=budget,
         profile=_profile(train, last_step, device),
+    )
+
+
+def _refuse_fused_layers(model: Spec | None, device: str, precision: str) -> None:
+    if not isinstance(model, CustomModelSpec) or not model.fused or (device == "cpu" and precision == "fp32"):
+        return
+    key, value, other = ("precision", precision, "fp32") if device == "cpu" else ("device", device, "cpu")
+    raise UserError(
+        f"model.fused is true: its layers compute on CPUs in fp32, and train.{key} is {value}",
+        fix=f"set train.{key}={other}, or model.fused=false",
     )
 
 

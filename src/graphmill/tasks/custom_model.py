@@ -1,6 +1,7 @@
 """User-defined models, by dotted path."""
 
 import inspect
+import logging
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ from torch.nn.parameter import UninitializedParameter
 from graphmill.base.errors import UserError
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.tasks.custom_code import find_named, is_class_of_modules
+
+_log = logging.getLogger(__name__)
 
 _FIX: Final = "name a class of modules, such as torch_geometric.nn.GCN, or a function of your own that makes one"
 
@@ -43,7 +46,22 @@ def construct(spec: CustomModelSpec, filled_in: Mapping[str, object]) -> nn.Modu
         raise UserError(
             f"{spec.target} made a {type(model).__name__}, not a torch.nn.Module", fix="name a class of modules"
         )
+    if spec.fused:
+        _fuse(spec.target, model)
     return model
+
+
+def _fuse(target: str, model: nn.Module) -> None:
+    """Replace PyG's layers in the model; `UserError` if it has none that can be replaced."""
+    try:
+        from graphmill.pyg.fusing import FUSED, fuse_layers, left_to_pyg
+    except ImportError:
+        raise UserError("model.fused needs PyG", fix="pip install torch_geometric, or set model.fused=false") from None
+    names = ", ".join(layer.__name__ for layer in FUSED)
+    if not fuse_layers(model):
+        raise UserError(f"model.fused is true, and {target} has none of PyG's {names}", fix="set model.fused=false")
+    if others := left_to_pyg(model):
+        _log.info(f"model.fused: PyG's own code computes {', '.join(others)} of {target}")
 
 
 def try_out(

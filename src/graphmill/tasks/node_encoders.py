@@ -14,7 +14,7 @@ from graphmill.nn.hgt import Hgt
 from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
-from graphmill.nn.subgraph import dense_rows, edge_index
+from graphmill.nn.subgraph import csr_rows, dense_rows, edge_index
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.node_models import (
     EdgeArgument,
@@ -45,6 +45,21 @@ class NodeModelInputs:
     edge_argument: EdgeArgument | None  # how a model by dotted path is called with them; GraphSAGE reads edge_weight
 
 
+@dataclass(frozen=True, slots=True)
+class CalledWith:
+    """What fused models of PyG are called with that others are not."""
+
+    hops: bool = False  # sizes of the batch's hops: rows that no later layer reads are left out
+    sparse: bool = False  # sparse features as a sparse CSR tensor
+
+    @classmethod
+    def of(cls, model: nn.Module, *, is_sparse: bool) -> "CalledWith":
+        """What a model whose layers are fused takes. `is_sparse`: whether features are."""
+        from graphmill.pyg.fusing import may_be_trimmed, reads_sparse
+
+        return cls(may_be_trimmed(model), is_sparse and reads_sparse(model))
+
+
 class EdgeIndexModel(nn.Module):
     """A model that is called as model(x, edge_index), as PyG's are, on sampled mini-batches.
 
@@ -62,9 +77,10 @@ class EdgeIndexModel(nn.Module):
         dtype: torch.dtype = torch.float32,
         standardise: Standardise | None = None,
         edges: EdgeArgument | None = None,
+        called_with: CalledWith = CalledWith(),
     ) -> None:
         super().__init__()
-        self.inner, self.standardise, self.edges = inner, standardise, edges
+        self.inner, self.standardise, self.edges, self.called_with = inner, standardise, edges, called_with
         self.seed, self.rank, self.dtype = seed, rank, dtype
 
     @property
@@ -77,12 +93,13 @@ class EdgeIndexModel(nn.Module):
         if self.training:
             key = batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank)
             torch.manual_seed(key >> 1)
-        x = dense_rows(batch)
+        x = csr_rows(batch.inputs) if self.called_with.sparse else dense_rows(batch)
         if self.standardise is not None:
             x = self.standardise(x)
         is_mixed = self.training and self.dtype != torch.float32
         with torch.autocast(x.device.type, self.dtype, enabled=is_mixed):
-            out: Tensor = self.inner(x, edge_index(batch), **edge_arguments(self.edges, batch.edge_attr))
+            hops = hop_arguments(batch) if self.called_with.hops else {}
+            out: Tensor = self.inner(x, edge_index(batch), **edge_arguments(self.edges, batch.edge_attr), **hops)
         return out[: len(batch.seeds.ids)]
 
 
@@ -163,8 +180,15 @@ def build_model(
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
             channels = {"in_channels": reads.in_channels, "out_channels": reads.out_channels}
             inner, dtype = construct(spec, channels), DTYPE_OF[plan.precision]
-            edges = reads.edge_argument
-            return EdgeIndexModel(inner, seed=plan.seed, rank=rank, dtype=dtype, standardise=standardise, edges=edges)
+            return EdgeIndexModel(
+                inner,
+                seed=plan.seed,
+                rank=rank,
+                dtype=dtype,
+                standardise=standardise,
+                edges=reads.edge_argument,
+                called_with=CalledWith.of(inner, is_sparse=reads.is_sparse) if spec.fused else CalledWith(),
+            )
         case _:
             assert_never(spec)
 
@@ -195,6 +219,14 @@ def check_model(plan: Plan, spec: NodeModelSpec, reads: NodeModelInputs, fanouts
             f" and train.num_neighbors {list(fanouts)} samples {hops}",
             fix="give train.num_neighbors as many fan-outs as the model has layers",
         )
+
+
+def hop_arguments(batch: MiniBatch) -> dict[str, list[int]]:
+    """Sizes of the hops, as PyG's models are called with them to compute no row that no later layer reads."""
+    return {
+        "num_sampled_nodes_per_hop": list(batch.num_nodes_per_hop),
+        "num_sampled_edges_per_hop": list(batch.num_edges_per_hop),
+    }
 
 
 def edge_arguments(argument: EdgeArgument | None, edge_attr: Tensor) -> dict[str, Tensor]:

@@ -1,0 +1,78 @@
+"""PyG's layers within a model, replaced by those of `graphmill.pyg`: same parameters, same `state_dict`, same results.
+
+The layers are those that `graphmill.pyg` has; when PyG's own code computes them: `graphmill.pyg.layers`.
+"""
+
+from typing import Final
+
+from torch import nn
+from torch_geometric import nn as peers
+from torch_geometric.nn.conv import MessagePassing
+from torch_geometric.nn.models.basic_gnn import BasicGNN
+
+from graphmill.pyg import attention_layers, layers
+from graphmill.pyg.layer_choice import aggregation_of
+
+FUSED: Final[dict[type, type[MessagePassing]]] = {
+    peers.SAGEConv: layers.SAGEConv,
+    peers.GCNConv: layers.GCNConv,
+    peers.GINConv: layers.GINConv,
+    peers.RGCNConv: layers.RGCNConv,
+    peers.GATConv: attention_layers.GATConv,
+    peers.GATv2Conv: attention_layers.GATv2Conv,
+}
+"""Layers of PyG, and what computes them here."""
+
+_OF_ENDS: Final = (layers.SAGEConv, layers.GINConv, attention_layers.GATConv, attention_layers.GATv2Conv)
+"""Layers whose messages depend on what lies at both ends alone; GCN's on the degrees of the sources as well."""
+_PROJECTING: Final = (layers.SAGEConv, layers.GCNConv, attention_layers.GATConv, attention_layers.GATv2Conv)
+"""Layers that read their inputs in a product alone."""
+
+
+def fuse_layers(model: nn.Module) -> tuple[str, ...]:
+    """Replace PyG's layers within a model, in place.
+
+    A class derived from one of PyG's is left as it is, for its code is another.
+
+    Args:
+        model: any module; its parameters, buffers and hooks stay the same objects.
+
+    Returns:
+        Names of the layers replaced, as `model.named_modules` has them.
+    """
+    found = [(name, layer) for name, layer in model.named_modules() if type(layer) in FUSED]
+    for _, layer in found:
+        layer.__class__ = FUSED[type(layer)]  # a subclass that adds no state
+    return tuple(name for name, _ in found)
+
+
+def left_to_pyg(model: nn.Module) -> tuple[str, ...]:
+    """Names of layers that pass messages by PyG's own code, with their classes: `convs.1 (TransformerConv)`."""
+    ours = tuple(FUSED.values())
+    passing = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, MessagePassing)]
+    return tuple(
+        f"{name} ({type(layer).__name__}{'' if type(layer) not in ours else f' with aggr={layer.aggr}'})"
+        for name, layer in passing
+        if type(layer) not in ours or aggregation_of(layer, type(layer).__mro__[1]) is None
+    )
+
+
+def may_be_trimmed(model: nn.Module) -> bool:
+    """Whether rows that no later layer reads may be left out of a sampled batch, and the seeds' stay the same.
+
+    So it is in a model of `torch_geometric.nn.models` of fused layers, without norms, which see all rows, and without
+    jumping knowledge, which reads each layer's.
+    """
+    if not isinstance(model, BasicGNN) or model.jk_mode is not None:
+        return False
+    plain = all(isinstance(norm, nn.Identity) for norm in model.norms)
+    return plain and all(isinstance(conv, _OF_ENDS) for conv in model.convs)
+
+
+def reads_sparse(model: nn.Module) -> bool:
+    """Whether a model takes features as a sparse CSR tensor: its first layer reads them in a product alone."""
+    if not isinstance(model, BasicGNN):
+        return False
+    first = model.convs[0]
+    more = getattr(first, "project", False) or getattr(first, "residual", False)
+    return isinstance(first, _PROJECTING) and not more
