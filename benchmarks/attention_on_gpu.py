@@ -140,7 +140,7 @@ def main() -> None:
 def measure(
     kind: str, num_edges: int, precision: str, forms: list[str], rounds: int, device: Device
 ) -> dict[str, object]:
-    made = Graph.of(num_edges)
+    made = Graph.of(num_edges, "weights")
     graph = replace(made, **{name: getattr(made, name).to(device.torch) for name in ("x", "edge_index", "edge_attr")})
     steps: dict[str, DeviceStep] = {}
     memory: dict[str, float | None] = {}

@@ -26,10 +26,10 @@ def attention(result: dict[str, Any]) -> str:
     """Time and memory of a layer, and the floor under its time: the larger of bytes and operations."""
     lines = [
         "**Attention with features of edges**, forward and backward: 64 channels in, 8 heads of 16, 11 features of an"
-        " edge, degree 20. The floor is what moving each byte once, or what the operations, take at the rates measured"
-        " beside it\n",
-        "| layer | edges | form | ms | time ÷ graphmill (quartiles) | extra MiB | floor ms |",
-        "|" + "---|" * 7,
+        " edge, degree 20. Gradients of nodes (edges: of both) stand beside those of weights. The floor is what moving"
+        " each byte once, or what the operations, take at the rates measured beside it\n",
+        "| layer | gradients of | edges | form | ms | ÷ graphmill (quartiles) | extra MiB | floor ms |",
+        "|" + "---|" * 8,
     ]
     for value in entries_of(result).values():
         floor = value["floor"]
@@ -37,7 +37,7 @@ def attention(result: dict[str, Any]) -> str:
             floor["bytes"] / floor["copy_bytes_per_s"]["median"], floor["flop"] / floor["product_flop_per_s"]["median"]
         )
         for form, found in value["contenders"].items():
-            start = f"| {value['kind']} | {value['num_edges']:,} | {form} |"
+            start = f"| {value['kind']} | {value.get('gradients', 'weights')} | {value['num_edges']:,} | {form} |"
             if "left_out" in found:
                 lines.append(f"{start} not measured: it needs {found['left_out']} | | | |")
                 continue

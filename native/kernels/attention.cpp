@@ -167,19 +167,16 @@ void logit_gradients(TileWork<T>& work, const T* lse, const T* grad, const T* ag
 
 // The gradient of the edges' features from that of their scores.
 template <class T>
-void feature_gradients(const TileWork<T>& work, const T* gz, const AttentionGrads<T>& grads) {
-  const int64_t n = work.shape.scores_width, num_features = work.in.edge_channels, num_edges = work.in.edges.num_edges;
+void feature_gradients(TileWork<T>& work, const T* gz, const AttentionGrads<T>& grads) {
+  const int64_t num_features = work.in.edge_channels, num_edges = work.in.edges.num_edges;
   for (int64_t b = 0; b < work.tile.count; ++b) {
     const int64_t id = work.tile.ids[b];
     // Null is what no edge, or no loop, has a gradient in.
     // NOLINTNEXTLINE(clang-analyzer-core.NullPointerArithm)
     T* to = id < num_edges ? grads.edge_attr + id * num_features : grads.loop_attr + (id - num_edges) * num_features;
-    for (int64_t f = 0; f < num_features; ++f) {
-      T sum = 0;
-      for (int64_t v = 0; v < n; ++v) sum += gz[b * n + v] * work.in.edge_weight[f * n + v];
-      to[f] = sum;
-    }
+    work.tile.edge_grads[b] = to;
   }
+  work.steps.edge_gradients(work.tile, gz, work.in.edge_weight, work.shape.scores_width, num_features);
 }
 
 template <class T>

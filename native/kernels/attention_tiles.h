@@ -20,6 +20,7 @@ struct EdgeTile {
   const T* edges[kTileEdges];   // features
   T* alpha[kTileEdges];         // [heads]: first the logits, then what the softmax makes of them
   T* grads[kTileEdges];         // [heads]: of the logits
+  T* edge_grads[kTileEdges];    // of the features, where they have one
   uint8_t* signs[kTileEdges];   // of the scores, where the gradient asks for them
   int64_t slots[kTileEdges], ids[kTileEdges];
 };
@@ -243,6 +244,25 @@ void add_edge_products(T* grad_weight, const EdgeTile<T>& tile, const T* gz, int
   });
 }
 
+// to[b][f] = <gz[b], weight[f]>, of n values, over Count edges.
+template <class T, int L, int Count>
+void edge_gradients_of(T* const* to, const T* gz, const T* weight, int64_t n, int64_t num_features) {
+  for (int64_t f = 0; f < num_features; ++f, weight += n) {
+    Lanes<T, L> sums[Count] = {};
+    for (int64_t v = 0; v < n; v += L) {
+      const Lanes<T, L> w = lanes<L>(weight + v);
+      for (int b = 0; b < Count; ++b) sums[b] += w * lanes<L>(gz + b * n + v);
+    }
+    for (int b = 0; b < Count; ++b) to[b][f] = sum_of<T, L>(sums[b]);
+  }
+}
+template <class T, int L>
+void edge_gradients(const EdgeTile<T>& tile, const T* gz, const T* weight, int64_t n, int64_t num_features) {
+  in_groups(tile.count, [&](auto number, int64_t b) {
+    edge_gradients_of<T, L, decltype(number)::value>(tile.edge_grads + b, gz + b * n, weight, n, num_features);
+  });
+}
+
 // The running maximum of the logits [count, heads]: peak grows, shrink = old peak - new peak, logits -= new peak.
 template <class T, int L>
 void subtract_peak(T* logits, int64_t count, int64_t heads, T* peak, T* shrink) {
@@ -299,6 +319,7 @@ template <class T>
 struct TileSteps {
   void (*add_scores)(T*, const EdgeTile<T>&, const T*, const T*, int64_t, int64_t);
   void (*add_edge_products)(T*, const EdgeTile<T>&, const T*, int64_t, int64_t);
+  void (*edge_gradients)(const EdgeTile<T>&, const T*, const T*, int64_t, int64_t);
   void (*score_logits)(T*, const T*, const T*, T, int64_t, int64_t, int64_t);
   void (*score_gradients)(T*, const T* const*, const T*, T, int64_t, int64_t, int64_t, T*, T*, uint8_t* const*);
   void (*add_signed)(T*, const uint8_t* const*, const T* const*, const T*, T, int64_t, int64_t, int64_t);
@@ -324,6 +345,7 @@ struct TileSteps {
   void take_scores() {
     add_scores = graphmill::add_scores<T, L>;
     add_edge_products = graphmill::add_edge_products<T, L>;
+    edge_gradients = graphmill::edge_gradients<T, L>;
   }
   template <int L>
   void take_channels() {
