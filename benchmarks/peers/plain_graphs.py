@@ -1,4 +1,6 @@
-"""GIN on a set of graphs as a PyG script trains, evaluates and tests it: `python plain_graphs.py GRAPHS.npz EPOCHS`.
+"""GIN or GAT on a set of graphs as a PyG script trains, evaluates and tests it.
+
+    python plain_graphs.py GRAPHS.npz EPOCHS {GIN,GAT}
 
 Under torchrun each process has its share of the graphs of an epoch. Prints {"val": …, "test": …}.
 """
@@ -11,12 +13,30 @@ import torch
 import torch.nn.functional as F
 from plain_ranks import is_first, join, leave, parallel
 from pyg_gin import Gin, graphs
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DistributedSampler
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
+from torch_geometric.nn import GATConv, global_mean_pool
 
-BATCH = 32
+BATCH, HEADS, CHANNELS, LAYERS = 32, 4, 16, 3
+
+
+class Gat(nn.Module):
+    """Attention with features of edges, and a readout of every layer."""
+
+    def __init__(self, num_features: int, num_classes: int, edge_dim: int) -> None:
+        super().__init__()
+        widths = [num_features, *[HEADS * CHANNELS] * LAYERS]
+        self.layers = nn.ModuleList(GATConv(width, CHANNELS, HEADS, edge_dim=edge_dim) for width in widths[:-1])
+        self.readout = nn.Linear(sum(widths), num_classes)
+
+    def forward(self, batch: Data) -> Tensor:
+        hidden = [batch.x]
+        for layer in self.layers:
+            hidden.append(F.elu(layer(hidden[-1], batch.edge_index, batch.edge_attr)))
+        pooled = torch.cat([global_mean_pool(x, batch.batch, batch.num_graphs) for x in hidden], dim=1)
+        return self.readout(F.dropout(pooled, 0.2, self.training))
 
 
 def main() -> None:
@@ -26,7 +46,10 @@ def main() -> None:
     known, judged, tested = (graphs(path, part) for part in range(3))
     sampler = DistributedSampler(known, ranks, rank) if ranks > 1 else None
     loader = DataLoader(known, BATCH // ranks, shuffle=sampler is None, sampler=sampler)
-    model: nn.Module = Gin(known[0].num_features, 6)
+    num_features, classes = known[0].num_features, 1 + max(int(each.y) for each in known)
+    model: nn.Module = Gin(num_features, classes)
+    if sys.argv[3] == "GAT":
+        model = Gat(num_features, classes, known[0].num_edge_features)
     trained = parallel(model)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
     best, weights = -1.0, model.state_dict()

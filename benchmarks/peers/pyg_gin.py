@@ -36,20 +36,19 @@ def block(width: int) -> nn.Sequential:
 
 
 def graphs(path: str, part: int = 0) -> list[Data]:
-    """Those of one part: 0 to train on, 1 to validate with, 2 to test."""
+    """Those of one part: 0 to train on, 1 to validate with, 2 to test; with features of edges where there are some."""
     given = np.load(path)
     nodes, edges = np.cumsum(given["num_nodes"])[:-1], np.cumsum(given["num_edges"])[:-1]
-    parts = zip(
-        np.split(given["x"], nodes),
-        np.split(given["edge_index"], edges, axis=1),
-        given["y"],
-        given["split"],
-        strict=True,
-    )
+    columns = {
+        "x": np.split(given["x"], nodes),
+        "edge_index": np.split(given["edge_index"], edges, axis=1),
+        "y": given["y"].reshape(-1, 1),
+    }
+    if "edge_attr" in given:
+        columns["edge_attr"] = np.split(given["edge_attr"], edges)
     return [
-        Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(edge_index), y=torch.tensor([int(y)]))
-        for x, edge_index, y, split in parts
-        if split == part
+        Data(**{name: torch.from_numpy(values[number]) for name, values in columns.items()})
+        for number in np.flatnonzero(given["split"] == part)
     ]
 
 
