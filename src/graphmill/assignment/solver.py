@@ -25,17 +25,24 @@ _LARGEST: Final = 1e300  # of floats: sums of some millions of such are below th
 def solve(costs: Any, duals: Duals | None = None, *, maximize: bool = False, check: bool = True) -> Solution:  # noqa: ANN401
     """An assignment of least total cost, exactly, and optimal dual potentials.
 
-    `costs`: [n, m] real numbers, float32, float64 or integers; every item of the shorter side gets one of the other.
-    inf marks a pair that is not allowed; in a scipy.sparse matrix those that are missing are not. `duals`: potentials
-    (u [n], v [m]) to begin with, any at all, one of them may be None; good ones save work, and none change the cost.
-    `check`: measure the certificate, one more sweep over the costs.
-
     The solver is described in native/assignment.h: column reduction, an auction and shortest augmenting paths on a few
     candidates of each row (Jonker and Volgenant 1987; Bertsekas 1988; sparse as Volgenant 1996), which are exact since
     a row looks further when its candidates do not suffice. One thread; the GIL is released.
 
-    Raises `InvalidCostsError`, a ValueError: NaN or -inf, no assignment without infeasible pairs, potentials that are
-    NaN or of another length.
+    Args:
+        costs: real numbers [n, m], float32, float64 or integers; every item of the shorter side gets one of the other.
+            inf marks a pair that is not allowed; in a scipy.sparse matrix those that are missing are not.
+        duals: potentials (u [n], v [m]) to begin with, in the unit of the costs, any at all; one of them may be None.
+            Good ones save work, and none change the cost.
+        maximize: find the greatest total instead.
+        check: measure the certificate, one more sweep over the costs.
+
+    Returns:
+        The assignment, its cost, the potentials, and the certificate if it was measured.
+
+    Raises:
+        InvalidCostsError: a ValueError: NaN or -inf, no assignment without infeasible pairs, potentials that are NaN
+            or of another length.
     """
     problem, check = costs_of(costs, maximize=maximize), flag("check", check)
     if problem.num_rows == 0:
@@ -47,9 +54,19 @@ def solve(costs: Any, duals: Duals | None = None, *, maximize: bool = False, che
 def solve_many(
     costs: Iterable[Any], *, maximize: bool = False, check: bool = True, threads: int | None = None
 ) -> list[Solution]:
-    """Solutions of many dense problems, one on each of `threads` at a time (None: as many as there are processors).
+    """Solutions of many dense problems, one on each thread at a time.
 
-    Raises what `solve` does, with the number of the problem, counted from 0.
+    Args:
+        costs: the costs of each problem, as `solve` takes them.
+        maximize: find the greatest totals instead.
+        check: measure the certificates.
+        threads: threads; None: as many as there are processors.
+
+    Returns:
+        A solution for each problem, in their order.
+
+    Raises:
+        InvalidCostsError: as of `solve`, with the number of the problem, counted from 0.
     """
     problems: list[Costs] = []
     for number, given in enumerate(items_of("costs", costs)):
@@ -71,9 +88,19 @@ def solve_sequence(
 ) -> list[Solution]:
     """Solutions of problems that follow each other, begun with the potentials of the one before where that pays.
 
-    `row_ids`: what stays the same from frame to frame, such as numbers of tracks: one sequence [n] for each frame;
-    None: row i of a frame is row i of the next. Rows that are new begin with 0. Frames with more rows than columns are
-    begun cold.
+    Rows that are new begin with 0. Frames with more rows than columns are begun cold.
+
+    Args:
+        frames: the costs of each problem, as `solve` takes them.
+        row_ids: what stays the same from frame to frame, such as numbers of tracks: one sequence [n] for each frame;
+            None: row i of a frame is row i of the next.
+        check: measure the certificates.
+
+    Returns:
+        A solution for each frame, in their order.
+
+    Raises:
+        InvalidCostsError: as of `solve`, or a frame whose ids are not as many as its rows.
     """
     ids = None if row_ids is None else items_of("row_ids", row_ids)
     solutions: list[Solution] = []

@@ -30,7 +30,7 @@ _PROJECTING: Final = (layers.SAGEConv, layers.GCNConv, attention_layers.GATConv,
 
 
 def fuse_layers(model: nn.Module) -> tuple[str, ...]:
-    """Replace PyG's layers within a model, in place.
+    """Replace PyG's layers within a model, in place: on CPUs they compute with graphmill's operators.
 
     A class derived from one of PyG's is left as it is, for its code is another.
 

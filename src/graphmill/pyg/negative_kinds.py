@@ -42,6 +42,12 @@ def by_degree(
         power: of the degrees, above 0.
         mode: as PyG's: "binary", or "triplet".
         amount: as PyG's: negatives for each link.
+
+    Returns:
+        What `LinkNeighborLoader(neg_sampling=…)` takes.
+
+    Raises:
+        InvalidInputError: a power that is not above 0, or an edge whose end is no node.
     """
     if not (np.isfinite(power) and power > 0):
         raise InvalidInputError(f"power is {power}", fix="give a number above 0: power=0.75")

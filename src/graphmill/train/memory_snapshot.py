@@ -19,8 +19,16 @@ _MOST_EVENTS: Final = 200_000
 def memory_snapshot(path: str | Path) -> Iterator[None]:
     """Record the CUDA allocations of this block into `path`, a pickle for torch's viewer; graphmill never reads it.
 
-    Written when the block ends, also by an error: it may be the one that ran out of memory. Raises `UserError` where
-    there is no CUDA.
+    Written when the block ends, also by an error: it may be the one that ran out of memory.
+
+    Args:
+        path: the file, written whole or not at all.
+
+    Returns:
+        A context: `with graphmill.memory_snapshot("step.pickle"): …`
+
+    Raises:
+        UserError: torch finds no CUDA device here.
 
     >>> with graphmill.memory_snapshot("step.pickle"):  # doctest: +SKIP
     ...     loss = model(batch).sum()

@@ -102,10 +102,21 @@ _grouped = define(
 def group_edges(
     edge_index: Tensor, num_sources: int, num_targets: int, num_loops: int, *, by_source: bool = True
 ) -> EdgeGroups:
-    """Group the edges of `edge_index` int64 [2, num_edges], in any order, sources first.
+    """Group edges by target and by source, once for all layers and steps that read them.
 
-    `num_loops`: nodes, from the first on, that get an edge to themselves in place of any they have; 0: edges stay as
-    they are. `by_source` may be False where no gradient will be asked for.
+    Args:
+        edge_index: int64 [2, num_edges], in any order, sources first.
+        num_sources: nodes that edges may come from.
+        num_targets: nodes that edges may lead to.
+        num_loops: nodes, from the first on, that get an edge to themselves in place of any they have; 0: edges stay as
+            they are.
+        by_source: may be False where no gradient will be asked for.
+
+    Returns:
+        What the layers take in place of `edge_index`.
+
+    Raises:
+        ValueError: an edge leads from or to a node that does not exist; on a GPU the device reports it, later.
     """
     first, second, third, fourth, fifth, sixth = _grouped(edge_index, num_sources, num_targets, num_loops, by_source)
     tensors = (first, second, third, fourth, fifth, sixth)

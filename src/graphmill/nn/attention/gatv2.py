@@ -73,11 +73,16 @@ class GATv2Conv(AttentionConv):
     ) -> Tensor | tuple[Tensor, AttentionWeights]:
         """[num_targets, heads * out_channels], or [num_targets, out_channels] where heads are averaged.
 
-        x: [num_nodes, in_channels], or (sources [num_sources, …], targets [num_targets, …]). edge_index: int64
-        [2, num_edges] in any order, or what `group_edges` made of it; edge_attr: [num_edges, edge_dim] in that order.
-        `dropout_key`: int64 [1], of the draws of dropout; None: one is drawn from torch's generator.
-        With `return_attention_weights` also (edge_index with loops, alpha [n, heads] after dropout); alpha of the
-        fused form carries no gradient.
+        Args:
+            x: [num_nodes, in_channels], or (sources [num_sources, …], targets [num_targets, …]).
+            edge_index: int64 [2, num_edges] in any order, or what `group_edges` made of it.
+            edge_attr: [num_edges, edge_dim] in that order.
+            return_attention_weights: give alpha as well.
+            dropout_key: int64 [1], of the draws of dropout; None: one is drawn from torch's generator.
+
+        Returns:
+            The rows; with `return_attention_weights` also (edge_index with loops, alpha [n, heads] after dropout):
+            alpha of the fused form carries no gradient.
         """
         x_source, x_target = x if isinstance(x, tuple) else (x, x)
         values = self.lin_l(x_source)

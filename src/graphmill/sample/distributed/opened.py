@@ -100,6 +100,12 @@ def open_partitioned(
         ranks_per_host: ranks that share the parts of their host; None: torchrun's LOCAL_WORLD_SIZE if it is set, else
             1, so that each rank reads its own parts only.
 
+    Returns:
+        The parts of this rank's host, and where all others are; `nodes_in("train")` gives a loader its seeds.
+
+    Raises:
+        UserError: the folder holds no parts, or they cannot be divided among the ranks.
+
     Example:
         >>> parts = graphmill.open_partitioned("datasets/parts/ogbn-products/2-kaminpar")
         ... loader = graphmill.NeighborLoader(parts, [15, 10, 5], parts.nodes_in("train"), batch_size=512, shuffle=True)
