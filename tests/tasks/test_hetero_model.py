@@ -96,7 +96,7 @@ def root(tmp_path_factory):
 
 @pytest.fixture
 def planned(root, named):
-    def plan(target="sage", options=None, **train):
+    def plan(target="sage", options=None, *, fused=False, **train):
         raw = {
             "dataset": {"name": "papers", "undirected": False},
             "model": {
@@ -104,6 +104,7 @@ def planned(root, named):
                 "target": f"{named}.{target}",
                 "heterogeneous": True,
                 "options": options or {},
+                "fused": fused,
             },
             "train": {"epochs": 8, "batch_size": 16, "num_neighbors": [5, 5], "threads": 1, "device": "cpu", **train},
         }
@@ -112,11 +113,14 @@ def planned(root, named):
     return plan
 
 
-def test_it_learns_from_features_of_another_type_and_is_evaluated_exactly(planned, root):
+@pytest.mark.parametrize("fused", [False, True])
+def test_it_learns_from_features_of_another_type_and_is_evaluated_exactly(planned, root, fused):
     """What it gives after training on sampled batches equals its own call on the whole HeteroData."""
-    plan = planned(num_neighbors={":".join(each): [5, 5] for each in (WRITES, CITES, WRITTEN)})
+    plan = planned(fused=fused, num_neighbors={":".join(each): [5, 5] for each in (WRITES, CITES, WRITTEN)})
     assert plan.task.unused == ""
     task = build_task(plan, ALONE)
+    layers = [each for each in task.model.modules() if isinstance(each, pyg.SAGEConv)]
+    assert {type(each).__module__.partition(".")[0] for each in layers} == {"graphmill" if fused else "torch_geometric"}
     optimizer = torch.optim.Adam(task.model.parameters(), lr=0.02)
     for epoch in range(8):
         for batch in task.batches(epoch, 0):
