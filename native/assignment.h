@@ -8,7 +8,9 @@
 // any v is feasible, and nothing that a caller hands in needs repair. Dense rows are read twice, once for v, once for
 // the few candidates of each row (CandidateRows); the phases work on candidates, and go back to the matrix for a row
 // only when its candidates no longer suffice:
-//   1. v: given, or from row potentials or zero by one sweep (the min-trick, or column reduction);
+//   1. v: given, or from row potentials or zero by one sweep (the min-trick, or column reduction). Where the least
+//   pairs of columns leave few rows of a square problem over, it is nearly solved: these pairs are taken, phases 2 and
+//   3 left out, and only rows that a search comes to are read again;
 //   2. candidates and a greedy matching on tight pairs;
 //   3. auctions, prices falling by at least epsilon (Bertsekas 1988), which leave potentials near the optimum, and a
 //      greedy matching on what is tight then;
@@ -38,7 +40,7 @@ struct AssignmentCosts {
 
 struct AssignmentWork {  // what a solution took
   int64_t free_after_greedy, free_after_auction, free_after_reduction;
-  int64_t bids, row_scans, rows_widened, column_scans;
+  int64_t bids, row_scans, rows_chosen, rows_widened, column_scans;
 };
 
 // What potentials begin with.

@@ -21,7 +21,11 @@ class CandidateRows {
  public:
   CandidateRows(const AssignmentCosts<C>& costs, int64_t wanted)
       : costs_(costs), wanted_(std::max<int64_t>(wanted, 2)), rows_(static_cast<size_t>(costs.num_rows)) {
-    if (costs.indptr != nullptr) take_all_of_sparse();
+    if (costs.indptr == nullptr) {
+      for (Row& row : rows_) row.beyond = -kInfeasible<W>;
+    } else {
+      take_all_of_sparse();
+    }
   }
 
   struct Row {
@@ -33,6 +37,8 @@ class CandidateRows {
   const Row& row(int64_t i) const { return rows_[static_cast<size_t>(i)]; }
   const int32_t* columns() const { return columns_.data(); }
   const W* costs() const { return values_.data(); }
+  // Of a row that is not chosen yet nothing is known: no candidates, and no bound on what is left out.
+  bool is_chosen(int64_t i) const { return costs_.indptr != nullptr || row(i).wanted > 0; }
   bool all_finite() const { return all_finite_; }
   const C* dense_row(int64_t i) const { return costs_.costs + i * costs_.num_columns; }
 

@@ -26,11 +26,31 @@ class AssignmentSearch {
   int32_t column_of(int64_t i) const { return column_of_[static_cast<size_t>(i)]; }
   W cost_of(int64_t i) const { return cost_of_[static_cast<size_t>(i)]; }
 
+  // Column reduction: of a dense problem the least cost of each column becomes its potential, and rows that have it get
+  // the column, their first one. Whether no more than `most` rows are left over, and all costs are finite: then what is
+  // left to do concerns few rows, and candidates are chosen when a search comes to a row.
+  bool match_columns(int64_t most) {
+    std::vector<int64_t> rows(static_cast<size_t>(costs_.num_columns));
+    bool all_finite = true;
+    assignment_kernels<C, W>().least_of_columns(costs_.costs, costs_.num_rows, costs_.num_columns, v_, rows.data(),
+                                                &all_finite);
+    for (int64_t j = 0; j < costs_.num_columns; ++j) {
+      const auto i = static_cast<int32_t>(rows[static_cast<size_t>(j)]);
+      if (i < 0) v_[j] = 0;  // no row can have it: found out by the search
+      else if (column_of(i) < 0) assign(i, static_cast<int32_t>(j), v_[j]);
+    }
+    list_free_rows();
+    work_->free_after_greedy = static_cast<int64_t>(free_.size());
+    return all_finite && work_->free_after_greedy <= most;
+  }
+
   void choose_candidates() {
+    forget_matching();
     for (int64_t i = 0; i < costs_.num_rows; ++i) {
       rows_.choose(i, v_);
       match_tight(i);
     }
+    work_->rows_chosen = costs_.num_rows;
     list_free_rows();
     work_->free_after_greedy = static_cast<int64_t>(free_.size());
   }
@@ -41,8 +61,7 @@ class AssignmentSearch {
   // took more bids.
   bool auction(W epsilon, int64_t most_bids) {
     num_asked_ = num_outdated_ = 0;
-    std::fill(column_of_.begin(), column_of_.end(), -1);
-    std::fill(row_of_.begin(), row_of_.end(), -1);
+    forget_matching();
     for (int64_t next = 0; next < costs_.num_rows; ++next)
       for (auto i = static_cast<int32_t>(next); i >= 0;) {
         if (most_bids-- == 0) return false;
@@ -59,8 +78,7 @@ class AssignmentSearch {
 
   // Match anew what is tight at the potentials of now.
   void rematch() {
-    std::fill(column_of_.begin(), column_of_.end(), -1);
-    std::fill(row_of_.begin(), row_of_.end(), -1);
+    forget_matching();
     for (int64_t i = 0; i < costs_.num_rows; ++i) {
       refresh(i);
       match_tight(i);
@@ -144,6 +162,11 @@ class AssignmentSearch {
     cost_of_[static_cast<size_t>(i)] = cost;
   }
 
+  void forget_matching() {
+    std::fill(column_of_.begin(), column_of_.end(), -1);
+    std::fill(row_of_.begin(), row_of_.end(), -1);
+  }
+
   void list_free_rows() {
     free_.clear();
     for (int64_t i = 0; i < costs_.num_rows; ++i)
@@ -162,8 +185,8 @@ class AssignmentSearch {
   }
 
   void choose_anew(int64_t i) {
+    ++(rows_.is_chosen(i) ? work_->rows_widened : work_->rows_chosen);
     rows_.choose(i, v_);
-    ++work_->rows_widened;
   }
 
   void refresh(int64_t i) {
@@ -320,6 +343,7 @@ class AssignmentSearch {
     // Below every distance: a rounding error must not reach it again.
     distance_[static_cast<size_t>(column.id)] = std::numeric_limits<W>::lowest();
     const int32_t i = row_of_[static_cast<size_t>(column.id)];
+    if (!rows_.is_chosen(i)) choose_anew(i);
     scan(i, cost_of(i) - v_[column.id] - column.distance);
   }
 

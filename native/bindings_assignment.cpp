@@ -60,6 +60,7 @@ nb::dict facts(const AssignmentWork& work) {
   out["free_after_reduction"] = work.free_after_reduction;
   out["bids"] = work.bids;
   out["row_scans"] = work.row_scans;
+  out["rows_chosen"] = work.rows_chosen;
   out["rows_widened"] = work.rows_widened;
   out["column_scans"] = work.column_scans;
   return out;

@@ -53,6 +53,49 @@ inline unsigned lanes_within(Wide<W> values, Wide<W> limit) {
   return bits;
 }
 
+// Rows first … first + kRows of a matrix: a column's least and its row are loaded and stored once for all of them.
+template <int kRows, class C, class W>
+bool lower_columns(const C* costs, int64_t first, int64_t num_columns, W* least, int64_t* rows) {
+  constexpr int L = kWide<W>;
+  const C* row = costs + first * num_columns;
+  Wide<W> odds[kRows]{};  // x - x is 0, but NaN for what is infinite or NaN
+  W odd{};
+  int64_t j = 0;
+  for (; j + L <= num_columns; j += L) {
+    Wide<W> low = lanes<L>(least + j);
+    Wide<int64_t> of_low = lanes<L>(rows + j);
+    for (int q = 0; q < kRows; ++q) {
+      const Wide<W> cost = costs_at<W>(row + q * num_columns + j);
+      const auto is_less = cost < low;
+      of_low = is_less ? first + q - Wide<int64_t>{} : of_low;
+      low = is_less ? cost : low;
+      odds[q] += cost - cost;
+    }
+    put(least + j, low);
+    put(rows + j, of_low);
+  }
+  for (int q = 0; q < kRows; ++q)
+    for (int lane = 0; lane < L; ++lane) odd += odds[q][lane];
+  for (; j < num_columns; ++j)
+    for (int q = 0; q < kRows; ++q) {
+      const auto cost = static_cast<W>(row[q * num_columns + j]);
+      if (cost < least[j]) least[j] = cost, rows[j] = first + q;
+      odd += cost - cost;
+    }
+  return odd == 0;
+}
+
+template <class C, class W>
+void least_of_columns(const C* costs, int64_t num_rows, int64_t num_columns, W* least, int64_t* rows,
+                      bool* all_finite) {
+  constexpr int kAtOnce = 4;
+  for (int64_t j = 0; j < num_columns; ++j) least[j] = kInfeasible<W>, rows[j] = -1;
+  int64_t i = 0;
+  for (; i + kAtOnce <= num_rows; i += kAtOnce)
+    *all_finite &= lower_columns<kAtOnce>(costs, i, num_columns, least, rows);
+  for (; i < num_rows; ++i) *all_finite &= lower_columns<1>(costs, i, num_columns, least, rows);
+}
+
 template <class C, class W>
 void lower_potentials(W* potentials, const C* row, W u, int64_t num_columns) {
   constexpr int L = kWide<W>;
@@ -184,16 +227,16 @@ namespace GRAPHMILL_ISA {
 
 extern const AssignmentKernels<float, double> assignment_float;
 const AssignmentKernels<float, double> assignment_float = {
-    lower_potentials<float, double>, least_reduced<float, double>, two_least<float, double>,
-    columns_closer<float, double>, columns_within<float, double>};
+    least_of_columns<float, double>, lower_potentials<float, double>, least_reduced<float, double>,
+    two_least<float, double>,        columns_closer<float, double>,   columns_within<float, double>};
 extern const AssignmentKernels<double, double> assignment_double;
 const AssignmentKernels<double, double> assignment_double = {
-    lower_potentials<double, double>, least_reduced<double, double>, two_least<double, double>,
-    columns_closer<double, double>, columns_within<double, double>};
+    least_of_columns<double, double>, lower_potentials<double, double>, least_reduced<double, double>,
+    two_least<double, double>,        columns_closer<double, double>,   columns_within<double, double>};
 extern const AssignmentKernels<int64_t, int64_t> assignment_int64;
 const AssignmentKernels<int64_t, int64_t> assignment_int64 = {
-    lower_potentials<int64_t, int64_t>, least_reduced<int64_t, int64_t>, two_least<int64_t, int64_t>,
-    columns_closer<int64_t, int64_t>, columns_within<int64_t, int64_t>};
+    least_of_columns<int64_t, int64_t>, lower_potentials<int64_t, int64_t>, least_reduced<int64_t, int64_t>,
+    two_least<int64_t, int64_t>,        columns_closer<int64_t, int64_t>,   columns_within<int64_t, int64_t>};
 
 }  // namespace GRAPHMILL_ISA
 }  // namespace graphmill

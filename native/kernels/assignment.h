@@ -12,6 +12,10 @@ constexpr W kInfeasible =
 
 template <class C, class W>
 struct AssignmentKernels {
+  // The least cost of each column and the first row that has it; columns without a cost below kInfeasible keep that and
+  // no row, -1. Clears the flag where a cost is infinite or NaN.
+  void (*least_of_columns)(const C* costs, int64_t num_rows, int64_t num_columns, W* least, int64_t* rows,
+                           bool* all_finite);
   // potentials[j] = min(potentials[j], row[j] - u).
   void (*lower_potentials)(W* potentials, const C* row, W u, int64_t num_columns);
   // min over j of row[j] - potentials[j], NaN left out. Clears the flag where a difference is infinite or NaN.

@@ -63,6 +63,49 @@ def test_five_thousand_problems(part):
         check(costs, some_duals(costs, rng))
 
 
+def moved_points(n, noise, rng):
+    points = rng.random((n, 1, 2))
+    copies = points[rng.permutation(n)] + noise / np.sqrt(n) * rng.standard_normal((n, 1, 2))
+    return np.linalg.norm(points - copies[:, 0], axis=-1)
+
+
+@pytest.mark.each_isa
+@pytest.mark.parametrize("noise", [0, 0.1, 0.2, 0.3])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+def test_a_nearly_solved_problem_is_solved_from_the_least_pairs_of_its_columns(noise, dtype):
+    costs = (1e4 * moved_points(500, noise, np.random.default_rng(13))).astype(dtype)
+    work = check(costs).work
+    num_over = 500 - len(np.unique(costs.argmin(axis=0)))
+    assert work["free_after_greedy"] == num_over <= 500 * 5 // 16
+    assert work["free_after_auction"] == 0, "no auction was held"
+    assert work["rows_chosen"] <= 6 * num_over, "only rows that a search came to were read again"
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_one_row_over_moves_all_others(dtype):
+    """All but the last prefer the column of their number, whose owner can go one further; the last wants the first."""
+    n = 400
+    costs = np.full((n, n), 1000, dtype)
+    i = np.arange(n - 1)
+    costs[i, i], costs[i, i + 1], costs[-1, 0] = 1, 2, 0
+    assert check(costs[:, ::-1]).cost == 2 * (n - 1)
+    work = check(costs).work
+    assert work["free_after_greedy"] == 1
+    assert work["rows_chosen"] == n
+
+
+@pytest.mark.parametrize("wrong", [np.nan, -np.inf, np.inf])
+@pytest.mark.parametrize("place", [(0, 0), (255, 131), (256, 256)])
+def test_a_cost_of_a_nearly_solved_problem_that_is_not_finite(wrong, place):
+    costs = moved_points(257, 0.1, np.random.default_rng(14))
+    costs[place] = wrong
+    if wrong > 0:
+        check(costs)
+    else:
+        with pytest.raises(InvalidCostsError, match=f"row {place[0]}, column {place[1]} "):
+            solve(costs)
+
+
 FINITE = st.floats(-1e6, 1e6, allow_nan=False, allow_subnormal=False)
 SHAPES = arrays.array_shapes(min_dims=2, max_dims=2, max_side=7)
 

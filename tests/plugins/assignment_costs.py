@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 KINDS = (
     *("uniform", "geometric", "noisy_linear", "sparse", "low_rank", "clustered", "integers", "ties", "equal"),
-    *("infeasible_pairs", "negative", "float32", "scaled"),
+    *("infeasible_pairs", "negative", "float32", "scaled", "moved"),
 )
 
 
@@ -19,6 +19,10 @@ def problem(kind: str, rng: np.random.Generator, *, largest: int, smallest: int 
     uniform = rng.random(shape)
     if kind == "geometric":
         return np.linalg.norm(rng.random((shape[0], 1, 2)) - rng.random((1, shape[1], 2)), axis=-1)
+    if kind == "moved":
+        points = rng.random((max(shape), 1, 2))
+        moved = points[rng.permutation(shape[1])] + rng.choice([0, 0.01, 0.05]) * rng.standard_normal((shape[1], 1, 2))
+        return np.linalg.norm(points[: shape[0]] - moved[:, 0], axis=-1)
     if kind == "noisy_linear":
         return np.outer(rng.random(shape[0]), rng.random(shape[1])) + 0.1 * rng.standard_normal(shape)
     if kind == "low_rank":

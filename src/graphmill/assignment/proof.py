@@ -59,14 +59,14 @@ def _allowed(pairs: NDArray[Any]) -> float:
 
 def _measured(problem: Costs, columns: Columns, u: Potentials, v: Potentials, allowed: float) -> Certificate:
     violation, slack = problem.certify(u, v, columns)
-    gap = total(problem.of_pairs(columns)) - (math.fsum(u) + math.fsum(v))
+    gap = total(problem.of_pairs(columns)) - (math.fsum(u.tolist()) + math.fsum(v.tolist()))
     rounding = 0.0 if problem.of_potentials is np.int64 else rounding_of(u, v)
     return Certificate(violation, slack, gap, rounding, min(allowed, _ROUNDINGS * rounding))
 
 
 def total(pairs: NDArray[Any]) -> float | int:
     """The cost of pairs, rounded once; integers exactly."""
-    return int(pairs.sum()) if pairs.dtype == np.int64 else math.fsum(pairs)
+    return int(pairs.sum()) if pairs.dtype == np.int64 else math.fsum(pairs.tolist())
 
 
 def _smaller(problem: Costs, columns: Columns, pairs: NDArray[np.float64]) -> tuple[Potentials, Potentials]:
