@@ -1,111 +1,178 @@
-"""The exact assignment solver, cold, one thread, against SciPy and lapx: processor time by family and size.
+"""The exact assignment solver, cold, one thread, against SciPy and all of lapx: processor time by family and size.
 
-    python benchmarks/assignment.py [--sizes 512 1024 2048 4096] [--families …] [--rounds 3] [--limit 90]
+    pip install -r benchmarks/peers/assignment.txt
+    python benchmarks/assignment.py [--sizes 256 512 1024 2048 4096] [--families …] [--rounds 5] [--limit 15]
 
-Instances of the families of `graphmill prepare synthetic/assignment`, another one in each round; every contender gets
-the same, in turns in one process, and must find the same cost. Contenders:
+Twelve families (assignment_families.py), another instance in each round; every contender gets the same matrix of
+float64, in turns in one process, each round from another one on. Contenders:
   graphmill            graphmill.assignment.solve(costs, check=False)
   graphmill, checked   the same with its certificate, one more sweep
   SciPy                scipy.optimize.linear_sum_assignment
-  lapjv, lapjvs        of lapx (pip install lapx): Jonker and Volgenant's, and its form for square problems
-The floor: the matrix read twice, at the speed of numpy's minimum over it. A contender that would take longer than
---limit seconds, as eight times what it took at half the size, is left out, and the table says so.
+  lapjv, lapjvx, lapjvc, lapjvs, lapjvr, lapjvh, lapmod   of lapx, without the sum of costs, which ours has
+lapjvs computes in float32 unless it is asked not to: both forms. lapmod gets its sparse form made beforehand.
+The floor: the matrix read twice, at the speed of numpy's minimum over it. A peer that finds another cost than SciPy
+is none: its answer is told as inexact. One that would take longer than --limit seconds, as eight times what it took at
+half the size, is left out unless it was the fastest peer there. Small sizes have more rounds.
 """
 
+import os
+
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
+
 import argparse
-import importlib.util
 import time
-from collections.abc import Callable
-from statistics import geometric_mean
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
+import lap
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from assignment_families import FAMILIES, instance
+from assignment_tables import best_peer, mean_of_best
 from entries import write_entries
-from graphmill.assignment import solve
-from graphmill.tasks.assignment.data.families import SQUARE, rng_of
-from graphmill.tasks.assignment.page.data import Family
+from graphmill.assignment import Solution, solve
+from graphmill.tasks.assignment.data.families import FORBIDDEN
 from harness import ForeignLoad, Spread, print_table
 from origin import Origin
 
-OURS = "graphmill"
-PEERS = ("SciPy", "lapjv", "lapjvs")
-Contender = Callable[[np.ndarray], Any]
+OURS, CHECKED, FLOOR = "graphmill", "graphmill, checked", "floor"
+PINS = Path(__file__).parent / "peers" / "assignment.txt"
+EQUAL = 1e-9  # relative: of two sums of the same pairs in another order, and far below the next best assignment
+Pairs = tuple[Any, Any]  # rows, and the column of each
+Contender = Callable[[], Pairs]
+PEERS = ("SciPy", "lapjv", "lapjvx", "lapjvc", "lapjvs", "lapjvs, float32", "lapjvr", "lapjvh", "lapmod")
+NAMES = (OURS, CHECKED, *PEERS)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[512, 1024, 2048, 4096])
-    parser.add_argument("--families", nargs="+", choices=list(SQUARE), default=list(SQUARE))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--limit", type=float, default=90.0, metavar="S")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[256, 512, 1024, 2048, 4096])
+    parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--limit", type=float, default=15.0, metavar="S")
     options = parser.parse_args()
-    contenders = all_contenders()
-    last: dict[tuple[str, str], tuple[int, float]] = {}
+    versions = pinned()
+    before: dict[str, dict[str, Any]] = {}
     for size in sorted(options.sizes):
         origin, watch = Origin.now(), ForeignLoad()
         found = {}
         for family in options.families:
-            names = [name for name in contenders if expected(last.get((family, name)), size) <= options.limit]
-            found[family] = measured(family, size, {name: contenders[name] for name in names}, options.rounds)
-            for name in names:
-                last[family, name] = size, found[family]["seconds"][name]["median"]
+            names = chosen(before.get(family), size, options.limit)
+            if family == "products" and size**2 >= FORBIDDEN:
+                names = [name for name in names if name != "lapmod"]  # which takes no cost from a million on
+            rounds = options.rounds * max(1, 1024 // size)
+            found[family] = measured(family, size, names, rounds)
+            before[family] = {"size": size, **found[family]}
             tell(family, size, found[family])
-        result = {"families": found, "rounds": options.rounds, "foreign_cores": watch.cores()}
-        result |= overall(found)
-        print(f"{size}: geometric means {result['geometric_mean']}")
+        result = {"families": found, "rounds": options.rounds, "versions": versions, "foreign_cores": watch.cores()}
+        mean = mean_of_best([result])
+        print(f"{size}: {mean:.3g} times as fast as the best peer of each family (geometric mean)")
         write_entries("assignment", {str(size): (origin, result)})
 
 
-def all_contenders() -> dict[str, Contender]:
+def pinned() -> dict[str, str]:
+    """The version of each peer's package, as pinned."""
+    versions = {}
+    for line in PINS.read_text().split():
+        name, _, wanted = line.partition("==")
+        try:
+            installed = version(name)
+        except PackageNotFoundError:
+            installed = "no version"
+        if installed != wanted:
+            raise SystemExit(f"{name}: {installed} is installed, {wanted} is pinned → pip install -r {PINS.name}")
+        versions[name] = wanted
+    return versions
+
+
+def contenders(costs: np.ndarray, names: Sequence[str]) -> dict[str, Contender]:
+    sparse = sparse_of(costs) if "lapmod" in names else ()
     found: dict[str, Contender] = {
-        OURS: lambda costs: solve(costs, check=False).cost,
-        "graphmill, checked": lambda costs: solve(costs).cost,
-        "SciPy": lambda costs: costs[linear_sum_assignment(costs)].sum(),
+        OURS: lambda: of_solution(solve(costs, check=False)),
+        CHECKED: lambda: of_solution(solve(costs)),
+        "SciPy": lambda: linear_sum_assignment(costs),
+        "lapjv": lambda: of_columns(lap.lapjv(costs, return_cost=False)),
+        "lapjvx": lambda: lap.lapjvx(costs, return_cost=False),
+        "lapjvc": lambda: lap.lapjvc(costs, return_cost=False),
+        "lapjvs": lambda: lap.lapjvs(costs, return_cost=False, prefer_float32=False),
+        "lapjvs, float32": lambda: lap.lapjvs(costs, return_cost=False),
+        "lapjvr": lambda: lap.lapjvr(costs, return_cost=False),
+        "lapjvh": lambda: lap.lapjvh(costs, return_cost=False),
+        "lapmod": lambda: of_columns(lap.lapmod(*sparse, return_cost=False)),
     }
-    if importlib.util.find_spec("lap") is None:
-        print("lapx is not installed: no lapjv (pip install lapx)")
-        return found
-    import lap
-
-    found["lapjv"] = lambda costs: lap.lapjv(costs)[0]
-    found["lapjvs"] = lambda costs: costs[np.arange(len(costs)), of_pairs(lap.lapjvs(costs, return_cost=False))].sum()
-    return found
+    return {name: found[name] for name in names}
 
 
-def of_pairs(found: Any) -> np.ndarray:
-    """The column of each row, of whatever form lapjvs gives."""
-    first, second = np.asarray(found[0]), np.asarray(found[1])
-    columns = np.empty_like(first)
-    columns[first] = second
-    return columns
+def sparse_of(costs: np.ndarray) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    """The pairs that are not forbidden, as lapmod takes them: number of rows, costs, where rows begin, columns."""
+    is_kept = costs < FORBIDDEN
+    begins = np.concatenate([[0], np.cumsum(is_kept.sum(axis=1))])
+    return len(costs), costs[is_kept], begins.astype(np.int32), np.nonzero(is_kept)[1].astype(np.int32)
 
 
-def expected(last: tuple[int, float] | None, size: int) -> float:
-    return 0.0 if last is None else last[1] * (size / last[0]) ** 3
+def of_solution(solution: Solution) -> Pairs:
+    return solution.rows, solution.cols
 
 
-def measured(family: Family, size: int, contenders: dict[str, Contender], rounds: int) -> dict[str, Any]:
-    seconds: dict[str, list[float]] = {name: [] for name in [*contenders, "floor"]}
-    for number in range(rounds):
-        costs = SQUARE[family](size, rng_of(0, family, size, number))
-        best = None
-        for name, way in contenders.items():
+def of_columns(found: tuple[Any, ...]) -> Pairs:
+    return np.arange(len(found[0])), found[0]
+
+
+def chosen(before: dict[str, Any] | None, size: int, limit: float) -> list[str]:
+    """Ours, the peers that are expected to end within the limit, and the one that was fastest."""
+    if before is None:
+        return list(NAMES)
+    grown = (size / before["size"]) ** 3
+    seconds = {name: value["median"] for name, value in before["seconds"].items()}
+    kept = {OURS, CHECKED, best_peer(before)}
+    return [name for name in NAMES if name in kept or (name in seconds and seconds[name] * grown <= limit)]
+
+
+def measured(family: str, size: int, names: list[str], rounds: int) -> dict[str, Any]:
+    seconds: dict[str, list[float]] = {name: [] for name in [*names, FLOOR]}
+    inexact: set[str] = set()
+    for number in range(-1 if size <= 1024 else 0, rounds):  # the first of a small size warms up
+        costs = instance(family, size, max(number, 0))
+        ways, found = contenders(costs, names), {}
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
             begin = time.process_time()
-            cost = float(way(costs))
-            seconds[name].append(time.process_time() - begin)
-            best = cost if best is None else best
-            if abs(cost - best) > 1e-9 * abs(best):
-                raise SystemExit(f"{family} {size}: {name} found {cost}, {OURS} {best}")
+            pairs = ways[name]()
+            took = time.process_time() - begin
+            found[name] = total(costs, pairs)
+            if number >= 0:
+                seconds[name].append(took)
+        inexact |= others_than_best(family, size, found)
         begin = time.process_time()
         costs.min(axis=0)
-        seconds["floor"].append(2 * (time.process_time() - begin))
+        if number >= 0:
+            seconds[FLOOR].append(2 * (time.process_time() - begin))
     ratios = {name: [a / b for a, b in zip(seconds[name], seconds[OURS], strict=True)] for name in seconds}
+    spreads = {name: spread(values) for name, values in ratios.items()}
     return {
         "seconds": {name: spread(values) for name, values in seconds.items()},
-        "ratio_to_graphmill": {name: spread(values) for name, values in ratios.items()},
+        "ratio_to_graphmill": spreads,
+        "inexact": sorted(inexact),
     }
+
+
+def total(costs: np.ndarray, pairs: Pairs) -> float:
+    rows, columns = (np.asarray(side) for side in pairs)
+    if len(np.unique(rows)) != len(costs) or len(np.unique(columns)) != len(costs):
+        return np.inf  # not an assignment
+    return float(costs[rows, columns].sum())
+
+
+def others_than_best(family: str, size: int, found: dict[str, float]) -> set[str]:
+    """Peers that found another cost than SciPy, or than ours where SciPy was left out. Ours must not."""
+    best = found.get("SciPy", found[OURS])
+    wrong = {name for name, cost in found.items() if not abs(cost - best) <= EQUAL * abs(best)}
+    if wrong & {OURS, CHECKED}:
+        raise SystemExit(f"{family} {size}: {OURS} found {found[OURS]}, SciPy {best}")
+    return wrong
 
 
 def spread(values: list[float]) -> dict[str, float]:
@@ -113,39 +180,14 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"median": found.median, "q25": found.q25, "q75": found.q75}
 
 
-def overall(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Geometric means over families, and the least ratio to the fastest peer."""
-    ratios = {
-        family: {name: value["median"] for name, value in entry["ratio_to_graphmill"].items()}
-        for family, entry in found.items()
-    }
-    means = {}
-    for name in PEERS:
-        of = [ratio[name] for ratio in ratios.values() if name in ratio]
-        if of:
-            means[name] = geometric_mean(of)
-    fastest = {
-        family: min(ratio[name] for name in PEERS if name in ratio)
-        for family, ratio in ratios.items()
-        if set(PEERS) & set(ratio)
-    }
-    return {"geometric_mean": means, "fastest_peer": fastest}
-
-
 def tell(family: str, size: int, entry: dict[str, Any]) -> None:
     rows = []
-    for name in [OURS, "graphmill, checked", *PEERS, "floor"]:
+    for name in [*NAMES, FLOOR]:
         if name not in entry["seconds"]:
-            rows.append([name, "over the limit", ""])
+            rows.append([name, "left out", ""])
             continue
-        ratio = entry["ratio_to_graphmill"][name]
-        rows.append(
-            [
-                name,
-                f"{1e3 * entry['seconds'][name]['median']:.2f}",
-                str(Spread(**{"median": ratio["median"], "q25": ratio["q25"], "q75": ratio["q75"]})),
-            ]
-        )
+        ms, ratio = 1e3 * entry["seconds"][name]["median"], Spread(**entry["ratio_to_graphmill"][name])
+        rows.append([name, f"{ms:.3g}", f"{ratio}{', inexact' if name in entry['inexact'] else ''}"])
     print_table(f"{family}, {size:,} by {size:,}", ["", "ms of processor time", "÷ graphmill"], rows)
 
 

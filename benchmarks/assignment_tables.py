@@ -1,63 +1,94 @@
 """Tables of the assignment problem: the solver, frames that follow each other, models, training."""
 
+from collections.abc import Iterable
 from statistics import geometric_mean
 from typing import Any
 
 from entries import source
 from graph_tables import entries_of, ratio
 
-PEERS = ("SciPy", "lapjv", "lapjvs")
-FORMS = ("graphmill", "graphmill, checked", *PEERS, "floor")
+OWN = ("graphmill", "graphmill, checked", "floor")
+PACKAGES = {"SciPy": "scipy"}  # of a peer; all others are of lapx
 
 
 def assignment(result: dict[str, Any]) -> str:
+    cells = dict(sorted(entries_of(result).items(), key=lambda entry: int(entry[0])))
+    names = peers_of(cells)
     lines = [
         "**The exact assignment solver**, cold, one thread, processor time; ratios: time ÷ graphmill's. The floor: the"
-        " matrix read twice. Empty: over the limit of time\n",
-        "| size | family | graphmill, ms | " + " | ".join(FORMS[1:]) + " |",
-        "|" + "---|" * (len(FORMS) + 2),
+        " matrix read twice. Empty: over the limit of time. In brackets: it found another cost\n",
+        f"| size | family | graphmill, ms | checked | best peer | {' | '.join(names)} | floor |",
+        "|" + "---|" * (len(names) + 6),
     ]
-    sizes = dict(sorted(entries_of(result).items(), key=lambda entry: int(entry[0])))
-    for size, entry in sizes.items():
+    for size, entry in cells.items():
         for family, found in entry["families"].items():
-            ratios = found["ratio_to_graphmill"]
-            cells = [f"{ratios[name]['median']:.3g}" if name in ratios else "" for name in FORMS[1:]]
-            ms = f"{1e3 * found['seconds']['graphmill']['median']:.2f}"
-            lines.append(f"| {int(size):,} | {family.replace('_', ' ')} | {ms} | {' | '.join(cells)} |")
-        means = entry["geometric_mean"]
-        cells = ["", *[f"{means[name]:.3g}" if name in means else "" for name in PEERS], ""]
-        lines.append(f"| {int(size):,} | geometric mean | | {' | '.join(cells)} |")
+            ratios = [told(found, name) for name in names]
+            ms, checked = f"{1e3 * found['seconds']['graphmill']['median']:.2f}", told(found, "graphmill, checked")
+            best = with_version(best_peer(found), entry)
+            line = (ms, checked, best, *ratios, told(found, "floor"))
+            lines.append(f"| {int(size):,} | {family.replace('_', ' ')} | {' | '.join(line)} |")
+        lines.append(
+            f"| {int(size):,} | geometric mean of best | | | {mean_of_best([entry]):.3g} |{' |' * len(names)} |"
+        )
     return "\n".join([*lines, "", source(result, "python benchmarks/assignment.py")])
 
 
+def peers_of(cells: dict[str, Any]) -> list[str]:
+    """All that are in any cell, in their order."""
+    ratios = [found["ratio_to_graphmill"] for entry in cells.values() for found in entry["families"].values()]
+    return list(dict.fromkeys(name for names in ratios for name in names if name not in OWN))
+
+
+def told(found: dict[str, Any], name: str) -> str:
+    if name not in found["ratio_to_graphmill"]:
+        return ""
+    value = f"{found['ratio_to_graphmill'][name]['median']:.3g}"
+    return f"({value})" if name in found.get("inexact", ()) else value
+
+
+def best_peer(found: dict[str, Any]) -> str | None:
+    """The fastest of those that found the least cost; None: none ended."""
+    ratios = found["ratio_to_graphmill"]
+    names = [name for name in ratios if name not in (*OWN, *found.get("inexact", ()))]
+    return min(names, key=lambda name: float(ratios[name]["median"]), default=None)
+
+
+def with_version(peer: str | None, entry: dict[str, Any]) -> str:
+    if peer is None:
+        return "none ended"
+    package = PACKAGES.get(peer, "lapx")
+    of_package = "" if package == "scipy" else f" of {package}"
+    return f"{peer}{of_package} {entry['versions'][package]}" if "versions" in entry else peer
+
+
+def ratios_of_best(entries: Iterable[dict[str, Any]]) -> list[float]:
+    found = [each for entry in entries for each in entry["families"].values()]
+    return [each["ratio_to_graphmill"][peer]["median"] for each in found if (peer := best_peer(each)) is not None]
+
+
+def mean_of_best(entries: Iterable[dict[str, Any]]) -> float:
+    return geometric_mean(ratios_of_best(entries))
+
+
 def assignment_headline(result: dict[str, Any]) -> tuple[str, str]:
-    entries = entries_of(result)
-    fastest = min(value for entry in entries.values() for value in entry["fastest_peer"].values())
-    sizes = sorted(map(int, entries))
-    whole = [size for size in sizes if not left_out(entries[str(size)])]
-    means = {name: geometric_mean(entries[str(size)]["geometric_mean"][name] for size in whole) for name in PEERS}
-    told = ", ".join(f"{value:.3g} times as fast as {name}" for name, value in means.items())
+    """The mean over the best peer of each cell, and the cell where least is gained."""
+    entries = dict(sorted(entries_of(result).items(), key=lambda entry: int(entry[0])))
+    cells = [(size, family, each) for size, entry in entries.items() for family, each in entry["families"].items()]
+    ended = [
+        (each["ratio_to_graphmill"][peer]["median"], size, family, peer)
+        for size, family, each in cells
+        if (peer := best_peer(each))
+    ]
+    least, size, family, peer = min(ended)
+    sizes, num_families = list(entries), len({family for _, family, _ in cells})
+    alone = len(cells) - len(ended)
     return (
-        f"the assignment problem, {sizes[0]:,} to {sizes[-1]:,} rows, nine families",
-        f"{fastest:.2f} times as fast as the fastest of them where it gains least; to {whole[-1]:,} rows, where all"
-        f" families ended, {told} (geometric means). Larger: {_missing(entries, sizes)} did not end"
-        " within the limit of time, one round each. Frames of 20 objects: SciPy is faster (docs/measurements.md)",
-    )
-
-
-def left_out(entry: dict[str, Any]) -> dict[str, int]:
-    """By solver: families that it did not end within the limit of time."""
-    families = entry["families"].values()
-    found = {name: sum(name not in family["ratio_to_graphmill"] for family in families) for name in PEERS}
-    return {name: number for name, number in found.items() if number}
-
-
-def _missing(entries: dict[str, Any], sizes: list[int]) -> str:
-    """Such as: lapjv 2 of 9 at 8,192 rows."""
-    return "; ".join(
-        f"at {size:,} rows {', '.join(f'{name} {number}' for name, number in found.items())} of the nine"
-        for size in sizes
-        if (found := left_out(entries[str(size)]))
+        f"the assignment problem, {int(sizes[0]):,} to {int(sizes[-1]):,} rows, {num_families} families",
+        f"{mean_of_best(entries.values()):.3g} times as fast as the best of {len(peers_of(entries))} solvers in each"
+        f" cell (geometric mean), {least:.2f} where it gains least ({family.replace('_', ' ')},"
+        f" {int(size):,} rows, {with_version(peer, entries[size])})"
+        + (f"; in {alone} of the cells no other ended within the limit of time" if alone else "")
+        + ". Frames of 20 objects: SciPy is faster (docs/measurements.md)",
     )
 
 
