@@ -245,8 +245,8 @@ def write_windows(path: Path, count: int) -> None:
     x, attr = (rng.normal(size=(total.sum(), 11)).astype(np.float32) for total in (num_nodes, num_edges))
     x[:, 0] += np.repeat(y, num_nodes)
     split = np.repeat([0, 1, 2], [count * 8 // 10, count // 10, count // 10])
-    sizes = {"num_nodes": num_nodes, "num_edges": num_edges}
-    np.savez(path, **sizes, edge_index=edge_index, x=x, edge_attr=attr, y=y, split=split)
+    of_graphs: dict[str, Any] = {"num_nodes": num_nodes, "num_edges": num_edges, "y": y, "split": split}
+    np.savez(path, edge_index=edge_index, x=x, edge_attr=attr, **of_graphs)
 
 
 def write_roads(path: Path, *, num_sensors: int, num_steps: int) -> None:
