@@ -27,6 +27,8 @@ _OF_ENDS: Final = (layers.SAGEConv, layers.GINConv, attention_layers.GATConv, at
 """Layers whose messages depend on what lies at both ends alone; GCN's on the degrees of the sources as well."""
 _PROJECTING: Final = (layers.SAGEConv, layers.GCNConv, attention_layers.GATConv, attention_layers.GATv2Conv)
 """Layers that read their inputs in a product alone."""
+_USUAL: Final = {"project": False, "cached": False, "num_blocks": None, "flow": "source_to_target"}
+"""Options of layers, as they are where graphmill computes."""
 
 
 def fuse_layers(model: nn.Module) -> tuple[str, ...]:
@@ -47,14 +49,21 @@ def fuse_layers(model: nn.Module) -> tuple[str, ...]:
 
 
 def left_to_pyg(model: nn.Module) -> tuple[str, ...]:
-    """Names of layers that pass messages by PyG's own code, with their classes: `convs.1 (TransformerConv)`."""
-    ours = tuple(FUSED.values())
+    """Names of layers that pass messages by PyG's own code, with what they are: `convs.1 (TransformerConv)`."""
     passing = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, MessagePassing)]
-    return tuple(
-        f"{name} ({type(layer).__name__}{'' if type(layer) not in ours else f' with aggr={layer.aggr}'})"
-        for name, layer in passing
-        if type(layer) not in ours or aggregation_of(layer, type(layer).__mro__[1]) is None
-    )
+    return tuple(f"{name} ({what})" for name, layer in passing if (what := _of_pyg(layer)))
+
+
+def _of_pyg(layer: MessagePassing) -> str:
+    """What a layer is that PyG's own code computes, whatever it is called with; "": it is computed here."""
+    kind = type(layer)
+    if kind not in FUSED.values():
+        return kind.__name__
+    for option, usual in _USUAL.items():
+        if getattr(layer, option, usual) != usual:
+            return f"{kind.__name__} with {option}={getattr(layer, option)}"
+    takes = ("sum", "mean") if kind in (layers.SAGEConv, layers.GINConv, layers.RGCNConv) else ("sum",)
+    return "" if aggregation_of(layer, kind.__mro__[1]) in takes else f"{kind.__name__} with aggr={layer.aggr}"
 
 
 def may_be_trimmed(model: nn.Module) -> bool:
@@ -74,5 +83,4 @@ def reads_sparse(model: nn.Module) -> bool:
     if not isinstance(model, BasicGNN):
         return False
     first = model.convs[0]
-    more = getattr(first, "project", False) or getattr(first, "residual", False)
-    return isinstance(first, _PROJECTING) and not more
+    return isinstance(first, _PROJECTING) and not _of_pyg(first) and not getattr(first, "residual", False)

@@ -91,7 +91,9 @@ def _reads_sparse(model: BaseModel) -> bool:
     """Whether sparse features are not written out."""
     if not isinstance(model, CustomModelSpec) or not model.fused or _name_at_pyg(model) not in _READS_SPARSE:
         return False
-    return not (model.options.get("project") or model.options.get("residual"))
+    others = ("project", "residual", "cached", "flow")  # with which, as with other sums, PyG's own code computes
+    sums = ("mean", "add", "sum") if _name_at_pyg(model) == "GraphSAGE" else ("add", "sum")
+    return not any(map(model.options.get, others)) and model.options.get("aggr", sums[0]) in sums
 
 
 def _name_at_pyg(model: CustomModelSpec) -> str:

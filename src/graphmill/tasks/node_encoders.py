@@ -187,7 +187,9 @@ def build_model(
                 dtype=dtype,
                 standardise=standardise,
                 edges=reads.edge_argument,
-                called_with=CalledWith.of(inner, is_sparse=reads.is_sparse) if spec.fused else CalledWith(),
+                called_with=CalledWith.of(inner, is_sparse=reads.is_sparse and plan.device == "cpu")
+                if spec.fused
+                else CalledWith(),
             )
         case _:
             assert_never(spec)

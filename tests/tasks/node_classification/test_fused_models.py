@@ -37,8 +37,8 @@ def root(tmp_path_factory):
     return folder
 
 
-def planned(root, form: str, name: str, *, fused: bool = True, **train):
-    options = {"hidden_channels": 16, "num_layers": 2, **MODELS[name]}
+def planned(root, form: str, name: str, *, fused: bool = True, more: dict | None = None, **train):
+    options = {"hidden_channels": 16, "num_layers": 2, **MODELS[name], **(more or {})}
     model = {"kind": "custom", "target": f"torch_geometric.nn.{name}", "options": options, "fused": fused}
     settings = {"epochs": 2, "batch_size": 40, "num_neighbors": [4, 3], "threads": 1, "prefetch": 0, **train}
     asked = {"dataset": {"name": form, "features": "as_stored"}, "model": model, "train": settings}
@@ -69,6 +69,25 @@ def test_it_learns_and_predicts_what_pygs_layers_do(root, name, form, way, monke
         assert (found[key] - value).abs().max() <= 1e-5 * max(1.0, float(value.abs().max())), key
 
 
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("GraphSAGE", {"aggr": "max"}),
+        ("GraphSAGE", {"project": True}),
+        ("GCN", {"aggr": "mean"}),
+        ("GAT", {"aggr": "mean"}),
+        ("GAT", {"residual": True}),
+    ],
+    ids=str,
+)
+def test_what_pygs_code_computes_reads_features_written_out(root, name, more):
+    task = build_task(planned(root, "sparse", name, more=more), ALONE)
+    assert not task.model.called_with.sparse
+    wanted = steps(build_task(planned(root, "sparse", name, more=more, fused=False), ALONE))
+    for key, value in steps(task).items():
+        assert (value - wanted[key]).abs().max() <= 1e-5 * max(1.0, float(wanted[key].abs().max())), key
+
+
 def test_what_is_not_written_out_is_not_estimated(root):
     def size(form: str, name: str, *, fused: bool, **options: object) -> int:
         plan = planned(root, form, name, fused=fused)
@@ -83,5 +102,8 @@ def test_what_is_not_written_out_is_not_estimated(root):
         ("sparse", "GIN", {}),
         ("sparse", "GAT", {"residual": True}),
         ("sparse", "GraphSAGE", {"project": True}),
+        ("sparse", "GraphSAGE", {"aggr": "max"}),
+        ("sparse", "GCN", {"aggr": "mean"}),
+        ("sparse", "GCN", {"cached": True}),
     ):
         assert size(form, name, fused=True, **options) == size(form, name, fused=False, **options)
