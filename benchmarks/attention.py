@@ -154,9 +154,7 @@ def measure(
     }
 
 
-def report(
-    title: str, forms: list[str], timed: Rounds, memory: dict[str, float | None], floor: dict[str, Any]
-) -> None:  # fmt: skip
+def report(title: str, forms: list[str], timed: Rounds, memory: dict[str, float | None], floor: dict[str, Any]) -> None:
     ours = memory[OURS]
     assert ours is not None
     table = []

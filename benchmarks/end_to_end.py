@@ -137,6 +137,7 @@ def main() -> None:
             graphmill(["prepare", data, "--from", f"{data}.npz", "--dataset-root", "data"], folder)
         for name, row in rows.items():
             found[name] = (Origin.now(), measured(row, folder, options.rounds))
+            write_entries("end_to_end", {name: found[name]})  # what is done stays if the next one is cut off
     table = []
     for name, (_, result) in found.items():
         seconds, scores = result["seconds"], result["scores"]
@@ -146,7 +147,6 @@ def main() -> None:
     mean = statistics.geometric_mean(ratios)
     table.append(["geometric mean", "", "", f"{mean:.3g}", ""])
     print_table("from start to end, and the score", ["", OURS, PEER, f"time ÷ {OURS}'s", f"CPU ÷ {OURS}'s"], table)
-    write_entries("end_to_end", found)
 
 
 def measured(row: Row, folder: Path, rounds: int) -> dict[str, Any]:

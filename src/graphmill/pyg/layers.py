@@ -3,8 +3,8 @@
 Each is a subclass of PyG's and says when PyG's own code computes. For all of them that is:
 
 - `x` or parameters are not on the CPU, not float32, or not matrices (`x` may be a sparse CSR tensor, but for GIN and
-  RGCN); `x` is empty; `edge_index` is not a plain int64
-  [2, num_edges] (a `SparseTensor`, a sparse tensor or an `EdgeIndex`), or leads to nodes that do not exist;
+  RGCN); `x` is empty; `edge_index` is not a plain int64 [2, num_edges] (a `SparseTensor`, a sparse tensor or an
+  `EdgeIndex`), or leads to nodes that do not exist;
 - under `torch.compile`, `torch.jit`, autocast, `torch.func` and explainers, with `flow="target_to_source"`, with
   `decomposed_layers`, with hooks on the steps of message passing or on the parts of a layer, before a lazy layer knows
   its shapes, and in a class that overrides a step of message passing.
