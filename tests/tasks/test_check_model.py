@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from graphmill.base.errors import UserError
+from graphmill.cluster.launch.check_model import refuse_unfit_model
 from graphmill.tasks.build import task_class
 from graphmill.tasks.node_classification.data.prepare import prepare
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment
@@ -196,3 +197,12 @@ def test_a_study_tries_all_models_before_it_runs_one(root, tmp_path, monkeypatch
         run_study(study, logs_root=tmp_path / "logs", planner=planner, program=never)
     assert "makes a tuple" in raised.value.message
     assert not (tmp_path / "logs").exists()
+
+
+def test_what_pygs_code_goes_on_computing_is_said_when_a_run_is_planned(root, capfd):
+    pytest.importorskip("torch_geometric")
+    experiment = nodes("torch_geometric.nn.GraphSAGE", hidden_channels=4, num_layers=2, aggr="max")
+    model = experiment.model.model_copy(update={"fused": True})
+    plan = plan_experiment(experiment.model_copy(update={"model": model}), dataset_root=root, run_id="run")
+    refuse_unfit_model(plan)
+    assert "model.fused: PyG's own code computes convs.0 (SAGEConv with aggr=max)" in capfd.readouterr().err

@@ -154,6 +154,7 @@ def test_fused_layers_are_asked_for_and_told(caplog):
         assert {type(layer).__module__ for layer in layers} == {"graphmill.pyg.layers"}
         assert not caplog.messages
         made("torch_geometric.nn.GraphSAGE", aggr="max", **given)
+    # That a person sees it when a run is planned: tests/tasks/test_check_model.py.
     told = "PyG's own code computes convs.0 (SAGEConv with aggr=max), convs.1 (SAGEConv with aggr=max)"
     assert caplog.messages == [f"model.fused: {told} of torch_geometric.nn.GraphSAGE"]
     with pytest.raises(UserError, match=r"torch_geometric.nn.EdgeCNN has none of PyG's SAGEConv, GCNConv.*"):

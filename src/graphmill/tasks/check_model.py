@@ -14,6 +14,7 @@ from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.base.messages import show_messages
 from graphmill.runtime.snapshot import import_from_snapshot
 from graphmill.spec.plan import Plan
 from graphmill.tasks.build import task_class
@@ -25,6 +26,7 @@ _CALLED: Final = ("batches", "weights", "loss_sum", "evaluate")
 
 def main(paths: Sequence[str]) -> int:
     """Check the models of the plans in these files."""
+    show_messages()  # on standard error, which is the command's
     try:
         import_from_snapshot(os.environ)
     except UserError as error:
