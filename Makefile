@@ -80,7 +80,9 @@ test-slow: install ## run the slow tests: full fuzz, many kills, big graphs; and
 
 check: install ## format, lint, types, layers, docs, the house
 	$(MAKE) --no-print-directory -j 2 --output-sync=target check-form check-types check-benchmarks
-	$(if $(filter test,$(MAKECMDGOALS)),@echo "== tests/docs, tests/test_house.py: make test runs them",$(BIN)/python -m pytest tests/docs tests/test_house.py -m "not slow" -n $(TEST_WORKERS) --dist loadgroup)
+ifeq ($(filter test,$(MAKECMDGOALS)),) # make test runs them too
+	$(BIN)/python -m pytest tests/docs tests/test_house.py -m "not slow" -n $(TEST_WORKERS) --dist loadgroup
+endif
 
 check-form: ## of check: form, lint, layers, reference, the list of mutations, measured numbers
 	$(BIN)/ruff format --check .

@@ -1,5 +1,6 @@
 """What the documents say exists: commands, options, recipes, keys, make targets, files. Nothing is run."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -238,3 +239,17 @@ def test_make_help_names_every_target():
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert phony
     assert all(re.search(rf"make {target}\b", listed) for target in phony[1].split())
+
+
+def test_what_ci_runs_of_make_is_valid_shell():
+    """Make parses a recipe only when it runs it, and CI names goals together that nobody else does."""
+    goals = re.findall(r"^(?:exec )?make ([^<\n]*)", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
+    assert goals, "what does CI run of make?"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    for words in [*goals, "check"]:
+        printed = subprocess.run(
+            ["make", "-C", str(ROOT), "--no-print-directory", "-n", *words.split()],
+            capture_output=True, text=True, check=True, env=environment,
+        )  # fmt: skip
+        parsed = subprocess.run(["sh", "-n"], input=printed.stdout, capture_output=True, text=True, check=False)
+        assert parsed.returncode == 0, f"make {words}: {parsed.stderr}"
