@@ -51,8 +51,10 @@ def main() -> None:
     parser.add_argument("--logs-root", type=Path, default=Path("logs"))
     options = parser.parse_args()
     Origin.now()  # fails early where it cannot be said what is measured
-    entries = {name: measured(name, SETS[name], options) for name in options.sets}
-    write_entries("links", entries)
+    entries = {}
+    for name in options.sets:
+        entries[name] = measured(name, SETS[name], options)
+        write_entries("links", {name: entries[name]})  # what is done stays if the next one is cut off
     rows = [
         [name, measure, spread(found["test"][measure]), best, f"{score:.4f}"]
         for name, (_, found) in entries.items()

@@ -1,9 +1,9 @@
-"""Install a wheel where there is no compiler, train with it, and run tests of its native core.
+"""Install a wheel where there is no compiler, train with it, load for PyG's layers, and run tests of its native core.
 
     python tools/wheels/try_wheel.py dist/graphmill-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl [--with torch==2.8.0]
 
 The Python that runs this is the one that is tried: a clean environment of it, build/wheels/try, gets the wheel, what it
-requires, and pytest. PATH is the environment's own programs and nothing else.
+requires, PyG and pytest. PATH is the environment's own programs and nothing else.
 """
 
 import argparse
@@ -28,6 +28,28 @@ name: tried
 dataset: {name: synthetic/sbm}
 model: {hidden_channels: 8}
 train: {epochs: 2, batch_size: 60, num_neighbors: [4, 4], threads: 1}
+"""
+
+# A person's own script of PyG: its data and layer, graphmill's loader.
+LOADER = """\
+import torch
+from torch_geometric.data import Data
+from torch_geometric.nn import SAGEConv
+import graphmill
+
+generator = torch.Generator().manual_seed(0)
+edges = torch.randint(0, 300, (2, 1500), generator=generator)
+data = Data(x=torch.randn(300, 8, generator=generator), edge_index=edges, y=torch.arange(300) % 3)
+layer = SAGEConv(8, 3)
+seeds = 0
+for batch in graphmill.NeighborLoader(data, num_neighbors=[4, 4], batch_size=64, shuffle=True, seed=0):
+    assert torch.equal(batch.x, data.x[batch.n_id])
+    assert torch.equal(edges[:, batch.e_id], batch.n_id[batch.edge_index])
+    out = layer(batch.x, batch.edge_index)[: batch.batch_size]
+    torch.nn.functional.cross_entropy(out, batch.y[: batch.batch_size]).backward()
+    seeds += batch.batch_size
+assert seeds == 300
+print("graphmill.NeighborLoader: batches for PyG's layer")
 """
 
 
@@ -70,7 +92,7 @@ def copied_tests(folder: Path) -> Path:
 
 
 def try_wheel(wheel: Path, packages: Sequence[str], is_pinned: bool) -> None:
-    """Install, train, test.
+    """Install, train, load, test.
 
     Args:
         wheel: the file.
@@ -88,7 +110,8 @@ def try_wheel(wheel: Path, packages: Sequence[str], is_pinned: bool) -> None:
     pins = ("-c", ROOT / "constraints.txt") if is_pinned else ()
     # Nothing may be compiled on the way: what has no wheel is not taken.
     wheels_only = ("--only-binary", ":all:", "-qq", "--disable-pip-version-check")
-    call(programs / "pip", "install", *wheels_only, *pins, wheel, *packages, *TEST_TOOLS, env=environ, cwd=work)
+    wanted = (f"{wheel}[pyg]", *packages, *TEST_TOOLS)
+    call(programs / "pip", "install", *wheels_only, *pins, *wanted, env=environ, cwd=work)
     code = "import torch, graphmill._native as n; print(f'torch {torch.__version__}, {n.__file__}, kernels {n.isa()}')"
     call(programs / "python", "-c", code, env=environ, cwd=work)
     (work / "tried.yaml").write_text(EXPERIMENT)
@@ -96,6 +119,8 @@ def try_wheel(wheel: Path, packages: Sequence[str], is_pinned: bool) -> None:
     call(programs / "graphmill", "prepare", "synthetic/sbm", *options, env=environ, cwd=work)
     call(programs / "graphmill", "train", "tried.yaml", "--ranks", "2", "--run-id", "tried", env=environ, cwd=work)
     call(programs / "graphmill", "verify", "tried", env=environ, cwd=work)
+    (work / "loader.py").write_text(LOADER)
+    call(programs / "python", "loader.py", env=environ, cwd=work)
     # A plugin of the tests imports devcluster, which is Python alone.
     beside = {**environ, "PYTHONPATH": str(ROOT / "tools" / "devcluster")}
     call(programs / "python", "-m", "pytest", "tests/native", *LEFT_OUT, env=beside, cwd=copied_tests(FOLDER / "tests"))
