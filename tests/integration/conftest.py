@@ -94,6 +94,7 @@ def planned(data_root: Path):
             "num_neighbors": [3, 3],
             "optimizer": {"kind": "adam", "lr": 0.01},
             "threads": 1,
+            "baselines": False,  # they take longer than such a run
         }
         wanted = model or {}
         experiment = NodeClassificationExperiment.model_validate(

@@ -51,7 +51,7 @@ CUSTOM = {
     "measure": {"target": "lures.measure", "higher_is_better": True},
 }
 BUILT_IN = {"kind": "graphsage", "hidden_channels": 4, "num_layers": 1}
-TRAIN = {"epochs": 1, "batch_size": 40, "num_neighbors": [3], "threads": 1, "ranks": 1}
+TRAIN = {"epochs": 1, "batch_size": 40, "num_neighbors": [3], "threads": 1, "ranks": 1, "baselines": False}
 NAMES = ("model", "loss", "measure", "kind")
 
 

@@ -96,6 +96,7 @@ def plan_in_parts(data_root: Path, cut):
                 "batch_size": 10,
                 "num_neighbors": [3, 3],
                 "threads": 1,
+                "baselines": False,
                 "ranks": 2,
                 "device": "cpu",
                 "sync": {"scheme": "local_sgd", "every": 2},

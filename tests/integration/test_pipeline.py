@@ -25,7 +25,7 @@ BASE = {
     "model": {"hidden_channels": 8},
     "train": {
         "ranks": 1, "threads": 1, "device": "cpu", "batch_size": 20, "epochs": 3, "num_neighbors": [3, 3],
-        "checkpoint": {"every_steps": 2},
+        "baselines": False, "checkpoint": {"every_steps": 2},
     },
 }  # fmt: skip
 STAGES = [

@@ -51,6 +51,7 @@ def planned(data_root: Path, typed: str, cut_into, model):
                 "batch_size": 10,
                 "num_neighbors": [3, 2],
                 "threads": 1,
+                "baselines": False,
                 "device": "cpu",
                 "optimizer": {"kind": "adam", "lr": 0.01},
                 "checkpoint": {"every_steps": 2},

@@ -73,6 +73,7 @@ def planned_service(data_root: Path, cut_into):
                 "batch_size": 20 // trainers,
                 "num_neighbors": [3, 3],
                 "threads": 1,
+                "baselines": False,
                 "device": "cpu",
                 "sync": {"scheme": "local_sgd", "every": 2},
                 "checkpoint": {"every_steps": 2},

@@ -26,6 +26,7 @@ from graphmill.train import evaluate
 OPTIONS = (
     "-O", "train.epochs=20", "-O", "train.batch_size=20", "-O", "train.threads=1", "-O", "train.num_neighbors=[3,3]",
     "-O", "model.hidden_channels=8", "-O", "train.checkpoint.every_steps=5", "-O", "train.device=cpu",
+    "-O", "train.baselines=false",
 )  # fmt: skip
 FEW_STEPS = 20
 

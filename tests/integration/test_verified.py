@@ -168,7 +168,7 @@ def forecast(zygote, tmp_path_factory):
         {
             "dataset": {"name": str(store.path)},
             "model": {"kind": "dcrnn", "rnn_units": 8, "num_layers": 1},
-            "train": {"ranks": 2, "epochs": 3, "batch_size": 16, "threads": 1},
+            "train": {"ranks": 2, "epochs": 3, "batch_size": 16, "threads": 1, "baselines": False},
         }
     )
     folder = new_folder(plan_experiment(experiment, dataset_root=root / "data", run_id="forecast"), root / "logs")

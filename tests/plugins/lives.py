@@ -21,7 +21,7 @@ dataset: {name: synthetic/sbm}
 model: {hidden_channels: 16}
 train:
   {epochs: 100, batch_size: 50, num_neighbors: [5, 5], threads: 1, device: cpu, evaluate_every_epochs: 20,
-   hang_timeout_s: 600, sync: {scheme: local_sgd, every: 2}, checkpoint: {every_steps: 18}}
+   baselines: false, hang_timeout_s: 600, sync: {scheme: local_sgd, every: 2}, checkpoint: {every_steps: 18}}
 slurm: {site: devcluster, hosts: 2, time: 5}
 """
 EARLY = 24  # steps done when something happens

@@ -19,7 +19,7 @@ from graphmill.tasks.node_classification.data.prepare import prepare
 
 REPO = Path(__file__).parents[4]
 DATASET = ("-O", "dataset.name=synthetic/sbm", "-O", "dataset.features=as_stored")  # Cora would have to be downloaded
-EXPERIMENT = ("cora-sage", *DATASET, "-O", "train.threads=1")
+EXPERIMENT = ("cora-sage", *DATASET, "-O", "train.threads=1", "-O", "train.baselines=false")
 LONG = (*EXPERIMENT, "-O", "train.epochs=100000", "-O", "train.evaluate_every_epochs=100000")
 
 

@@ -12,7 +12,8 @@ from waiting import HANG_S
 
 from graphmill.tasks.node_classification.data.prepare import prepare
 
-SETTINGS = ("cora-sage", "-O", "dataset.features=as_stored", "-O", "train.threads=1", "-O", "train.epochs=3")
+OF_TRAINING = ("threads=1", "epochs=3", "baselines=false")
+SETTINGS = ("cora-sage", "-O", "dataset.features=as_stored", *(w for o in OF_TRAINING for w in ("-O", f"train.{o}")))
 EXPERIMENT = (*SETTINGS, "-O", "dataset.name=synthetic/sbm")
 PORT = 29517
 LISTENS = """
