@@ -36,6 +36,7 @@ void bind_rows(nb::module_& m);
 void bind_gathering(nb::module_& m);
 void bind_segments(nb::module_& m);
 void bind_products(nb::module_& m);
+void bind_norms(nb::module_& m);
 void bind_recurrent(nb::module_& m);
 void bind_edge_groups(nb::module_& m);
 void bind_attention(nb::module_& m);

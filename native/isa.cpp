@@ -18,6 +18,7 @@ namespace graphmill {
   extern const DrawKernels draws;                                    \
   extern const RowKernels rows;                                      \
   extern const ProductKernels products;                              \
+  extern const NormKernels norms;                                    \
   extern const SparseKernels sparse;                                 \
   extern const RecurrentKernels recurrent;                           \
   extern const AttentionKernels<float> attention_float;              \
@@ -31,6 +32,7 @@ namespace graphmill {
                               draws,                                 \
                               rows,                                  \
                               products,                              \
+                              norms,                                 \
                               sparse,                                \
                               recurrent,                             \
                               attention_float,                       \

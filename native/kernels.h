@@ -5,6 +5,7 @@
 #include "kernels/assignment_features.h"
 #include "kernels/attention.h"
 #include "kernels/draws.h"
+#include "kernels/norms.h"
 #include "kernels/products.h"
 #include "kernels/ranking.h"
 #include "kernels/recurrent.h"
@@ -18,6 +19,7 @@ struct Kernels {  // of one instruction set
   const DrawKernels& draws;
   const RowKernels& rows;
   const ProductKernels& products;
+  const NormKernels& norms;
   const SparseKernels& sparse;
   const RecurrentKernels& recurrent;
   const AttentionKernels<float>& attention_float;

@@ -48,6 +48,7 @@ NB_MODULE(_native, m) {
   bind_gathering(m);
   bind_segments(m);
   bind_products(m);
+  bind_norms(m);
   bind_recurrent(m);
   bind_edge_groups(m);
   bind_attention(m);

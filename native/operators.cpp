@@ -105,7 +105,12 @@ void gather_sparse_rows(const SparseMatrix& table, const int64_t* ids, int64_t n
   });
 }
 
-void segment_mean(const float* x, int64_t num_columns, const Segments& segments, float* out, int num_threads) {
+namespace {
+
+// begin(row, to), then the rows of x in the row's segment are added to `to`, then end(row, to, degree).
+template <class Begin, class End>
+void add_segments(const float* x, int64_t num_columns, const Segments& segments, float* out, int num_threads,
+                  const Begin& begin_row, const End& end_row) {
   for_rows(segments.num_rows, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
     std::vector<int64_t> columns;
     for (int64_t row = begin; row < end; ++row) {
@@ -116,11 +121,31 @@ void segment_mean(const float* x, int64_t num_columns, const Segments& segments,
       for (int64_t e = next; e < std::min(last, next + 16); ++e)
         __builtin_prefetch(x + segments.indices[e] * num_columns);
       columns.assign(segments.indices + first, segments.indices + first + degree);
-      std::fill_n(to, num_columns, 0.0f);
+      begin_row(row, to);
       kernels().rows.add(to, x, RowType::kFloat32, num_columns, columns.data(), degree, num_columns);
-      kernels().rows.store(to, RowType::kFloat32, to, degree ? 1.0f / static_cast<float>(degree) : 0.0f, num_columns);
+      end_row(to, degree);
     }
   });
+}
+
+}  // namespace
+
+void segment_mean(const float* x, int64_t num_columns, const Segments& segments, float* out, int num_threads) {
+  add_segments(
+      x, num_columns, segments, out, num_threads, [&](int64_t, float* to) { std::fill_n(to, num_columns, 0.0f); },
+      [&](float* to, int64_t degree) {
+        kernels().rows.store(to, RowType::kFloat32, to, degree ? 1.0f / static_cast<float>(degree) : 0.0f, num_columns);
+      });
+}
+
+void self_and_sum(const float* x, float scale, int64_t num_columns, const Segments& segments, float* out,
+                  int num_threads) {
+  add_segments(
+      x, num_columns, segments, out, num_threads,
+      [&](int64_t row, float* to) {
+        kernels().rows.store(to, RowType::kFloat32, x + row * num_columns, scale, num_columns);
+      },
+      [](float*, int64_t) {});
 }
 
 namespace {
@@ -183,6 +208,18 @@ void self_and_mean_backward(const float* grad_out, int64_t num_columns, const Se
                             int64_t num_x_rows, int num_threads) {
   spread_mean(grad_out + num_columns, grad_out, 2 * num_columns, num_columns, segments, grad_x, num_x_rows,
               num_threads);
+}
+
+void self_and_sum_backward(const float* grad_out, float scale, int64_t num_columns, const Segments& segments,
+                           float* grad_x, int64_t num_x_rows, int num_threads) {
+  const Transposed holders(segments.indptr, segments.indices, segments.num_rows, num_x_rows,
+                           [](int64_t, int64_t) { return 1.0f; });
+  for_rows(num_x_rows, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
+    kernels().sparse.combine_rows(holders.columns(begin, end), {grad_x + begin * num_columns, num_columns},
+                                  {grad_out, num_columns}, {nullptr, 0}, num_columns);
+    for (int64_t row = begin; row < std::min(end, segments.num_rows); ++row)
+      kernels().rows.add_scaled(grad_x + row * num_columns, grad_out + row * num_columns, scale, num_columns);
+  });
 }
 
 void sparse_multiply(const SparseMatrix& x, const float* w, int64_t n, float* out, int num_threads) {

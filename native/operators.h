@@ -43,6 +43,12 @@ void segment_mean_backward(const float* grad_out, int64_t num_columns, const Seg
 void self_and_mean_backward(const float* grad_out, int64_t num_columns, const Segments& segments, float* grad_x,
                             int64_t num_x_rows, int num_threads);
 
+// out[r] = scale * x[r] + the sum of x[c] over c in segment r.
+void self_and_sum(const float* x, float scale, int64_t num_columns, const Segments& segments, float* out,
+                  int num_threads);
+void self_and_sum_backward(const float* grad_out, float scale, int64_t num_columns, const Segments& segments,
+                           float* grad_x, int64_t num_x_rows, int num_threads);
+
 // out = x · w for sparse x; w [num_features, n].
 void sparse_multiply(const SparseMatrix& x, const float* w, int64_t n, float* out, int num_threads);
 void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int64_t n, float* grad_w,

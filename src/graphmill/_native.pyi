@@ -289,6 +289,26 @@ def copy_ranges_shifted(
 def segment_mean(x: Array, indptr: Array, indices: Array, out: Array, num_threads: int) -> None: ...
 def segment_mean_backward(grad_out: Array, indptr: Array, indices: Array, grad_x: Array, num_threads: int) -> None: ...
 def self_and_mean_backward(grad_out: Array, indptr: Array, indices: Array, grad_x: Array, num_threads: int) -> None: ...
+def self_and_sum(x: Array, scale: float, indptr: Array, indices: Array, out: Array, num_threads: int) -> None: ...
+def self_and_sum_backward(
+    grad_out: Array, scale: float, indptr: Array, indices: Array, grad_x: Array, num_threads: int
+) -> None: ...
+def norm_relu(
+    x: Array, weight: Array, bias: Array, eps: float, mean: Array, variance: Array, out: Array, num_threads: int
+) -> None: ...
+def norm_relu_backward(
+    x: Array,
+    weight: Array,
+    eps: float,
+    mean: Array,
+    variance: Array,
+    out: Array,
+    grad_out: Array,
+    grad_x: Array,
+    grad_weight: Array,
+    grad_bias: Array,
+    num_threads: int,
+) -> None: ...
 def sparse_multiply(indptr: Array, indices: Array, values: Array, w: Array, out: Array, num_threads: int) -> None: ...
 def sparse_multiply_backward(
     indptr: Array, indices: Array, values: Array, grad_out: Array, grad_w: Array, num_threads: int

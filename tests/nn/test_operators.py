@@ -11,7 +11,17 @@ from torch import Tensor
 
 from graphmill.graph.batch import SparseRows
 from graphmill.nn.draws import drop_values, row_keys
-from graphmill.nn.operators import RELU, Activation, activate, linear, relu_dropped, segment_mean, sparse_linear
+from graphmill.nn.operators import (
+    RELU,
+    Activation,
+    activate,
+    linear,
+    relu_dropped,
+    segment_mean,
+    self_and_sum,
+    sparse_linear,
+    sum_of_rows,
+)
 
 few = settings(deadline=None, max_examples=30)
 sizes = st.integers(1, 40)
@@ -121,6 +131,35 @@ def check_mean(indptr: Tensor, indices: Tensor, x: Tensor) -> None:
 @given(num_rows=st.integers(0, 60), num_sources=sizes, columns=sizes, seed=seeds)
 def test_segment_mean(num_rows, num_sources, columns, seed):
     check_mean(*random_rows(num_rows, num_sources, seed), normal(num_sources, columns, seed=seed))
+
+
+@few
+@given(num_rows=st.integers(0, 40), more=st.integers(0, 20), columns=sizes, seed=seeds, has_eps=st.booleans())
+def test_self_and_sum(num_rows, more, columns, seed, has_eps):
+    num_nodes = num_rows + more + 1
+    indptr, indices = random_rows(num_rows, num_nodes, seed)
+    sums = matrix_of(indptr, indices, torch.ones(len(indices)), num_nodes)
+    own = torch.eye(num_nodes, dtype=torch.float64)[:num_rows]
+
+    def exact(grad: Tensor, h: Tensor, *eps: Tensor) -> list[Bounded]:
+        scale = Bounded.of(eps[0]) + 1 if eps else Bounded.of(1.0)
+        scaled = Bounded.of(grad) * scale
+        out = Bounded.of(own @ h.double()) * scale + sums @ h
+        of_h = scaled.moved(lambda x: own.t() @ x) + sums.t() @ grad
+        return [out, of_h, *[(Bounded.of(own @ h.double()) * grad).moved(torch.flatten).sum(0)[None] for _ in eps]]
+
+    inputs = [normal(num_nodes, columns, seed=seed), *([normal(1, seed=seed + 1)] if has_eps else [])]
+    compare(lambda h, eps=None: self_and_sum(h, eps, indptr, indices), exact, *inputs)
+
+
+@few
+@given(lengths=st.lists(st.integers(0, 9), max_size=20), columns=sizes, seed=seeds)
+def test_sum_of_rows(lengths, columns, seed):
+    offsets = torch.tensor([0, *lengths]).cumsum(0)
+    rows = int(offsets[-1])
+    matrix = matrix_of(offsets, torch.arange(rows, dtype=torch.int32), torch.ones(rows), rows)
+    x = normal(rows, columns, seed=seed)
+    compare(lambda y: sum_of_rows(y, offsets), lambda grad, y: [matrix @ y, matrix.t() @ grad], x)
 
 
 def check_product(indptr: Tensor, indices: Tensor, values: Tensor, w: Tensor) -> None:

@@ -46,6 +46,8 @@ OPERATORS: dict[str, tuple[Callable[..., Tensor], list[Tensor]]] = {
     "relu_dropout": (lambda x: native.relu_dropout(x, KEYS, 0.25), [normal(4, 3)]),
     "segment_mean": (lambda x: native.segment_mean(x, INDPTR, INDICES), [normal(4, 3)]),
     "self_and_mean": (lambda x: native.self_and_mean(x, INDPTR, INDICES), [normal(4, 3)]),
+    "self_and_sum": (lambda x, eps: native.self_and_sum(x, eps, INDPTR, INDICES), [normal(4, 3), normal(1)]),
+    "norm_relu": (lambda x, w, b: native.norm_relu(x, w, b, 1e-5)[0], [normal(4, 3), normal(3), normal(3)]),
     "sparse_linear": (lambda w: native.sparse_linear(INDPTR, INDICES, torch.ones(5), w), [normal(4, 3)]),
     "grouped_linear": (lambda x, w: native.grouped_linear(x, w, None, INDPTR), [normal(5, 3), normal(3, 2, 3)]),
     "_edge_dots": (lambda q, k: _edge_dots(q, k, *GROUPS.tensors, 2), [normal(3, 4), normal(4, 4)]),

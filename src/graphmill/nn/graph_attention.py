@@ -11,6 +11,7 @@ from graphmill.graph.batch import GraphBatch
 from graphmill.nn.attention import EdgeGroups, GATConv, GATv2Conv, group_edges
 from graphmill.nn.attention.layers import Form
 from graphmill.nn.checkpointed import call
+from graphmill.nn.operators import sum_of_rows
 
 
 class GraphAttention(nn.Module):
@@ -67,5 +68,4 @@ class GraphAttention(nn.Module):
 
 def mean_of_graphs(h: Tensor, node_offsets: Tensor) -> Tensor:
     """Means over the nodes of each graph: [n, num_channels] → [num_graphs, num_channels]; 0 where it has none."""
-    sums = torch.segment_reduce(h, "sum", offsets=node_offsets, axis=0, initial=0.0)
-    return sums / node_offsets.diff().clamp(min=1).unsqueeze(1)
+    return sum_of_rows(h, node_offsets) / node_offsets.diff().clamp(min=1).unsqueeze(1)

@@ -268,6 +268,108 @@ differentiate(segment_mean, _save_segments, _segment_mean_gradients)
 differentiate(self_and_mean, _save_segments, _self_and_mean_gradients)
 
 
+# ---- self_and_sum: (1 + eps) · rows + sums over segments -------------------------------------------------------------
+
+
+def _scale(eps: Tensor | None) -> float:
+    return 1.0 if eps is None else 1.0 + float(eps.detach())
+
+
+def _self_and_sum(h: Tensor, eps: Tensor | None, indptr: Tensor, indices: Tensor) -> Tensor:
+    out = h.new_empty(indptr.shape[0] - 1, h.shape[1])
+    _native.self_and_sum(h.detach(), _scale(eps), indptr, indices, out, torch.get_num_threads())
+    return out
+
+
+def _self_and_sum_backward(grad: Tensor, eps: Tensor | None, indptr: Tensor, indices: Tensor, num_rows: int) -> Tensor:
+    grad_h = grad.new_empty(num_rows, grad.shape[1])
+    _native.self_and_sum_backward(grad.detach(), _scale(eps), indptr, indices, grad_h, torch.get_num_threads())
+    return grad_h
+
+
+self_and_sum = define(
+    "self_and_sum(Tensor h, Tensor? eps, Tensor indptr, Tensor indices) -> Tensor",
+    _self_and_sum,
+    lambda h, eps, indptr, indices: h.new_empty(indptr.shape[0] - 1, h.shape[1]),
+)
+self_and_sum_backward = define(
+    "self_and_sum_backward(Tensor grad, Tensor? eps, Tensor indptr, Tensor indices, SymInt num_rows) -> Tensor",
+    _self_and_sum_backward,
+    lambda grad, eps, indptr, indices, num_rows: grad.new_empty(num_rows, grad.shape[1]),
+)
+
+
+def _save_self_and_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
+    h, eps, indptr, indices = inputs
+    ctx.save_for_backward(None if eps is None else h, eps, indptr, indices)
+    ctx.num_rows = h.shape[0]
+
+
+def _self_and_sum_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    h, eps, indptr, indices = ctx.saved_tensors
+    grad, grad_h, grad_eps = grad.contiguous(), None, None
+    if ctx.needs_input_grad[0]:
+        grad_h = self_and_sum_backward(grad, eps, indptr, indices, ctx.num_rows)
+    if ctx.needs_input_grad[1]:
+        grad_eps = (grad * h[: grad.shape[0]]).sum().reshape(eps.shape)
+    return grad_h, grad_eps, None, None
+
+
+differentiate(self_and_sum, _save_self_and_sum, _self_and_sum_gradients)
+
+
+# ---- norm_relu: relu(batch norm) of a batch in training, with its moments -------------------------------------------
+
+
+def _norm_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    out, mean, variance = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
+    threads = torch.get_num_threads()
+    _native.norm_relu(x.detach(), weight.detach(), bias.detach(), eps, mean, variance, out, threads)
+    return out, mean, variance
+
+
+def _norm_relu_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, variance: Tensor, out: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
+    of_forward = (x.detach(), weight.detach(), eps, mean.detach(), variance.detach(), out.detach())
+    threads = torch.get_num_threads()
+    _native.norm_relu_backward(*of_forward, grad.detach(), grad_x, grad_weight, grad_bias, threads)
+    return grad_x, grad_weight, grad_bias
+
+
+norm_relu = define(
+    "norm_relu(Tensor x, Tensor weight, Tensor bias, float eps) -> (Tensor, Tensor, Tensor)",
+    _norm_relu,
+    lambda x, weight, bias, eps: (torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)),
+)
+norm_relu_backward = define(
+    "norm_relu_backward(Tensor grad, Tensor x, Tensor weight, Tensor mean, Tensor variance, Tensor out, float eps) "
+    "-> (Tensor, Tensor, Tensor)",
+    _norm_relu_backward,
+    lambda grad, x, weight, mean, variance, out, eps: (
+        torch.empty_like(x),
+        torch.empty_like(weight),
+        torch.empty_like(weight),
+    ),
+)
+
+
+def _save_norm_relu(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:  # noqa: ANN401
+    x, weight, _bias, eps = inputs
+    out, mean, variance = output
+    ctx.mark_non_differentiable(mean, variance)
+    ctx.save_for_backward(x, weight, mean, variance, out)
+    ctx.eps = eps
+
+
+def _norm_relu_gradients(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    return *norm_relu_backward(grad.contiguous(), *ctx.saved_tensors, ctx.eps), None
+
+
+differentiate(norm_relu, _save_norm_relu, _norm_relu_gradients)
+
+
 # ---- sparse_linear: x · weight for sparse rows x ---------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from graphmill.graph.batch import SparseRows
 from graphmill.nn import native
@@ -96,6 +96,59 @@ def self_and_mean(h: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
     if is_native(h):
         return native.self_and_mean(h.contiguous(), indptr, indices)
     return torch.cat([h[: len(indptr) - 1], segment_mean(h, indptr, indices)], dim=1)
+
+
+def self_and_sum(h: Tensor, eps: Tensor | None, indptr: Tensor, indices: Tensor) -> Tensor:
+    """(1 + eps) h[r] + the sum of h over segment r, for the first rows of h [n, num_columns].
+
+    Args:
+        h: [n, num_columns].
+        eps: [1], or None for 0.
+        indptr: int64 [num_rows + 1].
+        indices: int32, rows of h.
+
+    Returns:
+        [num_rows, num_columns].
+    """
+    if is_native(h):
+        return native.self_and_sum(h.contiguous(), eps, indptr, indices)
+    begins, (entries,) = _own_entries(indptr, indices)
+    own = h[: len(indptr) - 1]
+    own = own if eps is None else own * (1 + eps)
+    return own + F.embedding_bag(entries.long(), h, begins, mode="sum", include_last_offset=True)
+
+
+def sum_of_rows(x: Tensor, offsets: Tensor) -> Tensor:
+    """Sums of the rows x[offsets[r]:offsets[r + 1]] of x [n, num_columns], in their order → [num_rows, num_columns]."""
+    if is_native(x):
+        rows, ones = torch.arange(len(x), dtype=torch.int32), x.new_ones(len(x))
+        return native.sparse_linear(offsets, rows, ones, x.contiguous())
+    return torch.segment_reduce(x, "sum", offsets=offsets, axis=0, initial=0.0)
+
+
+def norm_relu(norm: nn.Module, x: Tensor) -> Tensor:
+    """relu(norm(x)) for x [n, num_columns]; in one pass for batch norm in training, and as torch does it elsewhere.
+
+    Args:
+        norm: a norm of the columns. Batch norm keeps its running moments as torch's own does.
+        x: [n, num_columns].
+    """
+    # torch refuses to learn from one row.
+    if isinstance(norm, nn.BatchNorm1d) and norm.training and is_native(x) and len(x) > 1:
+        return _batch_norm_relu(norm, x.contiguous())
+    return torch.relu(norm(x))
+
+
+def _batch_norm_relu(norm: nn.BatchNorm1d, x: Tensor) -> Tensor:
+    running, momentum = (norm.running_mean, norm.running_var, norm.num_batches_tracked), norm.momentum
+    assert momentum is not None
+    out, mean, variance = native.norm_relu(x, norm.weight, norm.bias, norm.eps)
+    with torch.no_grad():
+        running_mean, running_variance, counted = (each for each in running if each is not None)
+        running_mean.lerp_(mean, momentum)
+        running_variance.lerp_(variance * (len(x) / (len(x) - 1)), momentum)
+        counted.add_(1)
+    return out
 
 
 def sparse_linear(x: SparseRows, weight: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch_geometric import nn as peers
 from torch_geometric.typing import OptPairTensor, OptTensor
 
-from graphmill.nn.operators import linear
+from graphmill.nn.operators import linear, self_and_sum
 from graphmill.nn.relations import pair_sum
 from graphmill.pyg.layer_choice import (
     LayerEnds,
@@ -145,6 +145,8 @@ class GINConv(peers.GINConv):  # type: ignore[misc]
         edges = edges_of(edge_index, *ends.sizes)
         if edges is None:
             return super().forward(x, edge_index, size)  # type: ignore[no-any-return]
+        if how == "sum" and ends.target is ends.source:
+            return self.nn(self_and_sum(ends.source, self.eps, edges.indptr, edges.indices))  # type: ignore[no-any-return]
         out = edges.aggregate(ends.source, how)
         out = out if ends.target is None else torch.addcmul(out, ends.target, 1 + self.eps)
         return self.nn(out)  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.graph.batch import Block, GraphBatch
-from graphmill.nn.operators import self_and_mean
+from graphmill.nn.operators import norm_relu, self_and_sum, sum_of_rows
 
 Norm = Literal["layer", "batch"]
 
@@ -30,9 +30,9 @@ class GinLayer(nn.Module):
 
     def forward(self, h: Tensor, block: Block) -> Tensor:
         """`h` [n, in_channels] → [n, out_channels], both of all nodes."""
-        own, mean = self_and_mean(h, block.indptr, block.indices).chunk(2, dim=1)
-        summed = mean * block.indptr.diff().unsqueeze(1)
-        return self.mlp((own if self.eps is None else own * (1 + self.eps)) + summed)  # type: ignore[no-any-return]
+        first, norm, _, second, last_norm, _ = self.mlp
+        summed = self_and_sum(h, self.eps, block.indptr, block.indices)
+        return norm_relu(last_norm, second(norm_relu(norm, first(summed))))
 
 
 class Gin(nn.Module):
@@ -66,9 +66,4 @@ class Gin(nn.Module):
         hidden = [batch.x]
         for layer in self.layers:
             hidden.append(layer(hidden[-1], batch.block))
-        return torch.cat([sum_of_graphs(h, batch.node_offsets) for h in hidden], dim=1)
-
-
-def sum_of_graphs(h: Tensor, node_offsets: Tensor) -> Tensor:
-    """Sums over the nodes of each graph: [n, num_channels] → [num_graphs, num_channels], always in the same order."""
-    return torch.segment_reduce(h, "sum", offsets=node_offsets, axis=0, initial=0.0)
+        return torch.cat([sum_of_rows(h, batch.node_offsets) for h in hidden], dim=1)
