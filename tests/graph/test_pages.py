@@ -4,7 +4,7 @@ import numpy as np
 import psutil
 import pytest
 
-from graphmill.graph.arrays import map_array, write_array
+from graphmill.graph.arrays import map_array, record_of, write_array
 from graphmill.graph.pages import forget
 
 ROWS, COLUMNS = 5000, 301  # rows that begin anywhere within a page
@@ -22,6 +22,27 @@ def test_what_is_forgotten_is_read_again(stored, rows):
     assert np.array_equal(mapped, values)
     forget(mapped[rows])
     assert np.array_equal(mapped, values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(1_000_000, dtype=np.float16),
+        np.arange(300_001).reshape(3, -1).T,
+        np.arange(700_000) % 2 == 0,
+        np.array(["a", "bcd"] * 1000),
+        np.zeros((0, 5)),
+        np.arange(10, dtype=">i4"),
+        np.float32(3),
+    ],
+    ids=["float16", "turned", "bool", "text", "empty", "big-endian", "one number"],
+)
+def test_an_array_is_written_as_numpy_writes_it(tmp_path, values):
+    record = write_array(tmp_path / "x.npy", values)
+    wanted = np.ascontiguousarray(values, dtype=np.asarray(values).dtype.newbyteorder("<"))
+    np.save(tmp_path / "numpys.npy", wanted)
+    assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "numpys.npy").read_bytes()
+    assert record == record_of(tmp_path / "x.npy")
 
 
 @pytest.mark.parametrize("rows", [slice(None), slice(17, 3001)])

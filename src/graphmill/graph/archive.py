@@ -15,6 +15,8 @@ from graphmill.base.errors import UserError
 from graphmill.base.packed import is_inflated
 from graphmill.graph.arrays import UNREADABLE, NpyHeader, read_npy_header, reason
 
+MAPPED: Final = ("edge_index", "x")  # what is largest in the .npz of a graph
+MAPPED_BYTES: Final = 2**24  # of an array that `read_npz` may map: smaller ones are read
 _CHUNK_BYTES: Final = 2**24
 _LOCAL_HEADER: Final = struct.Struct("<4s5H3I2H")  # of a zip member; the last two: lengths of its name and extra field
 _FIX = "write it again with numpy.savez_compressed, with plain arrays of numbers or strings"
@@ -47,8 +49,18 @@ def npz_keys(path: Path) -> tuple[str, ...]:
         raise UserError(f"{path} cannot be read as .npz: {reason(error)}", fix=_FIX) from error
 
 
-def read_npz(path: Path, *, required: Collection[str], optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
-    """The arrays `required` and those of `optional` that are there."""
+def read_npz(
+    path: Path,
+    *,
+    required: Collection[str],
+    optional: Collection[str] = (),
+    mapped: Collection[str] = (),
+    scratch: Path | None = None,
+) -> dict[str, NDArray[Any]]:
+    """The arrays `required` and those of `optional` that are there.
+
+    Of those in `mapped` the large ones are mapped read-only, as by `map_npz`; a folder `scratch` is needed for that.
+    """
     present = npz_keys(path)
     missing = sorted(set(required) - set(present))
     if missing:
@@ -58,8 +70,14 @@ def read_npz(path: Path, *, required: Collection[str], optional: Collection[str]
         )
     wanted = [key for key in present if key in required or key in optional]
     with zipfile.ZipFile(path) as archive:
-        refuse_inflated(path, [archive.getinfo(f"{key}.npy") for key in wanted])
-        return {key: _read_member(archive, path, key) for key in wanted}
+        sizes = {key: archive.getinfo(f"{key}.npy") for key in wanted}
+        refuse_inflated(path, sizes.values())
+        large = {key for key in mapped if key in sizes and sizes[key].file_size >= MAPPED_BYTES}
+        found = {key: _read_member(archive, path, key) for key in wanted if key not in large}
+    if large:
+        assert scratch is not None
+        found |= {key: map_npz(path, key, scratch) for key in sorted(large)}
+    return found
 
 
 def read_npy(path: Path) -> NDArray[Any]:

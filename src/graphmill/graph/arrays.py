@@ -17,6 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from graphmill.graph.header import FILE_NAME, ArrayRecord, damaged
+from graphmill.graph.pages import forget
 
 # Everything that numpy, zipfile and zlib raise on a damaged file; readers turn these, and only these, into a UserError.
 UNREADABLE = (
@@ -79,11 +80,19 @@ class HashingFile:
 
 
 def write_array(path: Path, array: NDArray[Any]) -> ArrayRecord:
-    """Write `array` in C order and little-endian; the record holds the checksum of what was written."""
+    """Write `array` in C order and little-endian; the record holds the checksum of what was written.
+
+    A mapped array is read block by block, and need not fit into memory.
+    """
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    values, step = array.reshape(-1), max(1, _CHUNK_BYTES // max(1, array.dtype.itemsize))
     with path.open("wb") as file:
         hashing = HashingFile(file)
-        np.lib.format.write_array(hashing, array, allow_pickle=False)
+        np.lib.format.write_array_header_1_0(hashing, np.lib.format.header_data_from_array_1_0(array))
+        for start in range(0, len(values), step):
+            block = values[start : start + step]
+            hashing.write(block.tobytes())
+            forget(block)
     return ArrayRecord(dtype=array.dtype.name, shape=array.shape, bytes=path.stat().st_size, xxh3=hashing.hexdigest())
 
 

@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 from graphmill.base.errors import InvalidInputError, UserError
 from graphmill.graph.edge_features import EdgeRows, edge_features_problem
 from graphmill.graph.features import STORED_AS, Features, SparseFeatures, csr_problem, not_finite, unsorted_or_repeated
+from graphmill.graph.pages import forget
 from graphmill.graph.topology import MAX_NODES
 from graphmill.graph.typed import RawTypes, raw_types_problem
+
+_EDGES_AT_A_TIME = 2**20  # that are checked: bounds the memory of a check over a mapped file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +78,26 @@ def edge_index_problem(
     if num_nodes is None or edges.shape[1] == 0:
         return None
     ends = (num_nodes, num_nodes if num_targets is None else num_targets)
-    if edges.min() >= 0 and edges[0].max() < ends[0] and edges[1].max() < ends[1]:
+    column = _first_outside(edges, ends)
+    if column is None:
         return None
-    column = int(np.flatnonzero((edges < 0).any(axis=0) | (edges[0] >= ends[0]) | (edges[1] >= ends[1]))[0])
     last = f"to {ends[0] - 1}" if ends[0] == ends[1] else f"to {ends[0] - 1} (sources) and {ends[1] - 1} (targets)"
     return (
         f"edge {column} is {edges[0, column]} → {edges[1, column]}, and nodes run from 0 {last}",
         "correct or drop that edge, or add the missing nodes (features, label and split of each)",
     )
+
+
+def _first_outside(edges: NDArray[Any], ends: tuple[int, int]) -> int | None:
+    """Number of the first edge that names a node below 0, or from `ends` (of sources, of targets) on."""
+    for start in range(0, edges.shape[1], _EDGES_AT_A_TIME):
+        block = edges[:, start : start + _EDGES_AT_A_TIME]
+        if block.min() < 0 or block[0].max() >= ends[0] or block[1].max() >= ends[1]:
+            wrong = (block < 0).any(axis=0) | (block[0] >= ends[0]) | (block[1] >= ends[1])
+            return start + int(np.flatnonzero(wrong)[0])
+        for row in block:
+            forget(row)
+    return None
 
 
 def refuse_wrong_edges(edges: NDArray[Any], num_nodes: int) -> None:

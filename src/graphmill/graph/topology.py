@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.graph.pages import forget
+
 MAX_NODES = 2**32  # two ids must fit one 64-bit key
 
 _BLOCK = 2**20  # keys that are looked at together
@@ -46,16 +48,27 @@ def index_dtype(num_nodes: int) -> np.dtype[np.int32] | np.dtype[np.int64]:
     return np.dtype(np.int32) if num_nodes < 2**31 else np.dtype(np.int64)
 
 
-def edge_keys(edge_index: NDArray[Any], num_nodes: int) -> EdgeKeys:
-    """Sorted unique keys of `edge_index` [2, num_edges] (sources, then destinations), ids in 0..num_nodes."""
-    return sorted_unique(unsorted_keys(edge_index, num_nodes))
+def edge_keys(edge_index: NDArray[Any], num_nodes: int, out: NDArray[np.uint64] | None = None) -> EdgeKeys:
+    """Sorted unique keys of `edge_index` [2, num_edges] (sources, then destinations), ids in 0..num_nodes.
+
+    They are the first of `out` [at least num_edges], where that is given.
+    """
+    return sorted_unique(unsorted_keys(edge_index, num_nodes, out))
 
 
-def unsorted_keys(edge_index: NDArray[Any], num_nodes: int) -> NDArray[np.uint64]:
-    """A key for each edge, in the order of the edges."""
-    keys: NDArray[np.uint64] = edge_index[1].astype(np.uint64)
-    keys <<= _shift(num_nodes)
-    np.bitwise_or(keys, edge_index[0], out=keys, dtype=np.uint64, casting="unsafe")
+def unsorted_keys(
+    edge_index: NDArray[Any], num_nodes: int, out: NDArray[np.uint64] | None = None
+) -> NDArray[np.uint64]:
+    """A key for each edge, in the order of the edges; of mapped edges a block at a time is in memory."""
+    num_edges = edge_index.shape[1]
+    keys = np.empty(num_edges, dtype=np.uint64) if out is None else out[:num_edges]
+    for start in range(0, num_edges, _BLOCK):
+        block, (sources, targets) = keys[start : start + _BLOCK], edge_index[:, start : start + _BLOCK]
+        block[:] = targets
+        block <<= _shift(num_nodes)
+        np.bitwise_or(block, sources, out=block, dtype=np.uint64, casting="unsafe")
+        forget(sources)
+        forget(targets)
     return keys
 
 
@@ -82,21 +95,28 @@ def topology_with_edge_ids(
     return topology_from_keys(keys, num_nodes), ids[order]
 
 
-def undirected_keys(keys: EdgeKeys, num_nodes: int) -> EdgeKeys | None:
-    """Sorted unique keys of both directions of every edge, or None if the graph is symmetric already."""
-    both = np.empty(2 * len(keys), dtype=np.uint64)  # the only memory that this takes
+def undirected_keys(keys: EdgeKeys, num_nodes: int, out: NDArray[np.uint64] | None = None) -> EdgeKeys | None:
+    """Sorted unique keys of both directions of every edge, or None if the graph is symmetric already.
+
+    `out` [at least 2 len(keys)] is the only memory that this takes, and `keys` may be its first: they are lost then,
+    unless the graph is symmetric.
+    """
+    both = np.empty(2 * len(keys), dtype=np.uint64) if out is None else out[: 2 * len(keys)]
     given, reversed_keys = np.split(both, 2)
     given[:] = keys
     _reverse(keys, num_nodes, reversed_keys)
     return None if np.array_equal(reversed_keys, keys) else sorted_unique(both)
 
 
-def other_keys(keys: EdgeKeys, num_nodes: int, num_entries: int) -> EdgeKeys | None:
+def other_keys(
+    keys: EdgeKeys, num_nodes: int, num_entries: int, out: NDArray[np.uint64] | None = None
+) -> EdgeKeys | None:
     """Keys of the union of both directions; None if a topology with these keys and `num_entries` is that union.
 
-    It is not where edges are parallel: in the union two nodes are joined once in each direction.
+    It is not where edges are parallel: in the union two nodes are joined once in each direction. `out`: as of
+    `undirected_keys`.
     """
-    both = undirected_keys(keys, num_nodes)
+    both = undirected_keys(keys, num_nodes, out)
     return keys if both is None and num_entries > len(keys) else both
 
 

@@ -64,17 +64,18 @@ def new_store(path: Path) -> Iterator[Path]:
 def write_graph(raw: RawGraph, folder: Path, kind: str) -> GraphMetadata:
     """Build the topologies of a graph that was checked, and write its arrays. The metadata are not sealed yet."""
     num_nodes = raw.num_nodes
-    keys = edge_keys(raw.edge_index, num_nodes)
+    room = np.empty(2 * raw.edge_index.shape[1], dtype=np.uint64)  # for the keys of both directions, sorted in place
+    keys = edge_keys(raw.edge_index, num_nodes, room)
     given, edge_ids = _given(raw, keys)
     records = _write_topology(folder, given, prefix="")
     loops = self_loops(keys, num_nodes)
-    both = other_keys(keys, num_nodes, given.num_edges)
-    del keys
-    undirected = given if both is None else topology_from_keys(both, num_nodes)
-    if both is not None:
+    both = other_keys(keys, num_nodes, given.num_edges, room)
+    undirected = given if (is_symmetric := both is None) else topology_from_keys(both, num_nodes)
+    del keys, both, room
+    if not is_symmetric:
         records |= _write_topology(folder, undirected, prefix="undirected_")
     records |= write_all(folder, _feature_arrays(raw.features))
-    arrays, types = _edge_arrays(raw, given, edge_ids, is_symmetric=both is None), _types_of(raw, edge_ids)
+    arrays, types = _edge_arrays(raw, given, edge_ids, is_symmetric=is_symmetric), _types_of(raw, edge_ids)
     records |= write_all(folder, arrays)
     if raw.types is not None:
         node_type = raw.types.node_type.astype(type_dtype(len(raw.types.node_names)))
@@ -90,7 +91,7 @@ def write_graph(raw: RawGraph, folder: Path, kind: str) -> GraphMetadata:
         num_features=raw.features.num_features,
         feature_dtype="float32" if isinstance(raw.features, SparseFeatures) else raw.features.dtype,
         scales_differ=isinstance(raw.features, DenseFeatures) and scales_differ(raw.features),
-        is_symmetric=both is None,
+        is_symmetric=is_symmetric,
         num_duplicate_edges=raw.edge_index.shape[1] - given.num_edges,
         num_isolated_nodes=num_isolated(undirected, loops),
         num_self_loops=len(loops),

@@ -431,6 +431,6 @@ def test_real_graphs(tmp_path, shared_data, file, options, links, direction):
 
 
 def test_a_request_says_what_it_reads(tmp_path):
-    raw = read_links(LinkRequest("synthetic/nearest", "mine", None, LinkPrepareOptions(num_nodes=30)))
+    raw = read_links(LinkRequest("synthetic/nearest", "mine", None, LinkPrepareOptions(num_nodes=30), tmp_path))
     assert raw.name == "mine"
     assert raw.synthetic

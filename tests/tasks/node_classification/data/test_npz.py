@@ -1,5 +1,9 @@
 """Graphs from one .npz file."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -273,3 +277,32 @@ def test_no_zip_archive(tmp_path):
     (tmp_path / "graph.npz").write_text("hello")
     with pytest.raises(UserError, match=r"cannot be read as \.npz"):
         prepare("mine", root=tmp_path, from_path=tmp_path / "graph.npz")
+
+
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_features_are_never_all_in_memory(tmp_path, source_environ, write):
+    """The most that prepare takes, besides that of a small graph: the keys of the edges, and blocks of features."""
+    rng = np.random.default_rng(0)
+    num_edges, peaks = 500_000, []
+    for name, num_nodes in (("small", 1_000), ("large", 200_000)):
+        edges = rng.integers(0, num_nodes, (2, num_edges if name == "large" else 10))
+        x = rng.standard_normal((num_nodes, 128), dtype=np.float32)
+        write(
+            tmp_path / f"{name}.npz",
+            x=x,
+            edge_index=edges,
+            y=rng.integers(0, 2, num_nodes),
+            split=np.arange(num_nodes) % 3,
+        )
+        command = ["-m", "graphmill.cli", "prepare", name, "--from", f"{name}.npz", "--dataset-root", "data"]
+        process = subprocess.Popen(
+            [sys.executable, *command], cwd=tmp_path, env=source_environ, stdout=subprocess.DEVNULL
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        peaks.append(usage.ru_maxrss * 1024)
+    blocks = 48 << 20  # of rows and edges that are checked, converted, written: some of 2^24 bytes under way at once
+    assert peaks[1] - peaks[0] <= 28 * num_edges + 40 * 200_000 + blocks, "the features alone are 98 MiB"
+    stored = np.load(tmp_path / "data" / "large" / "x.npy", mmap_mode="r")
+    assert np.array_equal(stored, x)

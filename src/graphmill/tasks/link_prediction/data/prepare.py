@@ -39,7 +39,7 @@ def prepare_asked(asked: Preparation) -> LinkStore:
     # Here and not above: planning a job opens a store in a blink, and polars alone takes longer than that to load.
     from graphmill.tasks.link_prediction.data.read import LinkRequest, read_links
 
-    raw = read_links(LinkRequest(asked.name, stored, asked.from_path, options))
+    raw = read_links(LinkRequest(asked.name, stored, asked.from_path, options, asked.root))
     links, remarks = without_leaks(_with_split(raw, options))
     if options.feature_dtype is not None:
         if isinstance(links.features, SparseFeatures):

@@ -34,6 +34,7 @@ class LinkRequest:
     stored_name: str  # of the store
     from_path: Path | None
     options: LinkPrepareOptions
+    scratch: Path  # what is large is unpacked there
 
 
 def read_links(asked: LinkRequest) -> LinkGraph | JoinedGraph:
@@ -60,12 +61,13 @@ def read_links(asked: LinkRequest) -> LinkGraph | JoinedGraph:
     if asked.name.startswith("ogbl-"):
         folder = ogb.find_ogb_links(path, asked.name)
         return ogb.read_ogb_links(folder, asked.name, asked.stored_name, undirected=options.undirected)
-    return _read_own(path, asked.stored_name, options)
+    return _read_own(path, asked)
 
 
-def _read_own(path: Path, name: str, options: LinkPrepareOptions) -> LinkGraph | JoinedGraph:
+def _read_own(path: Path, asked: LinkRequest) -> LinkGraph | JoinedGraph:
+    name, options = asked.stored_name, asked.options
     if path.suffix == ".npz":
-        return npz.read_npz_links(path, name, undirected=options.undirected)
+        return npz.read_npz_links(path, name, undirected=options.undirected, scratch=asked.scratch)
     if link_table.is_link_folder(path) or (path.is_file() and path.name.endswith(SUFFIXES)):
         return link_table.read_link_table(path, name)
     if path.is_dir() and ogb.is_ogb_links(path):

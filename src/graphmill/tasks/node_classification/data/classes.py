@@ -6,6 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.graph.pages import forget
 from graphmill.graph.splits import SPLIT_CODES
 from graphmill.graph.topology import Topology
 
@@ -55,9 +56,12 @@ def edge_homophily(topology: Topology, labels: NDArray[np.integer[Any]]) -> floa
     num_same = num_edges = 0
     for start in range(0, topology.num_edges, _BLOCK):
         stop = min(start + _BLOCK, topology.num_edges)
-        rows = np.searchsorted(topology.indptr, np.arange(start, stop), side="right") - 1
+        first = int(np.searchsorted(topology.indptr, start, side="right")) - 1
+        last = int(np.searchsorted(topology.indptr, stop, side="left"))
+        entries = np.diff(np.clip(topology.indptr[first : last + 1], start, stop))
+        own = np.repeat(labels[first:last], entries)
         ends = labels[topology.indices[start:stop]]
-        own = labels[rows]
+        forget(topology.indices[start:stop])
         labelled = (ends >= 0) & (own >= 0)
         num_edges += int(np.count_nonzero(labelled))
         num_same += int(np.count_nonzero(labelled & (ends == own)))

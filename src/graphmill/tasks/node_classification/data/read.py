@@ -47,7 +47,12 @@ def read_raw(request: ReadRequest) -> LabelledGraph:
     """Read the dataset from `--from PATH`, else from the package, the generator or the network."""
     _check(request)
     if request.from_path is not None and is_graph_npz(request.from_path):
-        return read_npz_graph(request.from_path, request.stored_name, split_seed=_forced_seed(request))
+        return read_npz_graph(
+            request.from_path,
+            request.stored_name,
+            scratch=request.downloads,
+            split_seed=_forced_seed(request),
+        )
     match request.name.split("/"):
         case ["debian-packages"]:
             raw = _read_debian(request)
@@ -223,7 +228,7 @@ def _read_own(request: ReadRequest) -> LabelledGraph:
             fix=f"graphmill prepare {published} --from {shlex.quote(str(path))} --as {request.stored_name}",
         )
     if path.suffix == ".npz":  # it lacks edge_index: let the reader report it
-        return read_npz_graph(path, request.stored_name)
+        return read_npz_graph(path, request.stored_name, scratch=request.downloads)
     raise UserError(
         f"{path} is in no layout that graphmill reads for {request.name!r}",
         fix=f"give {OTHER_LAYOUTS}; where it is something else than one graph, say so with --task",

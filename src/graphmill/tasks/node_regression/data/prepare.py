@@ -33,7 +33,7 @@ def prepare_asked(asked: Preparation) -> ValuesStore:
     # Here and not above: planning a job opens a store in a blink.
     from graphmill.tasks.node_regression.data.read import read_values
 
-    store = write_values(read_values(asked.name, stored, asked.from_path, options), path)
+    store = write_values(read_values(asked.name, stored, asked.from_path, options, asked.root), path)
     known = store.metadata
     _log.info(
         f"y has {known.num_targets} value{'s' if known.num_targets > 1 else ''} of each node: numbers to be predicted,"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph import npz_types
-from graphmill.graph.archive import npz_keys, read_npz
+from graphmill.graph.archive import MAPPED, npz_keys, read_npz
 from graphmill.graph.edge_columns import edge_columns
 from graphmill.graph.given_splits import MASK_KEYS, first_columns, random_codes, split_from_masks, split_of_archive
 from graphmill.graph.npz_features import FEATURE_KEYS, npz_features
@@ -36,8 +36,10 @@ def holds_values(path: Path) -> Look | None:
     return named("its y holds numbers that are not whole, and so no classes")
 
 
-def read_values(name: str, stored_name: str, from_path: Path | None, options: ValuesPrepareOptions) -> ValuedGraph:
-    """The dataset `name`, from a file or generated."""
+def read_values(
+    name: str, stored_name: str, from_path: Path | None, options: ValuesPrepareOptions, scratch: Path
+) -> ValuedGraph:
+    """The dataset `name`, from a file, of which large arrays are unpacked into `scratch`, or generated."""
     split_seed = options.split_seed if options.random_split else None
     if from_path is None and name == DATASETS[0].name:
         return generate(stored_name, options)
@@ -47,12 +49,16 @@ def read_values(name: str, stored_name: str, from_path: Path | None, options: Va
         raise UserError(f"{from_path} does not exist", fix="give a path that does with --from")
     if from_path.suffix != ".npz":
         raise UserError(f"{from_path} is in no layout that graphmill reads for {name!r}", fix=f"give {_LAYOUT}")
-    return read_archive(from_path, stored_name, split_seed=split_seed)
+    return read_archive(from_path, stored_name, scratch=scratch, split_seed=split_seed)
 
 
-def read_archive(path: Path, name: str, *, split_seed: int | None = None) -> ValuedGraph:
-    """Read a .npz file. With `split_seed` the split is drawn at random, whatever the file says."""
-    arrays = read_npz(path, required=("edge_index", "y"), optional=(*_OPTIONAL, *npz_types.KEYS))
+def read_archive(path: Path, name: str, *, scratch: Path, split_seed: int | None = None) -> ValuedGraph:
+    """Read a .npz file; large edges and features are mapped, unpacked into `scratch` where they are compressed.
+
+    With `split_seed` the split is drawn at random, whatever the file says.
+    """
+    optional = (*_OPTIONAL, *npz_types.KEYS)
+    arrays = read_npz(path, required=("edge_index", "y"), optional=optional, mapped=MAPPED, scratch=scratch)
     features, values = npz_features(arrays, path), values_of(arrays["y"], place=f"{path}, key y")
     if len(values) != features.num_nodes:  # before a mask is compared with either
         raise UserError(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph import npz_types
-from graphmill.graph.archive import npz_keys, read_npz
+from graphmill.graph.archive import MAPPED, npz_keys, read_npz
 from graphmill.graph.edge_columns import edge_columns
 from graphmill.graph.features import Features, no_features
 from graphmill.graph.npz_features import FEATURE_KEYS, npz_features
@@ -54,15 +54,16 @@ def has_links(keys: set[str]) -> bool:
     return set(_LINKS.values()) <= keys or "test_edge_label_index" in keys
 
 
-def read_npz_links(path: Path, name: str, *, undirected: bool | None) -> LinkGraph | JoinedGraph:
-    """Read the file. `UserError` names the key that is malformed."""
+def read_npz_links(path: Path, name: str, *, undirected: bool | None, scratch: Path) -> LinkGraph | JoinedGraph:
+    """Read the file; large arrays are unpacked into `scratch`. `UserError` names the key that is malformed."""
     keys = set(npz_keys(path))
     if "test_edge_label_index" in keys:
         return _read_random_link_split(path, keys, name, undirected)
     given = bool(keys & set(_LINKS.values()))
     wanted = [*(_LINKS.values() if given else ()), "edge_index"]
     of_splits = (*_CANDIDATES,) if given else ("split", "edge_time")
-    arrays = read_npz(path, required=wanted, optional=(*_MORE, *of_splits, *npz_types.KEYS))
+    optional = (*_MORE, *of_splits, *npz_types.KEYS)
+    arrays = read_npz(path, required=wanted, optional=optional, mapped=MAPPED, scratch=scratch)
     num_nodes_of = [arrays[key] for key in wanted] + [arrays[key] for key in of_splits if key in arrays]
     features = _features(arrays, path, num_nodes_of if given else [arrays["edge_index"]])
     types, read = _types(arrays, features.num_nodes, path)

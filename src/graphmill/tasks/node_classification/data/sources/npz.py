@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph import npz_types
-from graphmill.graph.archive import npz_keys, read_npz
+from graphmill.graph.archive import MAPPED, npz_keys, read_npz
 from graphmill.graph.edge_columns import edge_columns
 from graphmill.graph.given_splits import MASK_KEYS, split_of_archive
 from graphmill.graph.npz_features import FEATURE_KEYS, npz_features
@@ -38,9 +38,13 @@ def is_graph_npz(path: Path) -> bool:
     return path.suffix == ".npz" and "edge_index" in npz_keys(path)
 
 
-def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> LabelledGraph:
-    """Read the file. With `split_seed` the split is drawn at random, whatever the file says."""
-    arrays = read_npz(path, required=("edge_index",), optional=("y", *_OPTIONAL, *npz_types.KEYS))
+def read_npz_graph(path: Path, name: str, *, scratch: Path, split_seed: int | None = None) -> LabelledGraph:
+    """Read the file; large edges and features are mapped, unpacked into `scratch` where they are compressed.
+
+    With `split_seed` the split is drawn at random, whatever the file says.
+    """
+    optional = ("y", *_OPTIONAL, *npz_types.KEYS)
+    arrays = read_npz(path, required=("edge_index",), optional=optional, mapped=MAPPED, scratch=scratch)
     features = npz_features(arrays, path)
     labels, split, note = _labels_and_split(arrays, features.num_nodes, path, split_seed)
     types, read = npz_types.types_in(arrays, len(labels), place=str(path))
