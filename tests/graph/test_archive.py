@@ -69,10 +69,10 @@ def test_members_that_share_their_bytes_are_refused(tmp_path):
             if name == "a":
                 opened.writestr("a.npy", content.getvalue())
         shared = zipfile.ZipInfo("b.npy")
-        first = archive.getinfo("a.npy")
+        first = opened.getinfo("a.npy")
         for field in ("compress_size", "file_size", "CRC", "header_offset", "compress_type"):
             setattr(shared, field, getattr(first, field))
-        archive.filelist.append(shared)
+        opened.filelist.append(shared)
     with pytest.raises(UserError, match="more bytes than it"):
         read_npz(tmp_path / "x.npz", required=["a", "b"])
 

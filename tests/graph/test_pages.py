@@ -28,7 +28,7 @@ def test_what_is_forgotten_is_read_again(stored, rows):
     "values",
     [
         np.arange(1_000_000, dtype=np.float16),
-        np.arange(300_001).reshape(3, -1).T,
+        np.arange(300_000).reshape(3, -1).T,
         np.arange(700_000) % 2 == 0,
         np.array(["a", "bcd"] * 1000),
         np.zeros((0, 5)),
