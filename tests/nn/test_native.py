@@ -3,6 +3,8 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphmill.graph.batch import Block, SparseRows
 from graphmill.nn import native
@@ -30,6 +32,8 @@ CALLS = {
     "relu-dropout": (native.relu_dropout, (normal(6, 5), KEYS, 0.4)),
     "segment-mean": (native.segment_mean, (normal(6, 5), INDPTR, INDICES)),
     "self-and-mean": (native.self_and_mean, (normal(6, 5), INDPTR, INDICES)),
+    "self-and-sum": (native.self_and_sum, (normal(6, 5), normal(1), INDPTR, INDICES)),
+    "norm-relu": (native.norm_relu, (normal(6, 5), normal(5), normal(5), 1e-5)),
     "sparse-linear": (native.sparse_linear, (INDPTR, INDICES, VALUES, normal(6, 5))),
 }
 
@@ -37,7 +41,59 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_torch_finds_nothing_wrong_with_an_operator(name):
     operator, arguments = CALLS[name]
-    torch.library.opcheck(operator, arguments)
+    torch.library.opcheck(operator.registered, arguments)
+
+
+def results(operator, arguments):
+    """What it gives, and the gradient of each input that has one."""
+    leaves = [each.detach().clone() if isinstance(each, Tensor) else each for each in arguments]
+    wanted = [
+        leaf.requires_grad_()
+        for leaf, each in zip(leaves, arguments, strict=True)
+        if isinstance(each, Tensor) and each.requires_grad
+    ]
+    given = operator(*leaves)
+    out = given[0] if isinstance(given, tuple) else given
+    return [out, *torch.autograd.grad((out * torch.linspace(-1, 2, out.numel()).view_as(out)).sum(), wanted)]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_gives_what_torchs_own_gives(name):
+    operator, arguments = CALLS[name]
+    found, torchs = results(operator, arguments), results(operator.registered, arguments)
+    assert len(found) > 1
+    assert all(map(torch.equal, found, torchs))
+    with torch.no_grad():
+        given = operator(*arguments)
+    assert torch.equal(given[0] if isinstance(given, tuple) else given, torchs[0])
+
+
+class Seen(TorchDispatchMode):
+    """Names of the operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def test_who_looks_at_calls_sees_operators():
+    """Modes of torch, its profiler and its tracer; a tracer that saw none would take the result for a constant."""
+    operator, (x, *rest) = CALLS["segment-mean"]
+    with Seen() as seen:
+        operator(x, *rest)
+    assert seen.names[0] == "graphmill.segment_mean.default"
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        operator(x, *rest)
+    assert "graphmill::segment_mean" in {event.name for event in profile.events()}
+    with FakeTensorMode() as mode:
+        fake = operator(mode.from_tensor(x), *map(mode.from_tensor, rest))
+    assert isinstance(fake, FakeTensor)
+    traced = torch.jit.trace(lambda y: operator(y, *rest), x.detach(), check_trace=False)
+    assert torch.equal(traced(x.detach() * 2), operator(x.detach() * 2, *rest))
 
 
 class Model(nn.Module):

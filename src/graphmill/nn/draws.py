@@ -43,3 +43,14 @@ def kept(keys: Tensor, columns: Tensor, p: float) -> Tensor:
 def drop_values(values: Tensor, keys: Tensor, columns: Tensor, p: float) -> Tensor:
     """Values with a share `p` set to 0 and the rest times 1 / (1 - p), which has other bits than a division."""
     return torch.where(kept(keys, columns, p), values * (1 / (1 - p)), torch.zeros_like(values))
+
+
+def seed_torch(key: int) -> None:
+    """Seed torch's generators before a step, as `torch.manual_seed` does.
+
+    Where no GPU is in use it is the CPU's alone: for the others torch would keep the stack of each call.
+    """
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch: unannotated
+        torch.manual_seed(key)
+    else:
+        torch.default_generator.manual_seed(key)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from graphmill import _native
 from graphmill.nn.attention.edges import EdgeGroups
-from graphmill.nn.native import define, differentiate
+from graphmill.nn.define import capsule, define
 from graphmill.nn.operators import is_native
 
 _EDGES = "Tensor indptr, Tensor sources, Tensor edge_ids, Tensor out_indptr, Tensor targets, Tensor slots, int heads"
@@ -31,13 +31,15 @@ def edge_dots(q: Tensor, k: Tensor, heads: int, groups: EdgeGroups) -> Tensor:
 def _groups(tensors: tuple[Tensor, ...], num_sources: int) -> _native.EdgeGroups:
     indptr, sources, edge_ids, *by_source = tensors
     out_indptr, targets, slots = by_source if len(by_source[0]) else (None, None, None)
-    return _native.EdgeGroups(indptr, sources, edge_ids, out_indptr, targets, slots, num_sources, 0)
+    by_target = capsule(indptr), capsule(sources), capsule(edge_ids)
+    return _native.EdgeGroups(*by_target, capsule(out_indptr), capsule(targets), capsule(slots), num_sources, 0)
 
 
 def _forward(q: Tensor, k: Tensor, *rest: Any) -> Tensor:  # noqa: ANN401
     *edges, heads = rest
     out = q.new_empty(len(edges[1]), heads)
-    _native.edge_dots(_groups(tuple(edges), len(k)), heads, q.detach(), k.detach(), out, torch.get_num_threads())
+    groups = _groups(tuple(edges), len(k))
+    _native.edge_dots(groups, heads, capsule(q), capsule(k), capsule(out), torch.get_num_threads())
     return out
 
 
@@ -47,11 +49,11 @@ def _backward(grad: Tensor, q: Tensor, k: Tensor, *rest: Any) -> list[Tensor]:  
     _native.edge_dots_backward(
         _groups(tuple(edges), len(k)),
         heads,
-        q.detach(),
-        k.detach(),
-        grad.detach(),
-        grad_q,
-        grad_k,
+        capsule(q),
+        capsule(k),
+        capsule(grad),
+        capsule(grad_q),
+        capsule(grad_k),
         torch.get_num_threads(),
     )
     return [grad_q, grad_k]
@@ -78,4 +80,4 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: AN
     return *_edge_dots_backward(grad.contiguous(), *ctx.saved_tensors, ctx.heads), *(None,) * 7
 
 
-differentiate(_edge_dots, _save, _gradients)
+_edge_dots.differentiate(_save, _gradients)

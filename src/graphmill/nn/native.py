@@ -1,119 +1,37 @@
-"""The native operators as torch knows them: `torch.ops.graphmill`, with shapes for tracing and their gradients.
+"""The native operators of layers: products, sums and means over segments, batch norm; `define` makes them torch's."""
 
-Each is defined once: what it computes on the CPU, what shape it gives (so that torch.compile traces it), and how its
-gradient follows. `torch.library.custom_op` would be shorter, but take twice the time per call.
-"""
-
-from collections.abc import Callable, Iterator
-from functools import wraps
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.base.errors import UserError
-from graphmill.nn.torch_threads import share_torch_threads
-
-share_torch_threads()
-_LIBRARY: Any = torch.library.Library("graphmill", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch: unannotated
-
-T = TypeVar("T")
-Backward = Callable[..., tuple[Tensor | None, ...]]
+from graphmill.nn.define import capsule, define
 
 
-def define(
-    schema: str, compute: Callable[..., T], shape: Callable[..., Any], *, on_gpu: Callable[..., T] | None = None
-) -> Callable[..., T]:
-    """The operator `schema`: `compute` on the CPU, `shape` gives results as empty tensors."""
-    name = schema[: schema.index("(")]
-    _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
-    _LIBRARY.impl(name, compute, "CPU")
-    if on_gpu is not None:
-        _LIBRARY.impl(name, on_gpu, "CUDA")
-    torch.library.register_fake(f"graphmill::{name}", shape, lib=_LIBRARY)
-    operator: Callable[..., T] = getattr(torch.ops.graphmill, name).default
-    return operator
-
-
-def differentiate(operator: Callable[..., Any], save: Callable[..., None], backward: Backward) -> None:
-    """Give an operator its gradient: `save(ctx, inputs, output)`, then `backward(ctx, grad)`."""
-    name = str(operator).removesuffix(".default").replace(".", "::")
-    torch.library.register_autograd(name, differentiated_once(name, backward), setup_context=save, lib=_LIBRARY)
-
-
-def differentiated_once(name: str, backward: Backward) -> Backward:
-    """`backward(ctx, *grads)` of the operator `name`, whose gradients raise where they are differentiated.
-
-    What native code computes is a constant to autograd: a second derivative would lack all that goes through it.
-    torch's `once_differentiable` looks at `grads` alone, but a gradient depends on what was saved, too.
-    """
-
-    @wraps(backward)
-    def gradients(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401  # torch's
-        if not torch.is_grad_enabled():  # without create_graph
-            return backward(ctx, *grads)
-        held = _ReadOnce(ctx)
-        with torch.no_grad():
-            found = backward(held, *grads)
-        sources = [t for t in (*grads, *held.saved_tensors) if isinstance(t, Tensor) and t.requires_grad]
-        present = [gradient for gradient in found if gradient is not None]
-        if not sources or not present:
-            return found
-        marked = iter(_Once.apply(name, len(present), *present, *sources))  # type: ignore[no-untyped-call]  # torch's
-        return tuple(None if gradient is None else next(marked) for gradient in found)
-
-    return gradients
-
-
-class _ReadOnce:
-    """A context whose saved tensors are taken out once: those of a checkpointed region cannot be taken out twice."""
-
-    def __init__(self, ctx: Any) -> None:  # noqa: ANN401  # torch's
-        self._ctx = ctx
-        self.saved_tensors = ctx.saved_tensors
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
-        return getattr(self._ctx, name)
-
-
-class _Once(torch.autograd.Function):
-    """Gradients as they are, that follow from `sources` in a way which autograd must not differentiate."""
-
-    @staticmethod
-    def forward(ctx: Any, name: str, num_gradients: int, *gradients_and_sources: Tensor) -> tuple[Tensor, ...]:  # noqa: ANN401
-        ctx.name = name
-        return tuple(gradient.view_as(gradient) for gradient in gradients_and_sources[:num_gradients])
-
-    @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        raise UserError(
-            f"{ctx.name} has first derivatives only, and its gradient is being differentiated",
-            fix="attention='reference' for GATConv and GATv2Conv (model.attention=reference); for other layers those of"
-            " torch and PyG, or weights and inputs in float64, for which these layers compute with torch's operators",
-        )
-
-
-def _unsigned(keys: Tensor | None) -> Tensor | None:
-    return None if keys is None else keys.view(torch.uint64)
+def _unsigned(keys: Tensor | None) -> Any:  # noqa: ANN401  # a capsule
+    return None if keys is None else capsule(keys.view(torch.uint64))
 
 
 # ---- linear: dropout(relu(x · weightᵀ + bias)), in one pass for float32, by torch's product for bfloat16 -------------
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, keys: Tensor | None, relu: bool, p: float) -> Tensor:
-    a, w, b = x.detach(), weight.detach(), None if bias is None else bias.detach()
     if x.dtype == torch.float32:
         out = x.new_empty(x.shape[0], weight.shape[0])
-        _native.linear(a, w, b, out, relu, _unsigned(keys), p, torch.get_num_threads())
+        _native.linear(
+            capsule(x), capsule(weight), capsule(bias), capsule(out), relu, _unsigned(keys), p, torch.get_num_threads()
+        )
         return out
+    a, w, b = x.detach(), weight.detach(), None if bias is None else bias.detach()
     out = F.linear(a, w.to(x.dtype)).float()
     if b is not None:
         out.add_(b)
     if keys is not None:
-        _native.relu_dropout(out, _unsigned(keys), p, out, torch.get_num_threads())
+        _native.relu_dropout(capsule(out), _unsigned(keys), p, capsule(out), torch.get_num_threads())
     elif relu:
         out.relu_()
     return out
@@ -123,8 +41,10 @@ def _linear_backward(grad: Tensor, x: Tensor, weight: Tensor, activated: Tensor 
     """Gradients of weight and bias: what ReLU and dropout made zero is left out, and the sums are float32."""
     a = x.detach() if activated is not None else x.detach().float()
     grad_weight, grad_bias = torch.empty_like(weight), weight.new_empty(weight.shape[0])
-    out = None if activated is None else activated.detach()
-    _native.linear_backward(grad.detach(), out, p, a, grad_weight, grad_bias, torch.get_num_threads())
+    threads = torch.get_num_threads()
+    _native.linear_backward(
+        capsule(grad), capsule(activated), p, capsule(a), capsule(grad_weight), capsule(grad_bias), threads
+    )
     return [grad_weight, grad_bias]
 
 
@@ -161,7 +81,7 @@ def _linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # n
     return grad_x, grad_weight, grad_bias if ctx.needs_input_grad[2] else None, None, None, None
 
 
-differentiate(linear, _save_linear, _linear_gradients)
+linear.differentiate(_save_linear, _linear_gradients)
 
 
 # ---- relu_dropout: dropout(relu(x)) ----------------------------------------------------------------------------------
@@ -169,13 +89,13 @@ differentiate(linear, _save_linear, _linear_gradients)
 
 def _relu_dropout(x: Tensor, keys: Tensor, p: float) -> Tensor:
     out = torch.empty_like(x)
-    _native.relu_dropout(x.detach(), _unsigned(keys), p, out, torch.get_num_threads())
+    _native.relu_dropout(capsule(x), _unsigned(keys), p, capsule(out), torch.get_num_threads())
     return out
 
 
 def _relu_dropout_backward(grad: Tensor, out: Tensor, p: float) -> Tensor:
     grad_x = torch.empty_like(grad)
-    _native.relu_dropout_backward(grad.detach(), out.detach(), p, grad_x, torch.get_num_threads())
+    _native.relu_dropout_backward(capsule(grad), capsule(out), p, capsule(grad_x), torch.get_num_threads())
     return grad_x
 
 
@@ -198,7 +118,7 @@ def _relu_dropout_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]
     return relu_dropout_backward(grad.contiguous(), ctx.saved_tensors[0], ctx.p), None, None
 
 
-differentiate(relu_dropout, _save_relu_dropout, _relu_dropout_gradients)
+relu_dropout.differentiate(_save_relu_dropout, _relu_dropout_gradients)
 
 
 # ---- means over segments ---------------------------------------------------------------------------------------------
@@ -206,25 +126,31 @@ differentiate(relu_dropout, _save_relu_dropout, _relu_dropout_gradients)
 
 def _segment_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
     out = x.new_empty(indptr.shape[0] - 1, x.shape[1])
-    _native.segment_mean(x.detach(), indptr, indices, out, torch.get_num_threads())
+    _native.segment_mean(capsule(x), capsule(indptr), capsule(indices), capsule(out), torch.get_num_threads())
     return out
 
 
 def _segment_mean_backward(grad: Tensor, indptr: Tensor, indices: Tensor, num_rows: int) -> Tensor:
     grad_x = grad.new_empty(num_rows, grad.shape[1])
-    _native.segment_mean_backward(grad.detach(), indptr, indices, grad_x, torch.get_num_threads())
+    _native.segment_mean_backward(
+        capsule(grad), capsule(indptr), capsule(indices), capsule(grad_x), torch.get_num_threads()
+    )
     return grad_x
 
 
 def _self_and_mean(h: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
     out = h.new_empty(indptr.shape[0] - 1, 2 * h.shape[1])
-    _native.gather_self_and_mean(h.detach(), None, None, indptr, indices, out, torch.get_num_threads())
+    _native.gather_self_and_mean(
+        capsule(h), None, None, capsule(indptr), capsule(indices), capsule(out), torch.get_num_threads()
+    )
     return out
 
 
 def _self_and_mean_backward(grad: Tensor, indptr: Tensor, indices: Tensor, num_rows: int) -> Tensor:
     grad_h = grad.new_empty(num_rows, grad.shape[1] // 2)
-    _native.self_and_mean_backward(grad.detach(), indptr, indices, grad_h, torch.get_num_threads())
+    _native.self_and_mean_backward(
+        capsule(grad), capsule(indptr), capsule(indices), capsule(grad_h), torch.get_num_threads()
+    )
     return grad_h
 
 
@@ -264,8 +190,8 @@ def _self_and_mean_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...
     return self_and_mean_backward(grad.contiguous(), *ctx.saved_tensors, ctx.num_rows), None, None
 
 
-differentiate(segment_mean, _save_segments, _segment_mean_gradients)
-differentiate(self_and_mean, _save_segments, _self_and_mean_gradients)
+segment_mean.differentiate(_save_segments, _segment_mean_gradients)
+self_and_mean.differentiate(_save_segments, _self_and_mean_gradients)
 
 
 # ---- self_and_sum: (1 + eps) · rows + sums over segments -------------------------------------------------------------
@@ -277,13 +203,16 @@ def _scale(eps: Tensor | None) -> float:
 
 def _self_and_sum(h: Tensor, eps: Tensor | None, indptr: Tensor, indices: Tensor) -> Tensor:
     out = h.new_empty(indptr.shape[0] - 1, h.shape[1])
-    _native.self_and_sum(h.detach(), _scale(eps), indptr, indices, out, torch.get_num_threads())
+    _native.self_and_sum(
+        capsule(h), _scale(eps), capsule(indptr), capsule(indices), capsule(out), torch.get_num_threads()
+    )
     return out
 
 
 def _self_and_sum_backward(grad: Tensor, eps: Tensor | None, indptr: Tensor, indices: Tensor, num_rows: int) -> Tensor:
     grad_h = grad.new_empty(num_rows, grad.shape[1])
-    _native.self_and_sum_backward(grad.detach(), _scale(eps), indptr, indices, grad_h, torch.get_num_threads())
+    rows, threads = (capsule(indptr), capsule(indices)), torch.get_num_threads()
+    _native.self_and_sum_backward(capsule(grad), _scale(eps), *rows, capsule(grad_h), threads)
     return grad_h
 
 
@@ -315,7 +244,7 @@ def _self_and_sum_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]
     return grad_h, grad_eps, None, None
 
 
-differentiate(self_and_sum, _save_self_and_sum, _self_and_sum_gradients)
+self_and_sum.differentiate(_save_self_and_sum, _self_and_sum_gradients)
 
 
 # ---- norm_relu: relu(batch norm) of a batch in training, with its moments -------------------------------------------
@@ -324,7 +253,9 @@ differentiate(self_and_sum, _save_self_and_sum, _self_and_sum_gradients)
 def _norm_relu(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     out, mean, variance = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
     threads = torch.get_num_threads()
-    _native.norm_relu(x.detach(), weight.detach(), bias.detach(), eps, mean, variance, out, threads)
+    _native.norm_relu(
+        capsule(x), capsule(weight), capsule(bias), eps, capsule(mean), capsule(variance), capsule(out), threads
+    )
     return out, mean, variance
 
 
@@ -332,9 +263,9 @@ def _norm_relu_backward(
     grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, variance: Tensor, out: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     grad_x, grad_weight, grad_bias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-    of_forward = (x.detach(), weight.detach(), eps, mean.detach(), variance.detach(), out.detach())
-    threads = torch.get_num_threads()
-    _native.norm_relu_backward(*of_forward, grad.detach(), grad_x, grad_weight, grad_bias, threads)
+    of_forward = (capsule(x), capsule(weight), eps, capsule(mean), capsule(variance), capsule(out))
+    found = (capsule(grad_x), capsule(grad_weight), capsule(grad_bias))
+    _native.norm_relu_backward(*of_forward, capsule(grad), *found, torch.get_num_threads())
     return grad_x, grad_weight, grad_bias
 
 
@@ -367,7 +298,7 @@ def _norm_relu_gradients(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None
     return *norm_relu_backward(grad.contiguous(), *ctx.saved_tensors, ctx.eps), None
 
 
-differentiate(norm_relu, _save_norm_relu, _norm_relu_gradients)
+norm_relu.differentiate(_save_norm_relu, _norm_relu_gradients)
 
 
 # ---- sparse_linear: x · weight for sparse rows x ---------------------------------------------------------------------
@@ -375,14 +306,18 @@ differentiate(norm_relu, _save_norm_relu, _norm_relu_gradients)
 
 def _sparse_linear(indptr: Tensor, indices: Tensor, values: Tensor, weight: Tensor) -> Tensor:
     out = weight.new_empty(indptr.shape[0] - 1, weight.shape[1])
-    _native.sparse_multiply(indptr, indices, values.detach(), weight.detach(), out, torch.get_num_threads())
+    _native.sparse_multiply(
+        capsule(indptr), capsule(indices), capsule(values), capsule(weight), capsule(out), torch.get_num_threads()
+    )
     return out
 
 
 def _sparse_linear_backward(indptr: Tensor, indices: Tensor, values: Tensor, grad: Tensor, num_features: int) -> Tensor:
     grad_weight = grad.new_empty(num_features, grad.shape[1])
     threads = torch.get_num_threads()
-    _native.sparse_multiply_backward(indptr, indices, values.detach(), grad.detach(), grad_weight, threads)
+    _native.sparse_multiply_backward(
+        capsule(indptr), capsule(indices), capsule(values), capsule(grad), capsule(grad_weight), threads
+    )
     return grad_weight
 
 
@@ -407,7 +342,7 @@ def _sparse_linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...
     return None, None, None, sparse_linear_backward(*ctx.saved_tensors, grad.contiguous(), ctx.num_features)
 
 
-differentiate(sparse_linear, _save_sparse, _sparse_linear_gradients)
+sparse_linear.differentiate(_save_sparse, _sparse_linear_gradients)
 
 
 # ---- grouped_linear: rows in groups that lie together, each group times a matrix of its own -------------------------
@@ -417,7 +352,9 @@ def _grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None, indptr: Tens
     out, threads = x.new_empty(x.shape[0], weight.shape[1]), torch.get_num_threads()
     for number, rows in _groups(indptr):
         line = None if bias is None else bias.detach()[number]
-        _native.linear(x.detach()[rows], weight.detach()[number], line, out[rows], False, None, 0.0, threads)
+        _native.linear(
+            capsule(x[rows]), capsule(weight[number]), capsule(line), capsule(out[rows]), False, None, 0.0, threads
+        )
     return out
 
 
@@ -426,8 +363,10 @@ def _grouped_linear_backward(grad: Tensor, x: Tensor, weight: Tensor, indptr: Te
     turned, threads = weight.detach().transpose(1, 2).contiguous(), torch.get_num_threads()
     for number, rows in _groups(indptr):
         given, read = grad.detach()[rows], x.detach()[rows]
-        _native.linear(given, turned[number], None, grad_x[rows], False, None, 0.0, threads)
-        _native.linear_backward(given, None, 0.0, read, grad_weight[number], grad_bias[number], threads)
+        _native.linear(capsule(given), capsule(turned[number]), None, capsule(grad_x[rows]), False, None, 0.0, threads)
+        _native.linear_backward(
+            capsule(given), None, 0.0, capsule(read), capsule(grad_weight[number]), capsule(grad_bias[number]), threads
+        )
     return [grad_x, grad_weight, grad_bias]
 
 
@@ -464,4 +403,4 @@ def _grouped_linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ..
     return grad_x, grad_weight, grad_bias if ctx.needs_input_grad[2] else None, None
 
 
-differentiate(grouped_linear, _save_grouped, _grouped_linear_gradients)
+grouped_linear.differentiate(_save_grouped, _grouped_linear_gradients)

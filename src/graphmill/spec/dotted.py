@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
@@ -55,6 +56,19 @@ def import_named(
             f" {type(error).__name__}: {error}",
             fix="correct that line",
         ) from None
+
+
+def may_import(target: str, package: str) -> bool:
+    """Whether what a dotted path names is of `package`, or of a file that mentions it; nothing is imported for that."""
+    module_name = target.replace(":", ".").rpartition(".")[0]
+    if module_name.partition(".")[0] == package:
+        return True
+    for folder in (*sys.path, "."):
+        base = Path(folder, *module_name.split("."))
+        for path in (base.with_suffix(".py"), base / "__init__.py"):
+            with suppress(OSError, ValueError):  # ValueError: a name that no file can have
+                return package in path.read_text(encoding="utf-8", errors="replace")
+    return False
 
 
 def is_part_of(module_name: str) -> str:

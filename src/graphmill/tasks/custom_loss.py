@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from graphmill.base.errors import UserError
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.graph.sampled import AnySeeds, SeedIds, Seeds
+from graphmill.nn.draws import seed_torch
 from graphmill.spec.experiment import CustomLossSpec
 from graphmill.tasks.custom_code import called, find_function
 
@@ -42,7 +43,7 @@ class CustomLoss:
         Its draws are from torch's generator, which is seeded by (seed, epoch, step, rank), so that a run repeats.
         """
         key = seeds.key(self.seed, Purpose.LOSS, self.rank) if isinstance(seeds, Seeds) else None
-        torch.manual_seed((key_of(self.seed, Purpose.LOSS) if key is None else key) >> 1)
+        seed_torch((key_of(self.seed, Purpose.LOSS) if key is None else key) >> 1)
         what = f"outputs {list(outputs.shape)} and truths {list(truths.shape)}"
         found = called(self.target, self.function, outputs, truths, what=what)
         problem = _problem_of(found, truths, trained=isinstance(seeds, Seeds))

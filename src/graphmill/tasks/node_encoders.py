@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import InputForm, MiniBatch
 from graphmill.graph.keys import Purpose, key_of
+from graphmill.nn.draws import seed_torch
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.hgt import Hgt
 from graphmill.nn.node_attention import NodeAttention
@@ -92,7 +93,7 @@ class EdgeIndexModel(nn.Module):
         """Logits of the seeds [num_seeds, out_channels]."""
         if self.training:
             key = batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank)
-            torch.manual_seed(key >> 1)
+            seed_torch(key >> 1)
         x = csr_rows(batch.inputs) if self.called_with.sparse else dense_rows(batch)
         if self.standardise is not None:
             x = self.standardise(x)

@@ -12,7 +12,7 @@ import pytest
 from waiting import HANG_S, is_alive, wait_until
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.launch.local import run_ranks, shared_environment
+from graphmill.cluster.launch.local import WORKER, imports_of, run_ranks, shared_environment
 from graphmill.record.run_folder import plan_text
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.roles import RolesSpec
@@ -21,7 +21,7 @@ LAUNCH = """
 import sys
 from pathlib import Path
 from graphmill.base.messages import show_messages
-from graphmill.cluster.launch.local import run_ranks, shared_environment
+from graphmill.cluster.launch.local import WORKER, imports_of, run_ranks, shared_environment
 from graphmill.record.run_folder import RunFolder
 show_messages()
 folder = RunFolder.open(Path(sys.argv[1]))
@@ -277,3 +277,28 @@ def test_samplers_start_beside_ranks_and_have_logs_of_their_own(new_run, stand_i
     assert "error: sampler 0 of 1 failed first: exit status 1" in capfd.readouterr().err
     assert "met a bug" in (folder.path / "sampler_0.log").read_text()
     assert not any(is_alive(pid) for pid in pids(folder, 3))
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "is_imported"),
+    [
+        ("torch_geometric.nn.models.GCN", None, True),
+        ("nets.Net", "from torch_geometric.nn import GCNConv\n", True),
+        ("nets:Net", "import torch_geometric.nn\n", True),
+        ("nets.Net", "import torch\nraise SystemExit('it was imported')\n", False),
+        ("not_there.Net", None, False),
+        ("\0.Net", None, False),
+    ],
+)
+def test_pyg_is_imported_once_for_ranks_whose_model_uses_it(
+    make_plan, tmp_path, monkeypatch, target, source, is_imported
+):
+    """Seen from the file's text: the user's code runs in ranks, and not in what starts them."""
+    monkeypatch.chdir(tmp_path)
+    if source is not None:
+        (tmp_path / "nets.py").write_text(source)
+    plan = make_plan()
+    own = plan.task.model_copy(update={"model": CustomModelSpec(kind="custom", target=target)})
+    imports = imports_of(WORKER, plan.model_copy(update={"task": own}))
+    assert ("torch_geometric" in imports) is is_imported
+    assert "nets" not in imports

@@ -4,9 +4,9 @@ import itertools
 
 import torch
 
-from graphmill.nn import native
+from graphmill.nn import define as defining
 
-define = native.define
+define = defining.define
 
 
 def define_by_gpu(schema, compute, shape, *, on_gpu=None):
@@ -14,7 +14,7 @@ def define_by_gpu(schema, compute, shape, *, on_gpu=None):
     return define(schema, on_gpu or compute, shape)
 
 
-native.define = define_by_gpu
+defining.define = define_by_gpu
 
 from graphmill.nn.attention import GATConv, GATv2Conv, layers, operator  # noqa: E402
 
@@ -55,8 +55,8 @@ def main() -> None:
     for arguments in seen:
         leaves = [each.detach().requires_grad_(each.is_floating_point()) if isinstance(each, torch.Tensor) else each
                   for each in arguments]  # fmt: skip
-        torch.library.opcheck(original, tuple(leaves), test_utils=("test_schema", "test_autograd_registration",
-                                                                   "test_faketensor"))  # fmt: skip
+        checked = ("test_schema", "test_autograd_registration", "test_faketensor")
+        torch.library.opcheck(original.registered, tuple(leaves), test_utils=checked)
     print("opcheck")
 
 

@@ -22,10 +22,12 @@ from graphmill.record.endings import EndingName
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.network import family_of, loopback
 from graphmill.runtime.secret import TOKEN, new_token
+from graphmill.spec.dotted import may_import
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import World
 
 WORKER: Final = tuple(as_module("graphmill.train.worker"))
+PYG: Final = "torch_geometric"
 GRACE_S: Final = 5.0  # for the others, once a rank has failed
 _TICK_S: Final = 0.1
 _HOLD_S: Final = 2.0
@@ -206,11 +208,15 @@ def _cores() -> int:
 
 
 def imports_of(program: Sequence[str], plan: Plan) -> tuple[str, ...]:
-    """Modules of ours that ranks need, to be imported once. The user's own are imported by each rank."""
+    """Modules that ranks need, to be imported once: ours, and PyG for a model that uses it, which takes seconds.
+
+    The user's own are imported by each rank.
+    """
     if tuple(program[: len(WORKER)]) != WORKER:
         return ()
     task, _, _ = plan.kind.task.partition(":")
-    return (WORKER[-1], *([task] if task.startswith("graphmill.") else []))
+    of_user = [PYG] if any(may_import(target, PYG) for _, target in plan.own_code) else []
+    return (WORKER[-1], *([task] if task.startswith("graphmill.") else []), *of_user)
 
 
 def _start(

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.nn.native import define
+from graphmill.nn.define import define
 from graphmill.nn.operators import segment_mean
 
 REDUCTIONS = {"add": "sum", "sum": "sum", "mean": "mean", "min": "amin", "max": "amax", "mul": "prod"}

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from graphmill import _native
 from graphmill.nn.attention.edges import EdgeGroups
-from graphmill.nn.native import define, differentiate
+from graphmill.nn.define import capsule, define
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +112,14 @@ _NUM_GRADIENTS = 7  # of the inputs that have one, which come first
 
 
 def _call(*inputs: Any) -> Any:  # noqa: ANN401
-    tensors: list[Any] = [None if tensor is None else tensor.detach() for tensor in inputs[:_NUM_GRADIENTS]]
-    x, source, target, edge_attr, loop_attr, edge_weight, att = tensors
+    of_gradients: list[Any] = [capsule(each) for each in inputs[:_NUM_GRADIENTS]]
+    x, source, target, edge_attr, loop_attr, edge_weight, att = of_gradients
     indptr, sources, edge_ids, *by_source, num_loops, heads, negative_slope, p, key = inputs[_NUM_GRADIENTS:]
-    out_indptr, targets, slots = by_source if len(by_source[0]) else (None, None, None)
-    groups = _native.EdgeGroups(indptr, sources, edge_ids, out_indptr, targets, slots, len(x), num_loops)
-    call = _native.Attention if x.dtype == torch.float32 else _native.AttentionDouble
+    edges: list[Any] = [capsule(each) for each in (indptr, sources, edge_ids, *by_source)]
+    if not len(by_source[0]):
+        edges[3:] = None, None, None
+    groups = _native.EdgeGroups(edges[0], edges[1], edges[2], edges[3], edges[4], edges[5], len(inputs[0]), num_loops)
+    call = _native.Attention if inputs[0].dtype == torch.float32 else _native.AttentionDouble
     drawn = None if key is None else int(key) % 2**64
     return call(
         groups, heads, x, source, target, edge_attr, loop_attr, edge_weight, att, negative_slope, p, drawn
@@ -135,7 +137,7 @@ def _results(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
 
 def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
     out, lse, exact = _results(*inputs)
-    _call(*inputs).forward(out, lse, torch.get_num_threads())
+    _call(*inputs).forward(capsule(out), capsule(lse), torch.get_num_threads())
     return out, lse, exact
 
 
@@ -148,7 +150,7 @@ def _alpha(*inputs: Any) -> Tensor:  # noqa: ANN401
 def _weights(*inputs: Any) -> Tensor:  # noqa: ANN401
     *of_call, lse = inputs
     alpha = _alpha(*of_call)
-    _call(*of_call).weights(lse.detach(), alpha, torch.get_num_threads())
+    _call(*of_call).weights(capsule(lse), capsule(alpha), torch.get_num_threads())
     return alpha
 
 
@@ -176,7 +178,8 @@ def _backward(*inputs: Any) -> list[Tensor]:  # noqa: ANN401
     present = _begun(gradients, of_call, of_features)
     x, sources, num_loops, heads = of_call[0], of_call[8], of_call[13], of_call[14]
     pairs = x.new_empty(sources.shape[0] + num_loops, 2 * heads)
-    _call(*of_call).backward(grad.detach(), out.detach(), lse.detach(), pairs, *present, torch.get_num_threads())
+    arrays: list[Any] = [capsule(each) for each in (grad, out, lse, pairs, *present)]
+    _call(*of_call).backward(*arrays, torch.get_num_threads())
     return gradients
 
 
@@ -244,4 +247,4 @@ def _gradients(ctx: Any, grad: Tensor, *_: Tensor | None) -> tuple[Tensor | None
     return *(gradient if need else None for gradient, need in zip(gradients, needed, strict=True)), *([None] * 11)
 
 
-differentiate(_attention, _save, _gradients)
+_attention.differentiate(_save, _gradients)

@@ -239,7 +239,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     def no_space(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(np.lib.format, "write_array", no_space)
+    monkeypatch.setattr(np.lib.format, "write_array_header_1_0", no_space)
     with pytest.raises(UserError, match="No space left"):
         write_store(small_graph(), tmp_path / "s")
     assert list(tmp_path.iterdir()) == []

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from graphmill.base.errors import UserError
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.graph.sampled import Seeds
+from graphmill.nn.draws import seed_torch
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.plan import Plan
 from graphmill.tasks.assignment.data.batches import AssignmentBatch
@@ -60,7 +61,7 @@ class PotentialModel(nn.Module):
     def forward(self, batch: AssignmentBatch) -> Predicted:
         """What is predicted of the instances of a batch."""
         if self.training and isinstance(batch.seeds, Seeds):
-            torch.manual_seed(batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank) >> 1)
+            seed_torch(batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank) >> 1)
         is_mixed = self.training and self.dtype != torch.float32
         with torch.autocast(batch.instances.costs.device.type, self.dtype, enabled=is_mixed):
             made: Predicted = self.inner(batch.instances)

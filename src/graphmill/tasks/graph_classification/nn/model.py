@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from graphmill.graph.batch import GraphBatch
 from graphmill.graph.keys import Purpose, key_of
+from graphmill.nn.draws import seed_torch
 from graphmill.nn.graph_attention import GraphAttention
 from graphmill.nn.standardise import Standardise
 from graphmill.spec.experiment import CustomModelSpec
@@ -35,7 +36,7 @@ class GraphModel(nn.Module):
     def forward(self, batch: GraphBatch) -> Tensor:
         """Logits [num_graphs, num_classes]."""
         if self.training:
-            torch.manual_seed(batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank) >> 1)
+            seed_torch(batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank) >> 1)
         batch = standardised(batch, self.standardise)
         is_mixed = self.training and self.dtype != torch.float32
         with torch.autocast(batch.x.device.type, self.dtype, enabled=is_mixed):

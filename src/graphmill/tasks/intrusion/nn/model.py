@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from graphmill.graph.batch import GraphBatch
 from graphmill.graph.keys import Purpose, key_of
+from graphmill.nn.draws import seed_torch
 from graphmill.nn.standardise import Standardise
 from graphmill.spec.plan import Plan
 from graphmill.tasks.intrusion.nn.fusion import CanFusion
@@ -68,7 +69,7 @@ class Detecting(nn.Module):
     def forward(self, batch: GraphBatch) -> object:
         """What the inner model makes of a batch: logits [num_graphs, 2], or a reconstruction."""
         if self.training:
-            torch.manual_seed(batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank) >> 1)
+            seed_torch(batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank) >> 1)
         is_mixed = self.training and self.dtype != torch.float32
         with torch.autocast(batch.x.device.type, self.dtype, enabled=is_mixed):
             return self.inner(batch)

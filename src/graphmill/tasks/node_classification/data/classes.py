@@ -58,8 +58,8 @@ def edge_homophily(topology: Topology, labels: NDArray[np.integer[Any]]) -> floa
         stop = min(start + _BLOCK, topology.num_edges)
         first = int(np.searchsorted(topology.indptr, start, side="right")) - 1
         last = int(np.searchsorted(topology.indptr, stop, side="left"))
-        entries = np.diff(np.clip(topology.indptr[first : last + 1], start, stop))
-        own = np.repeat(labels[first:last], entries)
+        bounds = np.clip(topology.indptr[first : last + 1], start, stop)
+        own = np.repeat(labels[first:last], bounds[1:] - bounds[:-1])
         ends = labels[topology.indices[start:stop]]
         forget(topology.indices[start:stop])
         labelled = (ends >= 0) & (own >= 0)

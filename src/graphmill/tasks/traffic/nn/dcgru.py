@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmill import _native
-from graphmill.nn.native import differentiated_once
+from graphmill.nn.define import differentiated_once
 from graphmill.nn.operators import is_native
 from graphmill.tasks.traffic.nn.walks import RandomWalks
 
