@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmill import _native
-from graphmill.nn.define import differentiated_once
+from graphmill.nn.define import capsule, differentiated_once
 from graphmill.nn.operators import is_native
 from graphmill.tasks.traffic.nn.walks import RandomWalks
 
@@ -117,7 +117,16 @@ class _Step(torch.autograd.Function):
         x_rows, h_rows = x.detach().flatten(0, 1).contiguous(), h.detach().flatten(0, 1).contiguous()
         gates, candidate = h_rows.new_empty(len(h_rows), 2 * units), torch.empty_like(h_rows)
         new_h = torch.empty_like(h_rows)
-        _native.dcgru_forward(cell.walks.native, cell.packed, x_rows, h_rows, gates, candidate, new_h, cell.threads)
+        _native.dcgru_forward(
+            cell.walks.native,
+            cell.packed,
+            capsule(x_rows),
+            capsule(h_rows),
+            capsule(gates),
+            capsule(candidate),
+            capsule(new_h),
+            cell.threads,
+        )
         ctx.save_for_backward(x, h, gates, candidate, *weights_and_cell[:-1])
         ctx.cell = cell
         return new_h.view(h.shape)
@@ -134,17 +143,17 @@ class _Step(torch.autograd.Function):
         _native.dcgru_backward(
             cell.walks.native,
             cell.packed,
-            x,
-            h,
-            gates,
-            candidate,
-            grad_new.contiguous(),
-            grad_h,
-            grad_x,
-            grad_gate_weight=of_weights[0],
-            grad_gate_bias=of_weights[1],
-            grad_candidate_weight=of_weights[2],
-            grad_candidate_bias=of_weights[3],
+            capsule(x),
+            capsule(h),
+            capsule(gates),
+            capsule(candidate),
+            capsule(grad_new),
+            capsule(grad_h),
+            capsule(grad_x),
+            grad_gate_weight=capsule(of_weights[0]),
+            grad_gate_bias=capsule(of_weights[1]),
+            grad_candidate_weight=capsule(of_weights[2]),
+            grad_candidate_bias=capsule(of_weights[3]),
             num_threads=cell.threads,
         )
         shape = grads[0].shape[:-1]
