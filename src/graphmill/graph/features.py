@@ -112,7 +112,7 @@ def not_finite(features: Features) -> str | None:
             return None
         row = int(np.searchsorted(features.indptr, bad[0], side="right")) - 1
         return f"row {row}, column {features.indices[bad[0]]} is {features.values[bad[0]]}"
-    for start, block in row_blocks(features.x):
+    for start, block in _row_blocks(features.x):
         finite = (block & 0x7F80) != 0x7F80 if features.dtype == "bfloat16" else np.isfinite(block)
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
@@ -147,7 +147,7 @@ def stored_as(features: DenseFeatures, dtype: FeatureDtype) -> DenseFeatures:
     return DenseFeatures((rounded >> 16).astype(np.uint16), dtype)
 
 
-def row_blocks(x: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+def _row_blocks(x: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
     """Consecutive rows and the number of the first; rows of a mapped file are in memory no longer than a block."""
     step = max(1, _VALUES_AT_A_TIME // max(1, x.shape[1]))
     for start in range(0, len(x), step):
