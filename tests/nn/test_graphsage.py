@@ -328,9 +328,9 @@ def test_initial_weights_are_a_function_of_the_seed():
     ) for seed in (1, 1, 2))  # fmt: skip
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters(), strict=True))
     assert not torch.equal(one.layers[0].weight, other.layers[0].weight)
-    bound = (6 / (8 + 16)) ** 0.5  # Xavier-uniform of each half
+    bound = 8**-0.5  # 1 / sqrt(in_channels), of weights and bias alike
     assert bound * 0.9 < one.layers[0].weight.abs().max().item() <= bound
-    assert not one.layers[0].bias.any()
+    assert 0 < one.layers[0].bias.abs().max().item() <= bound
 
 
 def test_weights_that_are_nan_show_in_the_logits(features, topology):

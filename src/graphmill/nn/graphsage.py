@@ -1,5 +1,6 @@
 """GraphSAGE with mean aggregation on sampled mini-batches (Hamilton, Ying & Leskovec 2017, arXiv 1706.02216)."""
 
+import math
 from itertools import pairwise
 
 import torch
@@ -28,10 +29,10 @@ class MeanLayer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def reset_parameters(self, generator: torch.Generator) -> None:
-        """Xavier-uniform weights, self and neighbour part each on its own; zero bias."""
-        for part in self.weight.data.chunk(2, dim=1):
-            nn.init.xavier_uniform_(part, generator=generator)
-        nn.init.zeros_(self.bias)
+        """Weights and bias uniform on ±1 / √in_channels, as `torch.nn.Linear` and so PyG's `SAGEConv` begin."""
+        bound = 1 / math.sqrt(max(1, self.in_channels))
+        for parameter in (self.weight, self.bias):
+            nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
     def on_self_and_mean(self, x: Tensor, activation: Activation | None) -> Tensor:
         """The layer on [self ; mean] rows [num_rows, 2 * in_channels]; float32 outside training."""
