@@ -133,6 +133,14 @@ def hashes(folder: RunFolder) -> list[str]:
     return [event.parameter_hash for event in events_in(folder.events_path(0), Sync)]
 
 
+def test_threads_of_collectives_take_no_core_from_others(zygote, plan_in_parts, tmp_path):
+    model = {"model": {"kind": "custom", "target": "strange_models.Watchful"}}
+    folder = trained(zygote, plan_in_parts("topology in parts", epochs=1, over=model), tmp_path)
+    said = zygote.said(folder)
+    assert said.count(f"gloo {[os.SCHED_BATCH] * 2}\n") == 2, said  # of the training and of the loaders, on each rank
+    assert said.count(f"main {os.SCHED_OTHER}\n") == 2
+
+
 @pytest.mark.parametrize(
     ("task", "way"),
     with_slow(

@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final, NoReturn
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -17,6 +18,25 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died between fork and prctl
         os._exit(1)
+
+
+@contextmanager
+def threads_that_wait_their_turn() -> Iterator[None]:
+    """Threads that begin within the block take no core from another thread when they wake (SCHED_BATCH).
+
+    For gloo's. The one that reads from its sockets asks again and again for a lock that another holds: where it has
+    taken that one's core, both wait for the end of a time slice, at nearly every collective of as many ranks as cores.
+    """
+    if os.sched_getscheduler(0) != os.SCHED_OTHER:  # somebody chose another
+        yield
+        return
+    with suppress(OSError):  # a sandbox may forbid it
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))  # Linux: of this thread, and of those it begins
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def count_imports(seconds: float) -> None:

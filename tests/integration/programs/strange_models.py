@@ -1,6 +1,7 @@
 """Models that a person might bring."""
 
 import os
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -43,6 +44,20 @@ class Fragile(Normalised):
         self.steps += self.training
         if self.steps == 5 and os.environ.get("RANK") == "1":
             raise ArithmeticError("rank 1 met a bug")
+        return super().forward(x, edge_index)
+
+
+class Watchful(Normalised):
+    """Says how the threads that read from gloo's sockets are scheduled, when its rank first trains."""
+
+    said = False
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        if self.training and not self.said:
+            self.said = True
+            threads = [path for path in Path("/proc/self/task").iterdir() if "gloo_tcp" in (path / "comm").read_text()]
+            print("gloo", sorted(os.sched_getscheduler(int(path.name)) for path in threads), flush=True)
+            print("main", os.sched_getscheduler(0), flush=True)
         return super().forward(x, edge_index)
 
 

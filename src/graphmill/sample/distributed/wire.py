@@ -13,6 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from graphmill.partition.placement import Placement
+from graphmill.runtime.process import threads_that_wait_their_turn
 
 _SWAP_TIMEOUT: Final = timedelta(minutes=30)  # a rank that is alive may be busy; the watchdog knows of dead ones
 
@@ -35,8 +36,10 @@ class Wire:
     @classmethod
     def between(cls, rank: int, world_size: int) -> "Wire":
         """A new group of all ranks; all must call it."""
-        group = None if world_size == 1 else dist.new_group(backend="gloo", timeout=_SWAP_TIMEOUT)
-        return cls(rank, world_size, group)
+        if world_size == 1:
+            return cls(rank, world_size, None)
+        with threads_that_wait_their_turn():
+            return cls(rank, world_size, dist.new_group(backend="gloo", timeout=_SWAP_TIMEOUT))
 
     def of_batches(self, placement: Placement) -> "Wire":
         """Wire over which batches are made: this one, or one that carries nothing where every place has all parts."""
