@@ -87,6 +87,22 @@ def test_an_import_that_fails_is_told_by_the_program(start, tmp_path):
     assert start.said().rstrip().endswith("ZeroDivisionError: division by zero")
 
 
+def test_pyg_is_imported_without_torchs_compiler_which_is_there_when_asked_for(start):
+    text = """
+import sys, torch
+print("torch._dynamo" in sys.modules, hasattr(sys.modules["torch_geometric"], "is_torch_instance"))
+from torch_geometric import is_torch_instance
+layer = torch.nn.Linear(1, 1)
+print(is_torch_instance(layer, torch.nn.Linear), is_torch_instance(layer, torch.nn.ReLU))
+print("torch._dynamo" in sys.modules)
+compiled = torch.compile(layer, backend="eager")
+print(is_torch_instance(compiled, torch.nn.Linear), isinstance(compiled, torch._dynamo.OptimizedModule))
+print(compiled(torch.ones(1, 1)).shape == (1, 1))
+"""
+    assert start(text, imports=["torch", "torch_geometric"]).wait() == 0
+    assert start.said().split() == ["False", "True", "True", "False", "True", "True", "True", "True"]
+
+
 def test_programs_draw_other_random_numbers(start):
     text = "import random, numpy\nprint(random.random(), numpy.random.rand())"
     assert [start(text, imports=["numpy.random"]).wait() for _ in range(2)] == [0, 0]

@@ -20,6 +20,7 @@ from graphmill.cluster.launch.judge import TAIL_LINES, AttemptEvidence, Judgemen
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.record.endings import EndingName
 from graphmill.record.run_folder import RunFolder
+from graphmill.runtime.forked import PYG
 from graphmill.runtime.network import family_of, loopback
 from graphmill.runtime.secret import TOKEN, new_token
 from graphmill.spec.dotted import may_import
@@ -27,7 +28,6 @@ from graphmill.spec.plan import Plan
 from graphmill.spec.world import World
 
 WORKER: Final = tuple(as_module("graphmill.train.worker"))
-PYG: Final = "torch_geometric"
 GRACE_S: Final = 5.0  # for the others, once a rank has failed
 _TICK_S: Final = 0.1
 _HOLD_S: Final = 2.0
