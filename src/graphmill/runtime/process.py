@@ -21,7 +21,7 @@ def die_with_parent(parent: int) -> None:
 
 
 @contextmanager
-def threads_that_wait_their_turn() -> Iterator[None]:
+def sched_batch_threads() -> Iterator[None]:
     """Threads that begin within the block take no core from another thread when they wake (SCHED_BATCH).
 
     For gloo's. The one that reads from its sockets asks again and again for a lock that another holds: where it has

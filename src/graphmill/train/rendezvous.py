@@ -16,7 +16,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from graphmill.monitor.sampler import start_monitor
 from graphmill.runtime.network import address_of_interface, address_towards, loopback
-from graphmill.runtime.process import threads_that_wait_their_turn
+from graphmill.runtime.process import sched_batch_threads
 from graphmill.runtime.rank import Rank
 from graphmill.sample.service.link import Link, LostPeerError
 from graphmill.sample.service.meeting import find_sampler, wait_for_trainers
@@ -113,7 +113,7 @@ def _make_group(backend: str, store: Store, rank: int, size: int, failed: list[E
     if backend == "nccl":
         backend = "cpu:gloo,cuda:nccl"  # votes and hashes go from host to host
     try:
-        with threads_that_wait_their_turn():
+        with sched_batch_threads():
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     except Exception as error:  # noqa: BLE001  # raised by the thread that waits
         failed.append(error)

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from graphmill.partition.placement import Placement
-from graphmill.runtime.process import threads_that_wait_their_turn
+from graphmill.runtime.process import sched_batch_threads
 
 _SWAP_TIMEOUT: Final = timedelta(minutes=30)  # a rank that is alive may be busy; the watchdog knows of dead ones
 
@@ -38,7 +38,7 @@ class Wire:
         """A new group of all ranks; all must call it."""
         if world_size == 1:
             return cls(rank, world_size, None)
-        with threads_that_wait_their_turn():
+        with sched_batch_threads():
             return cls(rank, world_size, dist.new_group(backend="gloo", timeout=_SWAP_TIMEOUT))
 
     def of_batches(self, placement: Placement) -> "Wire":
