@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from other_tasks import dies_before
 
 from graphmill.cluster.launch.evaluation_sets import evaluate_on_all, read_evaluations
 from graphmill.cluster.launch.pipeline import Stages
@@ -221,16 +222,18 @@ def test_a_second_run_names_the_first_and_changes_nothing_and_both_stages_are_wa
 
 
 def test_killed_within_a_stage_and_while_weights_are_handed_over(pipeline, undisturbed):
-    child = pipeline.start("run")
-    wait_for(lambda: any(pipeline.stage("few").checkpoints_dir.glob("step_*/manifest.json")), child)
-    kill(child)
+    pipeline.environ, environ = dies_before(6, pipeline.environ), pipeline.environ
+    code, out, err = pipeline.call("run")
+    assert code == -signal.SIGKILL, out + err
+    assert pipeline.attempts() == [1, 0]
+    assert any(pipeline.stage("few").checkpoints_dir.glob("step_*/manifest.json"))
+    pipeline.environ = environ
     pipeline.run("--stages", "few")
-    done = pipeline.attempts()
+    assert pipeline.attempts() == [2, 0]
     leave_half_handed_over(pipeline)
     pipeline.run()
     assert pipeline.weights() == undisturbed.weights()
-    assert pipeline.attempts() == [done[0], 1]
-    assert done[0] == 2
+    assert pipeline.attempts() == [2, 1]
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from killing import Tally, assert_same, run_with_kills
 from slow_cases import with_slow
-from waiting import HANG_S, is_alive, wait_until
+from waiting import HANG_S, is_alive, state_of, wait_until
 
 from graphmill.graph.features import dense, sparse
 from graphmill.partition.metadata import part_folder
@@ -258,11 +258,24 @@ def test_killed_a_dozen_times(zygote, planned_service, tmp_path):
             number += 1
 
 
-def started(zygote, plan: Plan, root: Path, *, num_syncs: int = 6) -> tuple[RunFolder, list[int]]:
-    """A run that has synchronised so often, and its processes: trainers first."""
+def started(zygote, plan: Plan, root: Path) -> tuple[RunFolder, list[int]]:
+    """A run that has synchronised a few times, and its processes: trainers first."""
     folder = RunFolder.create(plan, root)
     pids = zygote.start(folder, resume=False)
-    wait_until(lambda: len(hashes(folder)) >= num_syncs, lambda: f"syncs; {zygote.said(folder)}", look_every_s=0.002)
+    wait_until(lambda: len(hashes(folder)) >= 6, lambda: f"syncs; {zygote.said(folder)}", look_every_s=0.002)
+    return folder, pids
+
+
+def asked_to_stop(zygote, plan: Plan, root: Path, which: int) -> tuple[RunFolder, list[int]]:
+    """A run of which one process is sent SIGTERM, and its processes. Rank 0 waits for that with its checkpoint.
+
+    Whoever polls for the moment may sleep through the rest of a short run on a busy machine.
+    """
+    folder = RunFolder.create(plan, root)
+    pids = zygote.start(folder, resume=False, dies=(0, "freezes 6"))
+    wait_until(lambda: state_of(pids[0]) == "T", lambda: f"a checkpoint; {zygote.said(folder)}")
+    zygote.kill([pids[which]], signal.SIGTERM)
+    zygote.kill(pids[:1], signal.SIGCONT)
     return folder, pids
 
 
@@ -277,8 +290,7 @@ def test_asked_to_stop_and_resumed(zygote, planned_service, tmp_path, way, asked
     """One process is enough. Samplers have got differently far by then: none may wait for what another never makes."""
     plan = planned_service(*WAYS[way], epochs=12)
     reference = trained(zygote, plan, tmp_path / "reference")
-    folder, pids = started(zygote, plan, tmp_path / "stopped")
-    zygote.kill([pids[1 if asked == "rank" else -1]], signal.SIGTERM)
+    folder, pids = asked_to_stop(zygote, plan, tmp_path / "stopped", 1 if asked == "rank" else -1)
     assert set(zygote.wait(pids)) == {75}, zygote.said(folder)
     assert 0 < folder.read_outcome().steps_per_rank < plan.last_step
     assert folder.read_outcome().status == "stopped"
@@ -309,8 +321,7 @@ def test_another_number_of_trainers_continues(zygote, planned_service, tmp_path)
     sync = {"scheme": "deferred_allreduce", "every": 1}
     plan = planned_service((2, 4), "partitioned", epochs=12, sync=sync)
     reference = trained(zygote, plan, tmp_path / "reference")
-    folder, pids = started(zygote, plan, tmp_path / "fewer")
-    zygote.kill(pids[:1], signal.SIGTERM)
+    folder, pids = asked_to_stop(zygote, plan, tmp_path / "fewer", 0)
     assert set(zygote.wait(pids)) == {75}, zygote.said(folder)
     codes = zygote.wait(zygote.start(folder, resume=True, world=world_of(plan, ranks=2, hosts=1)))
     assert codes == [0] * 4, zygote.said(folder)

@@ -76,6 +76,12 @@ def killed_by_rank(zygote, experiment: str, root: Path, *, step: int) -> RunFold
     return folder
 
 
+def dies_before(step: int, environ: dict[str, str]) -> dict[str, str]:
+    """The environment of a launcher that is killed before its first checkpoint at or past a step."""
+    path = os.pathsep.join((str(DIES_BEFORE), environ["PYTHONPATH"]))
+    return {**environ, "PYTHONPATH": path, "DIES_BEFORE_STEP": str(step)}
+
+
 def train_and_kill(experiment: str, root: Path, environ: dict[str, str], *, step: int) -> RunFolder:
     """A run of the data below `root`, whose launcher is killed before its first checkpoint at or past a step.
 
@@ -84,8 +90,7 @@ def train_and_kill(experiment: str, root: Path, environ: dict[str, str], *, step
     (root / "experiment.yaml").write_text(experiment)
     shared = ("--dataset-root", str(root), "--logs-root", str(root / "logs"))
     command = graphmill_command("train", str(root / "experiment.yaml"), *shared, "--run-id", "killed")
-    path = os.pathsep.join((str(DIES_BEFORE), environ["PYTHONPATH"]))
-    dying = {**environ, "PYTHONPATH": path, "DIES_BEFORE_STEP": str(step)}
+    dying = dies_before(step, environ)
     done = subprocess.run(command, env=dying, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
     folder = RunFolder(root / "logs" / "killed")

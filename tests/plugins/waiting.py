@@ -22,8 +22,12 @@ def wait_until(holds: Callable[[], object], what: object, *, look_every_s: float
 
 def is_alive(pid: int) -> bool:
     """Whether a process is there, and not its exit status alone."""
+    return state_of(pid) not in ("", "Z")  # an orphan's body may lie a while before the system's first process takes it
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for what a process does: R, S, T (stopped), Z; empty where there is none."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):  # it may go between open and read
-        return False
-    return state != "Z"  # an orphan's body may lie a while before the system's first process takes it away
+        return ""

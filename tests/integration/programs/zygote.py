@@ -5,7 +5,8 @@ Reads one request a line: {"ranks": 2, "folder": "…", "resume": true, "port": 
 rank kills itself before its n-th change of the file system (fsyncs, renames, removals); -1 makes rank 0 count them into
 `log`.count.
 With "dies": [rank, "mapped"] a rank kills itself when it maps memory that it shares, with "filled" once rows are there,
-with "step 29" before the first checkpoint at or past that step.
+with "step 29" before the first checkpoint at or past that step; with "freezes 29" it stops there (SIGSTOP) until it
+is sent SIGCONT.
 """
 
 import gc
@@ -40,7 +41,8 @@ def rank(number: int, request: dict[str, Any]) -> None:
     if request["dies"] and request["dies"][0] == number:
         moment = request["dies"][1]
         word, _, step = moment.partition(" ")
-        sys.addaudithook(before_checkpoint(int(step)) if word == "step" else sees_memory(moment))
+        signals = {"step": signal.SIGKILL, "freezes": signal.SIGSTOP}
+        sys.addaudithook(before_checkpoint(int(step), signals[word]) if step else sees_memory(moment))
     code = worker.main([request["folder"], *(["--resume"] if request["resume"] else [])])
     if request["die_at"] < 0 and number == 0:
         Path(f"{request['log']}.count").write_text(str(counted()))
@@ -67,14 +69,17 @@ def count_changes(die_at: int) -> Callable[[], int]:
     return lambda: count
 
 
-def before_checkpoint(step: int) -> Callable[[str, tuple[Any, ...]], None]:
-    """For `sys.addaudithook`: this process is killed before a checkpoint at or past `step` gets its name."""
+def before_checkpoint(step: int, number: signal.Signals) -> Callable[[str, tuple[Any, ...]], None]:
+    """For `sys.addaudithook`: this process gets a signal, once, before a checkpoint at or past `step` gets its name."""
+    sent = False
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "os.rename":
+        nonlocal sent
+        if event == "os.rename" and not sent:
             found = re.fullmatch(r"step_(\d+)", Path(os.fsdecode(arguments[1])).name)
             if found and int(found[1]) >= step:
-                os.kill(os.getpid(), signal.SIGKILL)
+                sent = True
+                os.kill(os.getpid(), number)
 
     return hook
 
