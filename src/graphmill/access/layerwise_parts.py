@@ -24,6 +24,7 @@ from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.graph.pages import forget
 from graphmill.graph.sampled import NodeIds, StorageIds
 from graphmill.graph.stacked import StackedFeatures
+from graphmill.graph.topology import sorted_unique
 from graphmill.nn.layer_edges import WeightedBlock
 from graphmill.nn.operators import RELU, Activation
 from graphmill.partition.parts import Part
@@ -85,7 +86,7 @@ class PartedInference:
             is_wanted = np.zeros(self.shares.num_owned, dtype=bool)
             is_wanted[self._own_row(wanted[0])] = True
             for begin, end in self._cuts(wanted[0], _BYTES_OF_AN_EDGE):
-                neighbours = np.unique(self._in_edges(wanted[0][begin:end])[1]).astype(np.int64)
+                neighbours = sorted_unique(self._in_edges(wanted[0][begin:end])[1].astype(np.int64))
                 for asked in self._asked(neighbours)[1]:
                     is_wanted[self._own_row(asked)] = True
             wanted.insert(0, self.shares.owned_nodes(np.flatnonzero(is_wanted)))

@@ -7,7 +7,7 @@ times).
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ _BLOCK = 2**20  # keys that are looked at together
 
 EdgeKeys = NDArray[np.uint64]  # [num_edges], ascending and unique: destination << bits | source
 EdgeIds = NDArray[np.int64]  # [num_edges]: which edge of the list it was built from each entry of a topology is
+_Whole = TypeVar("_Whole", np.uint64, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +141,14 @@ def keys_from_topology(topology: Topology) -> EdgeKeys:
     return keys
 
 
-def sorted_unique(keys: EdgeKeys) -> EdgeKeys:
+def sorted_unique(keys: NDArray[_Whole]) -> NDArray[_Whole]:
     """Sort `keys` in place and remove repeated ones, block by block; the result is a view of the same memory.
 
     numpy.unique hashes, which takes ten times as long on 20 million keys, and a boolean index would copy them all.
     """
     keys.sort()
     num_kept = 0
-    last: np.uint64 | None = None
+    last: _Whole | None = None
     for start in range(0, len(keys), _BLOCK):
         block = keys[start : start + _BLOCK]
         is_first = np.empty(len(block), dtype=np.bool_)

@@ -170,12 +170,14 @@ def test_ranks_are_those_of_scores_written_out(tmp_path_factory, name, kind, see
 
 
 @pytest.mark.parametrize("dense_from", [0.0, 1e9])
+@pytest.mark.parametrize("sorted_from", [0, 1e9])
 @pytest.mark.parametrize("at_a_time", [1, 1 << 22])
-def test_ranks_hang_on_no_block(tmp_path, monkeypatch, dense_from, at_a_time):
+def test_ranks_hang_on_no_block(tmp_path, monkeypatch, dense_from, sorted_from, at_a_time):
     store = store_of(tmp_path / "s", 5, features="sparse")
     known = baselines.known_links(store)
     plain = {name: measures_of(store, scorer_of(store, name), "test", ("target", "source"), known) for name in NAMES}
     monkeypatch.setattr(overlap, "_DENSE_FROM", dense_from)
+    monkeypatch.setattr(overlap, "_SORTED_FROM", sorted_from)
     monkeypatch.setattr(overlap, "_AT_A_TIME", at_a_time)
     monkeypatch.setattr(known_links_module, "_AT_A_TIME", at_a_time)
     for name, expected in plain.items():

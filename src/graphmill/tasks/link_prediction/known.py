@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.arguments import one_of, whole_number
 from graphmill.base.errors import InvalidInputError
+from graphmill.graph.topology import sorted_unique
 
 Side = Literal["source", "target"]
 Ids = NDArray[np.int64]
@@ -45,10 +46,11 @@ class LeftOut:
     def beside(self, also: Ids) -> "LeftOut":
         """Leave out one more id for each query [q], which may be left out already."""
         queries, ids = self.flat()
-        pairs = np.concatenate([(queries << 32) | ids, (np.arange(len(self)) << 32) | also])
-        queries, ids = np.divmod(np.unique(pairs), 1 << 32)
-        ends = np.cumsum(np.bincount(queries, minlength=len(self)))
-        return LeftOut(np.concatenate([[0], ends[:-1]]), ends, ids.astype(np.int32))
+        pairs, own = (queries << 32) | ids, (np.arange(len(self)) << 32) | also
+        place = np.searchsorted(pairs, own)
+        is_new = np.append(pairs, -1)[place] != own
+        ends = np.cumsum(self.ends - self.starts + is_new)
+        return LeftOut(np.concatenate([[0], ends[:-1]]), ends, np.insert(ids, place[is_new], also[is_new]))
 
     def taken(self, some: slice) -> "LeftOut":
         """Ids left out of some queries."""
@@ -73,8 +75,8 @@ class _Answers:
     @classmethod
     def of(cls, anchors: Ids, others: Ids, relations: Ids | None, num_nodes: int) -> "_Answers":
         each = anchors if relations is None else relations * num_nodes + anchors
-        keys = np.unique(each)
-        pairs = np.unique(np.searchsorted(keys, each) * num_nodes + others)  # below 2^62: both are below 2^31
+        keys = sorted_unique(each.copy()).copy()
+        pairs = sorted_unique(np.searchsorted(keys, each) * num_nodes + others)  # below 2^62: both are below 2^31
         rows, ids = np.divmod(pairs, num_nodes)
         counts = np.bincount(rows, minlength=len(keys))
         return cls(keys, np.concatenate([[0], np.cumsum(counts)]), ids.astype(np.int32))

@@ -18,7 +18,8 @@ Ids = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
 _AT_A_TIME: Final = 1 << 22  # terms of sums
-_DENSE_FROM: Final = 0.25  # terms over pairs of a block: from there on the scores of all pairs are written out
+_DENSE_FROM: Final = 0.03  # terms over nodes: from there on the scores of all nodes are written out
+_SORTED_FROM: Final = 32  # queries of a row: from there on its scores are sorted, not compared with each
 _SIDES: Final[tuple[Literal["left"], Literal["right"]]] = ("left", "right")
 
 
@@ -94,28 +95,34 @@ class Overlap:
         Scores with an anchor are computed once for all queries with it.
         """
         order = np.argsort(anchors, kind="stable")
-        distinct, of = np.unique(anchors[order], return_inverse=True)
+        distinct, begins = np.unique(anchors[order], return_index=True)
+        ends = np.append(begins[1:], len(order))
         found = np.empty((3, len(anchors)), dtype=np.int64)
         for some in blocks(self.num_terms(distinct), _AT_A_TIME):
-            first, last = np.searchsorted(of, [some.start, some.stop])
-            its = order[first:last]
-            skipped = LeftOut(left_out.starts[its], left_out.ends[its], left_out.ids)
-            scored = self._scores_with(distinct[some])
-            ranks = _ranks_of_few(*scored, of[first:last] - some.start, answers[its], skipped, self.rows.num_rows)
-            found[:, its] = ranks.above, ranks.tied, ranks.candidates
+            of, nodes, terms = self._terms(distinct[some])
+            bounds = np.searchsorted(of, np.arange(some.stop - some.start + 1))
+            for first, last, begin, end in zip(bounds[:-1], bounds[1:], begins[some], ends[some], strict=True):
+                its = order[begin:end]
+                skipped = LeftOut(left_out.starts[its], left_out.ends[its], left_out.ids)
+                ranks = self._ranks_with_one(nodes[first:last], terms[first:last], answers[its], skipped)
+                found[:, its] = ranks.above, ranks.tied, ranks.candidates
         return LinkRanks(*found)
 
-    def _scores_with(self, anchors: Ids) -> tuple[Ids, Numbers]:
-        """Pairs that share a column, as place of the anchor * num_nodes + the other node, ascending, and scores."""
-        of, nodes, terms = self._terms(anchors)
-        num_pairs = len(anchors) * self.rows.num_rows
-        pairs = of * self.rows.num_rows + nodes
-        if len(terms) > _DENSE_FROM * num_pairs:
-            scores = _sums(pairs, terms, num_pairs)
-            keys = np.flatnonzero(scores)
-            return keys, scores[keys]
-        keys, place = np.unique(pairs, return_inverse=True)
-        return keys, _sums(place.reshape(-1), terms, len(keys))
+    def _ranks_with_one(self, nodes: Ids, terms: Numbers, answers: Ids, left_out: LeftOut) -> LinkRanks:
+        """Rank answers [q] with one anchor, from the terms of its scores; nodes without a term have 0."""
+        num_nodes = self.rows.num_rows
+        if len(terms) > _DENSE_FROM * num_nodes:
+            return ranks_of_one_row(_sums(nodes, terms, num_nodes), answers, left_out)
+        nodes, place = np.unique(nodes, return_inverse=True)
+        scores = _sums(place, terms, len(nodes))
+
+        def looked_up(wanted: Ids) -> Numbers:
+            if not len(nodes):
+                return np.zeros(len(wanted))
+            place = np.minimum(np.searchsorted(nodes, wanted), len(nodes) - 1)
+            return np.where(nodes[place] == wanted, scores[place], 0.0)
+
+        return _ranked(scores, looked_up, answers, left_out, num_nodes)
 
     def _terms(self, anchors: Ids) -> tuple[Ids, Ids, Numbers]:
         """Terms of all sums with these anchors: anchor, other node, and term; those of an anchor in a fixed order."""
@@ -131,49 +138,35 @@ def _sums(of: Ids, terms: Numbers, count: int) -> Numbers:
     return np.bincount(of, terms, minlength=count).astype(np.float64, copy=False)
 
 
-def _ranks_of_few(keys: Ids, scores: Numbers, rows: Ids, answers: Ids, left_out: LeftOut, num_nodes: int) -> LinkRanks:
-    """Rank answers [q], each in its row [q]; `keys`, row * num_nodes + node, have scores, all other candidates 0."""
-
-    def looked_up(wanted: Ids) -> Numbers:
-        if not len(keys):
-            return np.zeros(len(wanted))
-        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-        return np.where(keys[place] == wanted, scores[place], 0.0)
-
-    own = looked_up(rows * num_nodes + answers)
-    values, place = np.unique(np.concatenate([scores, own]), return_inverse=True)
-    of_scores, of_own = np.split(place.reshape(-1), [len(scores)])
-    row_of = keys // num_nodes
-    ordered = np.sort(row_of * len(values) + of_scores)  # within a row by score
-    begins = np.searchsorted(row_of, rows)
-    ends = np.searchsorted(row_of, rows, side="right")
-    below, not_above = (np.searchsorted(ordered, rows * len(values) + of_own, side=side) for side in _SIDES)
-    zeros = num_nodes - (ends - begins)
-    above = ends - not_above + np.where(own < 0, zeros, 0)
-    tied = not_above - below + np.where(own == 0, zeros, 0) - 1
-    of_all = LinkRanks(above, tied, np.full(len(answers), num_nodes - 1))
-    return without(of_all, own, lambda of, ids: looked_up(rows[of] * num_nodes + ids), answers, left_out)
+def ranks_of_one_row(scores: Numbers, answers: Ids, left_out: LeftOut) -> LinkRanks:
+    """Rank answers [q] whose candidates have the same scores [num_nodes] whatever the query."""
+    return _ranked(scores[scores != 0], lambda ids: scores[ids], answers, left_out, len(scores))
 
 
-def without(
-    ranks: LinkRanks, own: Numbers, looked_up: Callable[[Ids, Ids], Numbers], answers: Ids, left_out: LeftOut
+def _ranked(
+    scores: Numbers, score_of: Callable[[Ids], Numbers], answers: Ids, left_out: LeftOut, num_nodes: int
 ) -> LinkRanks:
-    """Take nodes that are not candidates out of the ranks; `looked_up`: scores of queries with nodes."""
+    """Rank answers [q] among all nodes, of which some have these scores and all others 0, except those left out."""
+    own, zeros = score_of(answers), num_nodes - len(scores)
+    above, tied = _counts(scores, own)
+    above, tied = above + np.where(own < 0, zeros, 0), tied + np.where(own == 0, zeros, 0) - 1
     of, ids = left_out.flat()
     is_other = ids != answers[of]
-    of, ids = of[is_other], ids[is_other]
-    left = looked_up(of, ids)
+    of, left = of[is_other], score_of(ids[is_other])
     count = len(answers)
     return LinkRanks(
-        ranks.above - np.bincount(of[left > own[of]], minlength=count),
-        ranks.tied - np.bincount(of[left == own[of]], minlength=count),
-        ranks.candidates - np.bincount(of, minlength=count),
+        above - np.bincount(of[left > own[of]], minlength=count),
+        tied - np.bincount(of[left == own[of]], minlength=count),
+        num_nodes - 1 - np.bincount(of, minlength=count),
     )
 
 
-def ranks_of_one_row(scores: Numbers, answers: Ids, left_out: LeftOut) -> LinkRanks:
-    """Rank answers [q] whose candidates have the same scores [num_nodes] whatever the query."""
-    ordered, own = np.sort(scores), scores[answers]
+def _counts(scores: Numbers, own: Numbers) -> tuple[Ids, Ids]:
+    """How many scores are above each of `own` [q], and how many as much."""
+    if len(own) < _SORTED_FROM:
+        found = [(np.count_nonzero(scores > each), np.count_nonzero(scores == each)) for each in own]
+        above, tied = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        return above, tied
+    ordered = np.sort(scores)
     below, not_above = (np.searchsorted(ordered, own, side=side) for side in _SIDES)
-    of_all = LinkRanks(len(scores) - not_above, not_above - below - 1, np.full(len(answers), len(scores) - 1))
-    return without(of_all, own, lambda _, ids: scores[ids], answers, left_out)
+    return len(scores) - not_above, not_above - below
