@@ -210,9 +210,10 @@ def test_the_warm_up_is_data_parallelism_and_then_rounds_begin(results):
 
 
 @pytest.mark.parametrize("scheme", ["counting", "counting-deferred"])
-def test_of_whole_numbers_every_rank_takes_the_largest(results, scheme):
+def test_buffers_are_averaged_and_of_whole_numbers_every_rank_takes_the_largest(results, scheme):
     for found in results[scheme]:
-        assert found["counters"] == [[10 * (RANKS - 1), 2**40], [True, False]]
+        assert found["buffers"] == [[1.0, 1.0], [[1.0, 2.0, 3.0], [1.0, -1.0, 4.0]], 2.0**40 + 1]
+        assert found["counters"] == [[10 * (RANKS - 1), 2**40], [True, False], 100]
         assert found["agree"]
 
 

@@ -5,6 +5,7 @@ exchange, after which all replicas are bit-identical. Gradients arrive as weight
 counts for its weight and a rank without seeds for nothing.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
@@ -85,11 +86,29 @@ def _all_reduce_as(tensor: Tensor, payload: torch.dtype, group: Group) -> None:
 
 
 def _agree_on_buffers(replica: Replica, group: Group) -> None:
-    for buffer in replica.buffers:
-        group.all_reduce(buffer)
-        buffer /= group.world_size
-    for counter in replica.counters:
-        group.all_max(counter)
+    """Average the buffers, and take the largest of the counters: one collective for all of a format."""
+    if group.world_size == 1:
+        return
+    for alike in _by_format(replica.buffers):
+        together = torch.cat([buffer.reshape(-1) for buffer in alike])
+        group.all_reduce(together)
+        _take_apart(together / group.world_size, alike)
+    for alike in _by_format(replica.counters):
+        together = torch.cat([counter.reshape(-1) for counter in alike])
+        group.all_max(together)
+        _take_apart(together, alike)
+
+
+def _by_format(tensors: list[Tensor]) -> Iterable[list[Tensor]]:
+    found: dict[torch.dtype, list[Tensor]] = {}
+    for tensor in tensors:
+        found.setdefault(tensor.dtype, []).append(tensor)
+    return found.values()
+
+
+def _take_apart(together: Tensor, tensors: list[Tensor]) -> None:
+    for tensor, part in zip(tensors, torch.split(together, [tensor.numel() for tensor in tensors]), strict=True):
+        tensor.copy_(part.view_as(tensor))
 
 
 @dataclass(slots=True)

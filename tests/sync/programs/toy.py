@@ -32,12 +32,15 @@ class Toy(nn.Module):
 
 
 class Counting(Toy):
-    """With buffers that are no averages, and differ among the ranks: a counter of steps, say."""
+    """With buffers of several shapes and formats, which differ among the ranks: averages, and counters of steps."""
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("count", torch.tensor([10 * RANK, 2**40 - RANK]))
         self.register_buffer("seen", torch.tensor([RANK == 1, False]))
+        self.register_buffer("num_batches", torch.tensor(100 - RANK))
+        self.register_buffer("means", torch.tensor([[RANK, 1.0], [2.0, -RANK], [3.0 * RANK, 4.0]]).T)  # not in order
+        self.register_buffer("exact", torch.tensor(2.0**40 + RANK, dtype=torch.float64))
 
 
 def gradient(rank: int, step: int) -> torch.Tensor:
@@ -67,6 +70,7 @@ def run(spec: Any, closes: list[bool], model: type[Toy] = Toy, scale: float = 1.
         "synced": synced,
         "agree": len(set(hashes)) == 1,
         "statistic": replica.model.statistic.tolist(),
+        "buffers": [buffer.tolist() for buffer in replica.buffers],
         "counters": [counter.tolist() for counter in replica.counters],
         "payload_bytes": group.traffic.payload_bytes,
         "num_syncs": group.traffic.num_syncs,
