@@ -200,6 +200,8 @@ def _ids_of(input_nodes: NDArray[Any] | None, num_nodes: int) -> NDArray[np.int6
         raise UserError(
             f"input_nodes must name nodes 0 to {num_nodes - 1}, and at least one", fix="give a mask or node ids"
         )
-    if len(np.unique(ids)) != len(ids):
+    is_named = np.zeros(num_nodes, dtype=np.bool_)
+    is_named[ids] = True
+    if np.count_nonzero(is_named) != len(ids):
         raise UserError("input_nodes names a node twice", fix="give each node once")
     return ids.astype(np.int64, copy=False)
