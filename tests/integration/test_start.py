@@ -56,3 +56,12 @@ def test_a_rank_imports_what_it_needs(planned, environ, tmp_path: Path, optimize
         "graphmill.tasks.node_classification.page"
     }
     assert len([name for name in modules if name.startswith("graphmill.")]) <= MOST_OF_OURS
+
+
+def test_a_rank_with_a_model_of_pyg_imports_no_compiler(planned, environ, tmp_path: Path):
+    pytest.importorskip("torch_geometric")
+    options = {"hidden_channels": 8, "num_layers": 2}
+    model = {"kind": "custom", "target": "torch_geometric.nn.models.GCN", "options": options}
+    modules = imported(RunFolder.create(planned("one", model=model), tmp_path), environ)
+    assert "torch_geometric" in modules
+    assert "torch._dynamo" not in modules

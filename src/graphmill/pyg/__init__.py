@@ -3,8 +3,11 @@
 A script changes its imports: `from graphmill.pyg import NeighborLoader` for `from torch_geometric.loader import …`.
 """
 
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
+
+from graphmill.runtime.process import import_pyg
 
 _LAZY: Final = {
     "BidirectionalNeighborSampler": "sampler",
@@ -31,4 +34,6 @@ __all__ = list(_LAZY)  # a list
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # module attribute hook: the type is the attribute's own
     if name not in _LAZY:
         raise AttributeError(f"module 'graphmill.pyg' has no attribute {name!r}")
+    with suppress(Exception):  # what is wrong with it, the module's own import says
+        import_pyg()
     return getattr(import_module(f"graphmill.pyg.{_LAZY[name]}"), name)

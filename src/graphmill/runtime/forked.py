@@ -16,20 +16,17 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from types import ModuleType
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from graphmill.base import exits
 from graphmill.base.json_text import parse_json
 from graphmill.base.messages import hush_torch
 from graphmill.base.python import SAFE
-from graphmill.runtime.process import count_imports, die_with_parent, leave
+from graphmill.runtime.process import PYG, count_imports, die_with_parent, import_pyg, leave
 from graphmill.runtime.stop import end_when_interrupted
 
-PYG: Final = "torch_geometric"
-_COMPILER: Final = "torch._dynamo"
 LONGEST: Final = 1 << 16  # bytes of a message
 _LOOKS_S: Final = 1.0  # whether the launcher lives: a fork of it that holds the other end may outlive it
 
@@ -104,26 +101,9 @@ def _import(modules: Sequence[str]) -> None:
     began = time.monotonic()
     for module in modules:
         if module not in sys.modules:
-            with suppress(Exception), _without_compiler() if module == PYG else nullcontext():
-                importlib.import_module(module)
+            with suppress(Exception):
+                import_pyg() if module == PYG else importlib.import_module(module)
     count_imports(time.monotonic() - began)
-
-
-@contextmanager
-def _without_compiler() -> Iterator[None]:
-    """Within the block, `import torch._dynamo` does nothing.
-
-    PyG imports torch's compiler, a second torch by its time, only to ask whether a module is a compiled one. It needs
-    no more than the line: torch imports its compiler by itself when somebody asks for `torch._dynamo`.
-    """
-    if _COMPILER in sys.modules or "torch" not in sys.modules:
-        yield
-        return
-    sys.modules[_COMPILER] = ModuleType(_COMPILER)
-    try:
-        yield
-    finally:
-        del sys.modules[_COMPILER]
 
 
 def _become(request: dict[str, Any], files: Sequence[int], server: int) -> None:

@@ -1,14 +1,18 @@
-"""How this process began, and how it ends."""
+"""How this process began, what it imports, and how it ends."""
 
 import ctypes
+import importlib
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import ModuleType
 from typing import Final, NoReturn
 
+PYG: Final = "torch_geometric"
+_COMPILER: Final = "torch._dynamo"
 _PR_SET_PDEATHSIG: Final = 1
 _imports_s = 0.0
 
@@ -37,6 +41,23 @@ def sched_batch_threads() -> Iterator[None]:
     finally:
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def import_pyg() -> None:
+    """Import PyG, and torch's compiler not with it, which takes twice as long as all else of PyG.
+
+    PyG imports `torch._dynamo` only to ask whether a module is a compiled one, and needs no more than the line: torch
+    imports its compiler by itself when somebody asks for it.
+    """
+    importlib.import_module("torch")
+    if PYG in sys.modules or _COMPILER in sys.modules:
+        importlib.import_module(PYG)
+        return
+    sys.modules[_COMPILER] = ModuleType(_COMPILER)
+    try:
+        importlib.import_module(PYG)
+    finally:
+        del sys.modules[_COMPILER]
 
 
 def count_imports(seconds: float) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.python import search_working_folder
+from graphmill.runtime.process import PYG, import_pyg
 from graphmill.runtime.snapshot import own_code, snapshot_in
 from graphmill.runtime.trust import refuse_foreign
 
@@ -38,6 +39,9 @@ def import_named(
         raise UserError(f"{key} {target!r} names a part of {part}", fix=fix)
     _search_where_the_user_is()
     _refuse_code_in_run_folder(key, target, package)
+    if may_import(target, PYG):
+        with suppress(Exception):  # the module says it by its own import
+            import_pyg()
     try:
         return importlib.import_module(module_name)
     except SyntaxError as error:

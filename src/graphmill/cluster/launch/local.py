@@ -20,8 +20,8 @@ from graphmill.cluster.launch.judge import TAIL_LINES, AttemptEvidence, Judgemen
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.record.endings import EndingName
 from graphmill.record.run_folder import RunFolder
-from graphmill.runtime.forked import PYG
 from graphmill.runtime.network import family_of, loopback
+from graphmill.runtime.process import PYG
 from graphmill.runtime.secret import TOKEN, new_token
 from graphmill.spec.dotted import may_import
 from graphmill.spec.plan import Plan
