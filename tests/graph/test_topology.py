@@ -12,6 +12,7 @@ from graphmill.graph.topology import (
     index_dtype,
     keys_from_topology,
     num_isolated,
+    relabelled,
     self_loops,
     topology_from_keys,
     topology_with_edge_ids,
@@ -170,3 +171,16 @@ def test_keys_hold_the_largest_ids():
     keys = edge_keys(edge_index, num_nodes)
     assert keys.tolist() == [(num_nodes - 1) << 32, (num_nodes - 1) << 32 | (num_nodes - 1)]
     assert self_loops(keys, num_nodes).tolist() == [num_nodes - 1]
+
+
+@given(
+    ids=st.lists(st.integers(0, 99), max_size=40),
+    num_nodes=st.sampled_from([100, 2000]),  # fewer than, and more than, eight for each id
+    dtype=st.sampled_from([np.int32, np.int64]),
+)
+def test_relabelled_ids_are_those_of_unique(ids, num_nodes, dtype):
+    given_ids = np.array(ids, dtype=dtype)
+    distinct, places = relabelled(given_ids, num_nodes)
+    assert distinct.dtype == places.dtype == np.int64
+    assert distinct.tolist() == sorted(set(ids))
+    assert distinct[places].tolist() == ids

@@ -19,7 +19,7 @@ from graphmill.graph.batch import Block, SparseRows, on_device
 from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.sampled import NodeIds, stored_whole
-from graphmill.graph.topology import Topology
+from graphmill.graph.topology import Topology, relabelled
 from graphmill.nn.layer_edges import WeightedBlock
 from graphmill.nn.operators import RELU, Activation
 from graphmill.sample.collect import gather_sparse
@@ -148,8 +148,8 @@ class LayerwiseInference:
     ) -> Tensor:
         """Result of a layer for `ids` where edges have weights: rows of neighbours are written out, once each."""
         indptr, entries = in_entries(self.topology, ids)
-        neighbours, local = np.unique(self.topology.indices[entries], return_inverse=True)
-        nodes, device = np.concatenate([ids, neighbours.astype(np.int64)]), layer.weight.device
+        neighbours, local = relabelled(self.topology.indices[entries], self.topology.num_nodes)
+        nodes, device = np.concatenate([ids, neighbours]), layer.weight.device
         weights = np.ascontiguousarray(edge_weights.values[edge_weights.rows_of(entries), 0])
         block = weighted_block(indptr, local + len(ids), weights, device)
         if h is None and isinstance(self.features, SparseFeatures):
@@ -173,7 +173,7 @@ class LayerwiseInference:
         activation: Activation | None,
     ) -> Tensor:
         # Local ids: the block's own rows first, then its neighbours, so that a row's features are read once per block.
-        neighbours, local = np.unique(indices, return_inverse=True)
+        neighbours, local = relabelled(indices, self.topology.num_nodes)
         x = gather_sparse(features, stored_whole(NodeIds(np.concatenate([ids, neighbours]))), torch.get_num_threads())
         device = layer.weight.device
         shifted = torch.from_numpy((local + len(ids)).astype(np.int32))

@@ -24,7 +24,7 @@ from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.graph.pages import forget
 from graphmill.graph.sampled import NodeIds, StorageIds
 from graphmill.graph.stacked import StackedFeatures
-from graphmill.graph.topology import sorted_unique
+from graphmill.graph.topology import relabelled, sorted_unique
 from graphmill.nn.layer_edges import WeightedBlock
 from graphmill.nn.operators import RELU, Activation
 from graphmill.partition.parts import Part
@@ -116,8 +116,8 @@ class PartedInference:
 
     def _block(self, layer: MeanAggregation, h: HiddenRows | None, nodes: Ids, activation: Activation | None) -> Tensor:
         indptr, indices = self._in_edges(nodes)
-        neighbours, local = np.unique(indices, return_inverse=True)
-        ids = np.concatenate([nodes, neighbours.astype(np.int64)])
+        neighbours, local = relabelled(indices, self.shares.book.num_nodes)
+        ids = np.concatenate([nodes, neighbours])
         (found,) = self.fetcher.fetch([NodeIds(ids)]) if h is None else (self._hidden_of(h, ids),)
         if not len(nodes):
             return torch.empty(0, layer.out_channels)
