@@ -20,6 +20,7 @@ from typing import Any
 from entries import write_entries
 from graphmill.record.run_folder import RunFolder
 from harness import Ledger, print_table
+from loader_tables import best_baseline
 from origin import Origin
 
 JUDGED = ("mrr", "hits_at_10")
@@ -100,13 +101,6 @@ def train(name: str, of: LinkSet, seed: int, options: argparse.Namespace, root: 
 
 def graphmill(*words: str) -> None:
     subprocess.run([sys.executable, "-m", "graphmill.cli", *words], check=True)
-
-
-def best_baseline(found: dict[str, Any], measure: str) -> tuple[str, float]:
-    """Name and score of the best one that was scored."""
-    scores = {name: its[measure] for name, its in found["baselines"].items() if measure in its}
-    best = max(scores, key=lambda name: scores[name])
-    return best, float(scores[best])
 
 
 def verdicts(entries: dict[str, Any]) -> list[bool]:

@@ -1,4 +1,4 @@
-"""Tables of PyG's loaders, layers and models of types beside ours."""
+"""Tables of PyG's loaders, layers and models of types beside ours, and of links beside simple methods."""
 
 import statistics
 from typing import Any
@@ -48,12 +48,52 @@ def loaders_headline(result: dict[str, Any]) -> tuple[str, str]:
     return f"batches of loaders, {len(medians)} kinds with and without workers", figure
 
 
+def links(result: dict[str, Any]) -> str:
+    """A row for each set and measure."""
+    lines = [
+        "**Links**: test links ranked among all nodes but other known links, best-val checkpoint, mean ± sd\n",
+        "| data | measure | graphmill | best baseline | its score | seeds | median wall s |",
+        "|" + "---|" * 7,
+    ]
+    for name, entry in entries_of(result).items():
+        for measure, values in entry["test"].items():
+            best, score = best_baseline(entry, measure)
+            mean, sd = statistics.fmean(values), statistics.stdev(values)
+            cells = (
+                f"{mean:.3f} ± {sd:.3f}",
+                best,
+                f"{score:.3f}",
+                len(values),
+                f"{statistics.median(entry['wall_s']):.0f}",
+            )
+            lines.append(f"| {name} | {measure} | {' | '.join(map(str, cells))} |")
+    load = max(entry["foreign_cores"] for entry in entries_of(result).values())
+    note = f"Others used up to {load:.2f} cores, which changes the seconds alone.\n"
+    return "\n".join([*lines, "", note, source(result, "python benchmarks/links.py --data FOLDER")])
+
+
+def links_headline(result: dict[str, Any]) -> tuple[str, str]:
+    found = []
+    for name, entry in entries_of(result).items():
+        best, score = best_baseline(entry, "mrr")
+        found.append(f"{name} {statistics.fmean(entry['test']['mrr']):.3f} ({best} {score:.3f})")
+    return "MRR of test links, three seeds (best simple method)", "; ".join(found)
+
+
+def best_baseline(entry: dict[str, Any], measure: str) -> tuple[str, float]:
+    """Name and score of the best one that was scored."""
+    scores = {name: its[measure] for name, its in entry["baselines"].items() if measure in its}
+    best = max(scores, key=lambda name: scores[name])
+    return best, float(scores[best])
+
+
 LAYERS = "A step of two layers under PyG's names: forward, backward, Adam"
 MODELS = "A step of models of types, a graph shaped as ogbn-mag: forward, backward, Adam"
 TABLES = {
     "loaders": loaders,
     "layers": lambda result: steps(result, LAYERS, "python benchmarks/layers.py"),
     "typed_models": lambda result: steps(result, MODELS, "python benchmarks/typed_models.py"),
+    "links": links,
 }
 
-HEADLINES = {"loaders": loaders_headline}
+HEADLINES = {"loaders": loaders_headline, "links": links_headline}
