@@ -83,9 +83,10 @@ def test_a_run_that_loses_says_so_wherever_its_scores_stand(folder, first, told)
 
 @pytest.mark.slow
 def test_the_next_run_on_the_same_data_reads_what_was_scored(folder, first, told):
-    again = told("train", "ways.yaml", "--run-id", "two", "-O", "model.hidden_channels=5")
+    again = told("train", "ways.yaml", "--run-id", "a/sweep/two", "-O", "model.hidden_channels=5")
     assert "scoring a baseline" not in again
-    scores = [json.loads((folder / "logs" / run / "outcome.json").read_text())["baselines"] for run in ("one", "two")]
+    runs = ("one", "a/sweep/two")
+    scores = [json.loads((folder / "logs" / run / "outcome.json").read_text())["baselines"] for run in runs]
     assert scores[0] == scores[1]
     other = told("train", "ways.yaml", "--run-id", "three", "-O", "dataset.undirected=false")
     assert "scoring a baseline: label propagation" in other

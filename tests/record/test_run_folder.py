@@ -3,6 +3,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -190,3 +191,11 @@ def test_a_wish_to_stop(tmp_path):
     assert not folder.is_asked_to_stop()
     folder.ask_to_stop()
     assert folder.is_asked_to_stop()
+
+
+@pytest.mark.parametrize(
+    ("path", "run_id", "root"),
+    [("/logs/one", "one", "/logs"), ("/logs/a/b/one", "a/b/one", "/logs"), ("/else/one", "a/one", "/else")],
+)
+def test_the_logs_root_is_above_all_folders_of_an_id(path, run_id, root):
+    assert RunFolder(Path(path)).logs_root(run_id) == Path(root)

@@ -230,7 +230,7 @@ def _continued(
         agree(folder)
         return request_of(folder, dependency=dependency, options=overrides)
     planned = folder.read_plan()
-    top = folder.path.parents[planned.run_id.count("/")]
+    top = folder.logs_root(planned.run_id)
     asked = experiment_of(experiment, overrides)
     request = plan_request(
         asked,

@@ -15,6 +15,11 @@ class RunPaths:
 
     path: Path
 
+    def logs_root(self, run_id: str) -> Path:
+        """The folder that holds the run under its id, of folders or not; of a copy elsewhere, the one around it."""
+        path, names = self.path.absolute(), Path(run_id).parts
+        return path.parents[len(names) - 1] if path.parts[-len(names) :] == names else path.parent
+
     @property
     def plan_path(self) -> Path:
         """The plan: what the ranks read."""

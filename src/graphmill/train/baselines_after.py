@@ -21,6 +21,7 @@ _SPLITS: Final[tuple[Split, ...]] = ("val", "test")
 def score_after(training: "Training") -> None:
     """Record the baselines that are `scored="end"` with the run. None of them can end it: what cannot be is said."""
     run_log, own = training.run_log, training.plan.task
+    logs_root = run_log.folder.logs_root(training.plan.run_id)
     recorded = recorded_baselines(run_log.folder).get("test", {})
     for baseline in training.plan.kind.baselines.methods:
         if baseline.scored != "end" or baseline.name in recorded:
@@ -28,7 +29,7 @@ def score_after(training: "Training") -> None:
         if training.time_left.is_up():
             run_log.progress.say(f"{baseline.words} and what follows are not scored: no time is left")
             return
-        scores = costly_scores(run_log.folder.path.parent, own, baseline, run_log.progress.say)
+        scores = costly_scores(logs_root, own, baseline, run_log.progress.say)
         for split in _SPLITS:
             if split in scores:
                 run_log.baseline(BaselineScore(baseline.name, split, scores[split]))

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     show_messages()
     try:
-        facts = measured(judged(options), options.split, options.run_folder.resolve().parent)
+        facts = measured(judged(options), options.split, RunFolder(options.run_folder))
     except UserError as error:
         return refused(error, as_json=options.json_errors)
     except UnreadableError as error:
@@ -129,12 +129,10 @@ def open_run(
     return Judged(plan, task, which, 0 if weights.origin is None else weights.origin.step)
 
 
-def measured(run: Judged, split: Split, logs_root: Path) -> Facts:
-    """The measures of a split, which weights and data they belong to, and what baselines score in the first measure.
-
-    `logs_root`: where scores of baselines are kept.
-    """
-    measures, beside = run.task.evaluate(split, never_pause).facts(), _baselines(run, split, logs_root)
+def measured(run: Judged, split: Split, folder: RunFolder) -> Facts:
+    """The measures of a split, which weights and data they belong to, and what baselines score in the first measure."""
+    beside = _baselines(run, split, folder.logs_root(run.plan.run_id))
+    measures = run.task.evaluate(split, never_pause).facts()
     facts: Facts = {}
     for name, values in beside.items():
         shown = run.plan.kind.primary.name  # a user's own measure is not taken of baselines: then the task's first is
@@ -159,7 +157,7 @@ def _baselines(run: Judged, split: Split, logs_root: Path) -> dict[str, dict[str
 
 def evaluate(folder: RunFolder, *, split: Split, which: Which) -> Facts:
     """The measures of a split of the data that a run was trained on."""
-    return measured(open_run(folder, which), split, folder.path.parent)
+    return measured(open_run(folder, which), split, folder)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,11 @@ def with_code(requests: Sequence[RunRequest], *, copies: bool | None, environ: M
             done.append(_continued(request, environ))
             continue
         own = found[tuple(search_path(request.job, environ))]
-        done.append(_importing(request, None if own is None else own.snapshot(_logs_root(request)), own))
+        done.append(
+            _importing(
+                request, None if own is None else own.snapshot(request.folder.logs_root(request.plan.run_id)), own
+            )
+        )
     for text in dict.fromkeys(filter(None, map(_told, done))):
         _log.info(text)
     return done
@@ -71,7 +75,7 @@ def _continued(request: RunRequest, environ: Mapping[str, str]) -> RunRequest:
     if kept is None:
         return _importing(request, None, None)
     own = find_own_code([request.plan], search_path(request.job, environ))
-    now = None if own is None else own.snapshot(_logs_root(request)).sha256
+    now = None if own is None else own.snapshot(request.folder.logs_root(request.plan.run_id)).sha256
     problem = damage(Path(kept.folder))
     if problem is not None and now != kept.sha256:
         raise UserError(
@@ -97,10 +101,6 @@ def _importing(request: RunRequest, code: Snapshot | None, own: OwnCode | None) 
 
 def _was_submitted(request: RunRequest) -> bool:
     return request.folder.plan_path.exists() and request.folder.job_path.exists()
-
-
-def _logs_root(request: RunRequest) -> Path:
-    return request.folder.path.absolute().parents[request.plan.run_id.count("/")]
 
 
 def _told(request: RunRequest) -> str:

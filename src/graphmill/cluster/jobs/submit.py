@@ -325,7 +325,7 @@ def request_of(folder: RunFolder, *, dependency: str = "", options: Sequence[str
     if isinstance(job.work, TrainRuns):
         world_of(plan, ranks=job.ranks, hosts=job.hosts)  # refuses what the plan does not allow for
     changes = differences(before, job)
-    return RunRequest(job, script, folder, dependency, changes, plan=plan, logs_root=folder.path.parent)
+    return RunRequest(job, script, folder, dependency, changes, plan=plan, logs_root=folder.logs_root(plan.run_id))
 
 
 def with_options(job: Job, options: Sequence[str]) -> Job:
