@@ -38,11 +38,8 @@ def with_code(requests: Sequence[RunRequest], *, copies: bool | None, environ: M
             done.append(_continued(request, environ))
             continue
         own = found[tuple(search_path(request.job, environ))]
-        done.append(
-            _importing(
-                request, None if own is None else own.snapshot(request.folder.logs_root(request.plan.run_id)), own
-            )
-        )
+        root = request.folder.logs_root(request.plan.run_id)
+        done.append(_importing(request, None if own is None else own.snapshot(root), own))
     for text in dict.fromkeys(filter(None, map(_told, done))):
         _log.info(text)
     return done
