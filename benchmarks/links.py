@@ -33,11 +33,12 @@ class LinkSet:
     recipe: str
     file: str = ""  # in FOLDER; "": ships with graphmill
     overrides: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()  # of the recipe, what baselines depend on
 
 
 SETS = {
-    "debian-dependencies": LinkSet("debian-dependencies-sage"),
-    "wordnet31-links": LinkSet("wordnet-links-sage", "wordnet31.npz"),
+    "debian-dependencies": LinkSet("debian-dependencies-sage", reads=("dataset.undirected=false",)),
+    "wordnet31-links": LinkSet("wordnet-links-sage", "wordnet31.npz", reads=("dataset.undirected=true",)),
     "cora-links": LinkSet("citation-links-sage", "cora.npz"),
     "pubmed-links": LinkSet(
         "citation-links-sage",
@@ -78,7 +79,8 @@ def measured(name: str, of: LinkSet, options: argparse.Namespace) -> tuple[dict[
     if of.file:
         given = ("--from", str(options.data / of.file), "--task", "link_prediction", "-o", "random_split=true")
         graphmill("prepare", name, *given, "--force", *root)
-    graphmill("baseline", name, "--all", *root, "--logs-root", str(options.logs_root))
+    words = [word for text in of.reads for word in ("-O", text)]
+    graphmill("baseline", name, "--all", *words, *root, "--logs-root", str(options.logs_root))
     with Ledger(options.logs_root / f"links-{name}") as ledger:
         outcomes = [train(name, of, seed, options, root) for seed in options.seeds]
     return ledger.origin, {
