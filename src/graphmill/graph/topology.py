@@ -17,7 +17,7 @@ from graphmill.graph.pages import forget
 MAX_NODES = 2**32  # two ids must fit one 64-bit key
 
 _BLOCK = 2**20  # keys that are looked at together
-_MOST_NODES_PER_ID = 8  # beyond, ids are sorted in less time than the nodes are looked through
+_MOST_NODES_PER_ID = 8  # beyond, a table of all nodes takes more memory, and may take more time, than a sort
 
 EdgeKeys = NDArray[np.uint64]  # [num_edges], ascending and unique: destination << bits | source
 EdgeIds = NDArray[np.int64]  # [num_edges]: which edge of the list it was built from each entry of a topology is
@@ -163,9 +163,9 @@ def sorted_unique(keys: NDArray[_Whole]) -> NDArray[_Whole]:
 
 
 def relabelled(ids: NDArray[Any], num_nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Node ids [n] as numbers from 0 on: the distinct ids, ascending, and the place of each id among them [n].
+    """Relabel node ids [n] from 0 on: the distinct ids, ascending, and the place of each id among them [n].
 
-    As `numpy.unique` with the inverse, whose sort takes ten times as long where nodes are not far more than ids.
+    As `numpy.unique` with the inverse, by a table of the nodes in place of its sort, unless nodes are far more than ids.
     """
     if num_nodes > _MOST_NODES_PER_ID * len(ids):
         distinct, places = np.unique(ids, return_inverse=True)

@@ -16,7 +16,10 @@ class RunPaths:
     path: Path
 
     def logs_root(self, run_id: str) -> Path:
-        """The folder that holds the run under its id, of folders or not; of a copy elsewhere, the one around it."""
+        """Where runs are: this path without the run id, which may be nested (`sweep/one`).
+
+        Where the path does not end with the id, as of a copy, its parent.
+        """
         path, names = self.path.absolute(), Path(run_id).parts
         return path.parents[len(names) - 1] if path.parts[-len(names) :] == names else path.parent
 
