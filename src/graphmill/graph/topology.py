@@ -165,7 +165,7 @@ def sorted_unique(keys: NDArray[_Whole]) -> NDArray[_Whole]:
 def relabelled(ids: NDArray[Any], num_nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Relabel node ids [n] from 0 on: the distinct ids, ascending, and the place of each id among them [n].
 
-    As `numpy.unique` with the inverse, by a table of the nodes in place of its sort, unless nodes are far more than ids.
+    As `numpy.unique` with the inverse, by a table of all nodes in place of a sort where they are not far more than ids.
     """
     if num_nodes > _MOST_NODES_PER_ID * len(ids):
         distinct, places = np.unique(ids, return_inverse=True)
