@@ -38,7 +38,7 @@ LABELS = {  # of training, validation and test nodes
 def test_measures_can_be_recomputed_from_the_predictions(tmp_path: Path, labels, seed):
     run = judged(tmp_path, labels, seed)
     for split in ("val", "test"):
-        reported = measured(run, split, tmp_path)
+        reported = measured(run, split, RunFolder(tmp_path / run.plan.run_id))
         predict(run, split, tmp_path / f"{split}.csv", embeddings=False)
         with (tmp_path / f"{split}.csv").open(newline="") as file:
             rows = [(int(row["label"]), int(row["prediction"])) for row in csv.DictReader(file)]
