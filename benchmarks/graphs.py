@@ -1,4 +1,4 @@
-"""The graphs that benchmarks run on, generated from fixed seeds and kept under data/benchmarks: synthetic, all of them.
+"""The graphs that benchmarks run on: synthetic ones from fixed seeds, kept under data/benchmarks, and those of files.
 
 sbm, rmat and ba are those of the comparisons in the literature: symmetric, no self-loops, no multi-edges.
 `reddit_shaped` has the node and edge count, feature width and class count of PyG's Reddit, with heavy-tailed degrees.
@@ -6,6 +6,7 @@ sbm, rmat and ba are those of the comparisons in the literature: symmetric, no s
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,17 @@ def load(name: str) -> Graph:
         np.savez(path, indptr=indptr, indices=indices)
     with np.load(path) as stored:
         return Graph(name, stored["indptr"], stored["indices"])
+
+
+def load_real(folder: Path, name: str) -> Graph:
+    """`edge_index` of FOLDER/*/NAME.npz: its edges, neither mirrored nor made distinct."""
+    [path] = folder.glob(f"*/{name}.npz")
+    with np.load(path, allow_pickle=False) as stored:
+        source, target = stored["edge_index"]
+    num_nodes = int(max(source.max(), target.max())) + 1
+    indptr = np.zeros(num_nodes + 1, dtype=np.int64)
+    np.cumsum(np.bincount(target, minlength=num_nodes), out=indptr[1:])
+    return Graph(name, indptr, source[np.argsort(target, kind="stable")].astype(np.int32))
 
 
 Csc = tuple[NDArray[np.int64], NDArray[np.int32]]

@@ -1,27 +1,32 @@
 """Raw neighbour sampling against pyg-lib and torch-sparse (frontier semantics) and DGL (blocks, see sampler_dgl.py).
 
-    python benchmarks/sampler.py [--rounds 25] [--threads 2] [--graphs NAME …]
+    python benchmarks/sampler.py [--rounds 25] [--threads 2] [--graphs NAME …] [--data FOLDER]
 
-Batch 1024, fan-outs [25, 10], without replacement; nobody makes edge ids. Same semantics for all: min(degree, fan-out)
-distinct in-edges per node, unique relabelled nodes. Our ids are int32. pyg-lib takes int32 and int64 ids, and is
-measured with both; torch-sparse takes int64 only. The peers sample a batch on one thread: the ratio that counts is that
-to our one thread. The other column sets our threads against the best of a peer, whatever it can use.
+The graphs are three synthetic ones and, with a FOLDER that has `.npz` files with `edge_index` in `nodes/` and
+`graphs/`, three real ones: a mesh, WordNet and Debian's packages, with the edges that the files have. Batch 1024,
+fan-outs [25, 10], without replacement; all make edge ids, as PyG's loaders ask for. Same semantics for all: min(degree,
+fan-out) distinct in-edges per node, unique relabelled nodes. Our ids are int32. pyg-lib takes int32 and int64 ids, and
+is measured with both; torch-sparse takes int64 only. The peers sample a batch on one thread: the ratio that counts is
+that to our one thread. The other column sets our threads against the best of a peer, whatever it can use.
 """
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from entries import write_entries
 from graphmill import _native
-from graphs import Graph, load
+from graphs import Graph, load, load_real
 from harness import Rounds, Spread, interleave, print_table
 from origin import Origin
 
 FANOUTS = [25, 10]
 BATCH = 1024
+SYNTHETIC = ("sbm", "rmat", "ba")
+REAL = ("mdual", "wordnet31", "debian_packages")
 ONE = "graphmill 1 thread"
 Runs = dict[str, Callable[[int], object]]
 
@@ -29,9 +34,11 @@ Runs = dict[str, Callable[[int], object]]
 def contenders(graph: Graph, seeds: list[np.ndarray], threads: int) -> Runs:
     """Ours first, on one thread and on `threads`; then the peers that are installed."""
     ours = _native.NeighborSampler(graph.indptr, graph.indices)
-    runs: Runs = {ONE: lambda i: ours.sample(seeds[i], FANOUTS, i)}
+    runs: Runs = {ONE: lambda i: ours.sample(seeds[i], FANOUTS, i, with_edge_ids=True)}
     if threads > 1:
-        runs[f"graphmill {threads} threads"] = lambda i: ours.sample(seeds[i], FANOUTS, i, num_threads=threads)
+        runs[f"graphmill {threads} threads"] = lambda i: ours.sample(
+            seeds[i], FANOUTS, i, num_threads=threads, with_edge_ids=True
+        )
     return runs | pyg_lib_forms(graph, seeds) | torch_sparse_form(graph, seeds)
 
 
@@ -50,7 +57,7 @@ def pyg_lib_form(graph: Graph, seeds: list[np.ndarray], dtype: np.dtype, sample:
     """`sample`: pyg-lib's operator. All of its ids are of one type."""
     arrays: list[np.ndarray] = [graph.indptr, graph.indices, *seeds]
     colptr, row, *tensors = (torch.from_numpy(array.astype(dtype)) for array in arrays)
-    return lambda i: sample(colptr, row, tensors[i], FANOUTS, csc=True, return_edge_id=False)
+    return lambda i: sample(colptr, row, tensors[i], FANOUTS, csc=True, return_edge_id=True)
 
 
 def torch_sparse_form(graph: Graph, seeds: list[np.ndarray]) -> Runs:
@@ -74,12 +81,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--graphs", nargs="+", default=["sbm", "rmat", "ba"])
+    parser.add_argument("--graphs", nargs="+", help="all that are there, if none is named")
+    parser.add_argument("--data", type=Path, metavar="FOLDER")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     entries = {}
-    for name in options.graphs:
-        origin, graph = Origin.now(), load(name)
+    for name in options.graphs or (*SYNTHETIC, *(REAL if options.data else ())):
+        origin, graph = Origin.now(), load_real(options.data, name) if name in REAL else load(name)
         rng = np.random.default_rng(0)
         candidates = np.flatnonzero(np.diff(graph.indptr) > 0)
         batch = min(BATCH, len(candidates))
@@ -90,7 +98,7 @@ def main() -> None:
         found = report(title, rounds, batch)
         entries[name] = (
             origin,
-            {"batch": batch, "fanouts": FANOUTS, "edge_ids": False, "edges_per_batch": edges, **found},
+            {"batch": batch, "fanouts": FANOUTS, "edge_ids": True, "edges_per_batch": edges, **found},
         )
     write_entries("sampler", entries)
 
