@@ -3,14 +3,17 @@ import math
 import os
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from graphmill.base.errors import UserError
+from graphmill.record import run_folder
 from graphmill.record.documents import Outcome, SubmittedJob
 from graphmill.record.manifest import Best, Counters, Manifest, Position, SavedStats
-from graphmill.record.run_folder import RunFolder, find_runs, plan_text
+from graphmill.record.run_folder import RunFolder, default_run_id, find_runs, plan_text
 from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.tasks.node_classification.page import GraphInfo, NodeClassificationExperiment
 
@@ -199,3 +202,14 @@ def test_a_wish_to_stop(tmp_path):
 )
 def test_the_logs_root_is_above_all_folders_of_an_id(path, run_id, root):
     assert RunFolder(Path(path)).logs_root(run_id) == Path(root)
+
+
+def test_runs_that_begin_in_one_second_have_ids_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        run_folder, "datetime", SimpleNamespace(now=lambda zone: datetime(2026, 11, 29, 8, tzinfo=zone))
+    )
+    names = [default_run_id("one", tmp_path)]
+    for _ in range(2):
+        (tmp_path / names[-1]).mkdir()
+        names.append(default_run_id("one", tmp_path))
+    assert names == ["one-20261129T080000Z", "one-20261129T080000Z-2", "one-20261129T080000Z-3"]

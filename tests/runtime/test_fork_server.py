@@ -81,6 +81,10 @@ def test_what_is_imported_once_is_there_in_every_program(start, tmp_path):
     assert (tmp_path / "imports").read_text() == "x"
 
 
+def test_garbage_is_collected_in_programs_whatever_was_imported(start):
+    assert start("import gc, sys; sys.exit(not gc.isenabled())", imports=["json", "no_such_module"]).wait() == 0
+
+
 def test_an_import_that_fails_is_told_by_the_program(start, tmp_path):
     (tmp_path / "broken.py").write_text("1 / 0")
     assert start("import broken", imports=["broken"]).wait() == 1

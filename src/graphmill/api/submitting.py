@@ -189,7 +189,7 @@ def _new(
     from graphmill.runtime.roots import dataset_root
 
     asked = experiment_of(experiment, overrides)
-    name = run_id or default_run_id(asked.name)
+    name = run_id or default_run_id(asked.name, logs_root)
     request = plan_request(
         asked,
         find_site(asked.slurm.site),

@@ -124,7 +124,7 @@ def to_train(
 
     if not (resume or extend):
         asked = experiment_of(experiment, overrides, ranks)
-        name = default_run_id(asked.name) if run_id is None else run_id
+        name = default_run_id(asked.name, logs_root) if run_id is None else run_id
         plan = make_plan(asked, root, name, to_train=prepare, logs_root=logs_root)
         return ToTrain(RunFolder.place_for(name, logs_root), plan, logs_root)
     named = None if experiment is None else str(path_of("experiment", experiment))
@@ -189,7 +189,7 @@ def _to_extend(
         raise UserError(f"--extend needs --epochs: of the whole run, not {epochs or 'nothing'}", fix="--epochs 40")
     folder = find_run(named, logs_root)
     agree(folder)
-    name = default_run_id(folder.read_plan().name) if run_id is None else run_id
+    name = default_run_id(folder.read_plan().name, logs_root) if run_id is None else run_id
     plan = plan_extension(folder, epochs=int(epochs), run_id=name)
     return ToTrain(RunFolder.place_for(name, logs_root), plan, logs_root)
 

@@ -95,7 +95,7 @@ def launch(
     listed = read_hosts(hosts)
     folder = _run_to_resume(experiment, overrides, run_id, logs_root) if resume else None
     asked = None if resume else _experiment(experiment, overrides, listed)
-    name = "" if asked is None else run_id or default_run_id(asked.name)
+    name = "" if asked is None else run_id or default_run_id(asked.name, logs_root)
     if asked is not None:
         RunFolder.place_for(name, logs_root)
 

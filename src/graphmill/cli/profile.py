@@ -127,7 +127,7 @@ def _make(asked: "Experiment", root: Path | None, logs_root: Path, steps: int | 
     if train.epochs is None and train.max_steps is None:
         update["epochs"] = 1
     short = asked.model_copy(update={"train": train.model_copy(update=update)})
-    run_id = default_run_id(asked.name)
+    run_id = default_run_id(asked.name, logs_root / FOLDER)
     plan = make_plan(short, root, run_id, to_train=True, logs_root=logs_root)
     options = train.profiler.model_copy(update={"wait": wait})
     last_step = wait + options.warmup + train.profile_steps

@@ -88,7 +88,7 @@ def _new(asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, obje
         raise UserError("--run needs a command", fix=_FIX)
     _refuse_given(given, ("EXPERIMENT", "--ranks", "--code-snapshot"))
     _refuse_unknown(asked.words)
-    name = asked.run_id or default_run_id(f"{FOLDER}/{name_of(asked.words)}")
+    name = asked.run_id or default_run_id(f"{FOLDER}/{name_of(asked.words)}", asked.logs_root)
     data = None
     if asked.data is not None:
         data = Path(asked.data) if is_prepared(Path(asked.data)) else asked.dataset_root / asked.data

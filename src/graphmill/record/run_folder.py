@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -288,9 +289,11 @@ def checked_run_id(run_id: str) -> str:
     return run_id
 
 
-def default_run_id(name: str) -> str:
-    """The experiment's name and this second."""
-    return f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+def default_run_id(name: str, root: Path) -> str:
+    """The experiment's name and this second; -2, -3 and so on after it, if `root` has such a folder already."""
+    first = f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    others = (f"{first}-{number}" for number in count(2))
+    return next(each for each in chain([first], others) if not (root / each).exists())
 
 
 def refuse_other_plan(folder: RunFolder, plan: Plan, asked: Plan) -> None:

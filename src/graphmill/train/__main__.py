@@ -14,6 +14,7 @@ from graphmill.base.python import working_folder_last
 if __name__ == "__main__":  # before anything else is imported: torchrun, or who types it, gives Python no -P
     working_folder_last()
 
+import gc
 import os
 
 from graphmill.base.json_text import parse_json
@@ -23,6 +24,7 @@ from graphmill.runtime.stop import end_when_interrupted
 if __name__ == "__main__":  # before torch is imported
     end_when_interrupted()
     hush_torch(os.environ)
+    gc.disable()  # until `work`: what is imported is no garbage
 
 import json
 import logging
@@ -161,7 +163,7 @@ def _begun(request: TrainRequest, rank: Rank) -> RunFolder:
             f"train.ranks is {asked}, but {_starter()} started {rank.world_size}",
             fix=f"-O train.ranks={rank.world_size}, or start {asked} processes",
         )
-    run_id = request.run_id or default_run_id(experiment.name)
+    run_id = request.run_id or default_run_id(experiment.name, request.logs_root)
     ranks = rank.world_size if roles is None else roles.trainers
     plan = _plan(experiment, request, ranks=ranks, hosts=rank.num_hosts, run_id=run_id)
     return RunFolder.create(plan, request.logs_root)

@@ -3,6 +3,7 @@
 Exit statuses: `graphmill.record.endings`.
 """
 
+import gc
 import os
 
 from graphmill.base.messages import hush_torch
@@ -12,10 +13,10 @@ from graphmill.runtime.stop import end_when_interrupted
 if __name__ == "__main__":  # before torch is imported
     end_when_interrupted()
     hush_torch(os.environ)
+    gc.disable()  # until `work`: what is imported is no garbage, and to look for some takes a fifth of the time
 
 import argparse
 import errno
-import gc
 import logging
 import signal
 import socket
@@ -79,7 +80,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args(arguments)
     show_messages()
-    gc.freeze()  # a collection need not look through what was imported, as at the end
     start_s = seconds_since_start()
     try:
         allow_open_files()
@@ -105,6 +105,8 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, words: Words | None = N
     The ranks have met in the store of `words`; None: they do so now. `start_s`: how long starting this
     process took; ending the job takes that once more.
     """
+    gc.freeze()  # a collection need not look through what was imported, as at the end
+    gc.enable()
     world = folder.world()
     _refuse_other_number(folder, world, rank.world_size)
     plan = folder.read_plan().model_copy(update={"threads": world.threads})
