@@ -81,6 +81,14 @@ def test_what_is_imported_once_is_there_in_every_program(start, tmp_path):
     assert (tmp_path / "imports").read_text() == "x"
 
 
+def test_what_is_imported_ahead_needs_no_program_and_is_there_for_the_first(server, start, tmp_path):
+    (tmp_path / "ahead.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
+    server.import_ahead(["ahead"])
+    wait_until((tmp_path / "imported").exists, "the import")
+    assert server.running() == []
+    assert start("import sys; sys.exit('ahead' not in sys.modules)").wait() == 0
+
+
 def test_garbage_is_collected_in_programs_whatever_was_imported(start):
     assert start("import gc, sys; sys.exit(not gc.isenabled())", imports=["json", "no_such_module"]).wait() == 0
 

@@ -52,14 +52,25 @@ def start_program(
         OSError: no process could be started.
     """
     with _lock:
-        fit = [server for server in _servers if server.is_fit_for(environ)]
-        for server in [server for server in _servers if server not in fit and not server.running()]:
-            _servers.remove(server)
-            server.close()
-        if not fit:
-            fit.append(ForkServer(environ))
-            _servers.append(fit[0])
-        return fit[0].start(program, environ, files, imports=imports)
+        return _fit(environ).start(program, environ, files, imports=imports)
+
+
+def import_ahead(environ: Mapping[str, str], imports: Sequence[str]) -> None:
+    """Let the fork server of programs of this environment import what they need, while this process goes on."""
+    with _lock, suppress(OSError):  # no process could be started, which the program that needs one is told
+        _fit(environ).import_ahead(imports)
+
+
+def _fit(environ: Mapping[str, str]) -> "ForkServer":
+    """The fork server of programs of this environment, started if there is none; others that are idle end."""
+    fit = [server for server in _servers if server.is_fit_for(environ)]
+    for server in [server for server in _servers if server not in fit and not server.running()]:
+        _servers.remove(server)
+        server.close()
+    if not fit:
+        fit.append(ForkServer(environ))
+        _servers.append(fit[0])
+    return fit[0]
 
 
 def output_of(program: Sequence[str], environ: Mapping[str, str], *, imports: Sequence[str] = ()) -> tuple[int, str]:
@@ -161,11 +172,19 @@ class ForkServer:
                 asked["folder"] = str(Path.cwd())
             started = ForkedProcess(self, number)
             self._programs[number], self._waiting[number] = started, []
-            with suppress(BrokenPipeError, ConnectionResetError):  # it is dead, which `_listen` notices
-                socket.send_fds(self._line, [json.dumps(asked).encode()], files)
+            self._ask(asked, files)
             if self._is_over:
                 self._end_all()
         return started
+
+    def import_ahead(self, imports: Sequence[str]) -> None:
+        """Import what programs will need: see `import_ahead`."""
+        with self._lock:
+            self._ask({"imports": imports}, ())
+
+    def _ask(self, request: Mapping[str, object], files: Sequence[int]) -> None:
+        with suppress(BrokenPipeError, ConnectionResetError):  # it is dead, which `_listen` notices
+            socket.send_fds(self._line, [json.dumps(request).encode()], files)
 
     def send_signal(self, program: ForkedProcess, number: signal.Signals) -> None:
         """Send a signal to a program that has not ended; to its fork server, while that stands in for it."""

@@ -55,7 +55,7 @@ class ForkLoop:
                     break
                 request = parse_json(message)
                 _import(request["imports"])
-                if self._fork(request, files):
+                if "program" in request and self._fork(request, files):
                     return dict(request)
         return None
 

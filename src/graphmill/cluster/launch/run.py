@@ -8,9 +8,10 @@ from pathlib import Path
 
 from graphmill.base import exits
 from graphmill.cluster.launch.check_model import refuse_unfit_model
-from graphmill.cluster.launch.local import WORKER, run_ranks
+from graphmill.cluster.launch.local import WORKER, environment_of_ranks, imports_of, run_ranks
 from graphmill.record.attempts import attempt
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
+from graphmill.runtime.fork_server import import_ahead
 from graphmill.runtime.machine import machine_info
 from graphmill.runtime.rank import refuse_several_tasks
 from graphmill.spec.plan import MachineInfo, Plan
@@ -27,6 +28,7 @@ def start_run(plan: Plan, *, logs_root: Path, program: Sequence[str] = WORKER, i
     refuse_several_tasks(os.environ)
     if not is_tried:
         refuse_unfit_model(plan)
+    import_ahead(environment_of_ranks(os.environ, plan), imports_of(program, plan))  # while the folder is made
     return _attempt(RunFolder.create(plan, logs_root), plan, program=program)
 
 
