@@ -24,13 +24,18 @@ ABOUT_EVALUATE_ON: Final = (
     "rounding"
 )
 
-_COPIES: Final = 6  # of messages, in PyG's layers: both ends, their difference or sum, and what is summed up
+_COPIES: Final = 6  # of messages, in unknown layers: both ends, their difference or sum, and what is summed up
+_COPIES_AT_PYG: Final = {
+    **dict.fromkeys(("GraphSAGE", "SAGEConv", "GIN", "GINConv"), 2),
+    **dict.fromkeys(("GCN", "GCNConv", "GAT", "GATConv"), 3),
+}
+"""Of messages, in layers of PyG's: one more than PyG 2.8 holds at once, as measured."""
 _ROWS: Final = 4  # of a node: what a layer reads, projects, gives, and the activation
 _IDS: Final = 64  # bytes of an edge: edge_index with and without loops, the sampler's copies
 _NO_WIDTH: Final = 16  # numbers below it count layers or heads
 _UNSEEN_WIDTH: Final = 256  # where options name no width
 _PROJECTING: Final = ("GCN", "GAT", "GCNConv", "GATConv", "GATv2Conv")  # PyG's whose messages are never inputs
-_READS_SPARSE: Final = ("GraphSAGE", "GCN", "GAT")  # PyG's whose fused layers never write sparse features out
+_NATIVE: Final = ("GraphSAGE", "GCN", "GAT")  # PyG's whose fused layers write neither sparse features out nor messages
 _UNKNOWN_MEMORY: Final = 4 << 30  # a GPU's, or of a job that has no hosts yet
 _MIB: Final = 1 << 20
 
@@ -44,13 +49,12 @@ class WholePass:
     num_features: int
     num_edge_columns: int
     width: int  # of the widest messages
-    writes_messages: bool = True  # one for each edge, as PyG's layers do; False: fused attention
+    copies: int = _COPIES  # of the messages of all edges, held at once; 0: none is written
 
     @property
     def num_bytes(self) -> int:
         """What it takes, at most: a layer's messages as PyG writes them, rows of nodes, and the inputs."""
-        copies = _COPIES if self.writes_messages else 0
-        messages = copies * 4 * self.width * (self.num_entries + self.num_nodes)  # a loop for each node
+        messages = self.copies * 4 * self.width * (self.num_entries + self.num_nodes)  # a loop for each node
         rows = _ROWS * 4 * self.width * self.num_nodes + 2 * 4 * self.num_features * self.num_nodes
         return messages + rows + self.num_entries * (_IDS + 4 * self.num_edge_columns)
 
@@ -58,7 +62,7 @@ class WholePass:
 def whole_pass_of(plan: SampledPlan, model: BaseModel, out_channels: int) -> WholePass:
     """One call of a plan's `model` on its whole graph."""
     known = plan.dataset
-    stay_sparse = known.has_sparse_features and _reads_sparse(model)
+    stay_sparse = known.has_sparse_features and _is_native(model)
     return WholePass(
         num_nodes=known.num_nodes,
         num_entries=known.num_edges * (2 if plan.undirected else 1),
@@ -70,7 +74,7 @@ def whole_pass_of(plan: SampledPlan, model: BaseModel, out_channels: int) -> Who
             has_sparse_features=known.has_sparse_features,
             out_channels=out_channels,
         ),
-        writes_messages=not is_fused(model),
+        copies=_copies(model),
     )
 
 
@@ -81,25 +85,44 @@ def widest(model: BaseModel, *, num_features: int, has_sparse_features: bool, ou
     as GIN's are, unless the model is known to project them first.
     """
     numbers = dict(_numbers(model.model_dump()))
-    heads = max((number for name, number in numbers.items() if "head" in name.rsplit(".", 1)[-1]), default=1)
+    heads = max([1, *(number for name, number in numbers.items() if "head" in name.rsplit(".", 1)[-1])])
     largest = max((number for name, number in numbers.items() if "head" not in name), default=0)
     inputs = 0 if _projects_inputs(model, has_sparse_features=has_sparse_features) else num_features
-    return max(heads * (largest if largest >= _NO_WIDTH else _UNSEEN_WIDTH), heads * out_channels, inputs)
+    hidden = (largest if largest >= _NO_WIDTH else _UNSEEN_WIDTH) // (heads if _shares_out(model) else 1)
+    return max(heads * hidden, heads * out_channels, inputs)
 
 
-def _reads_sparse(model: BaseModel) -> bool:
-    """Whether sparse features are not written out."""
-    if not isinstance(model, CustomModelSpec) or not model.fused or _name_at_pyg(model) not in _READS_SPARSE:
+def _is_native(model: BaseModel) -> bool:
+    """Whether it is a model of PyG's that fused layers compute: sparse features and messages are not written out."""
+    if not isinstance(model, CustomModelSpec) or not model.fused or _name_at_pyg(model) not in _NATIVE:
         return False
     others = ("project", "residual", "cached", "flow")  # with which, as with other sums, PyG's own code computes
     sums = ("mean", "add", "sum") if _name_at_pyg(model) == "GraphSAGE" else ("add", "sum")
     return not any(map(model.options.get, others)) and model.options.get("aggr", sums[0]) in sums
 
 
+def _copies(model: BaseModel) -> int:
+    """Of messages, held at once; 0 where none is written."""
+    if is_fused(model) or _is_native(model):
+        return 0
+    if not isinstance(model, CustomModelSpec) or model.options.get("aggr", "sum") not in ("mean", "add", "sum"):
+        return _COPIES
+    return _COPIES_AT_PYG.get(_name_at_pyg(model), _COPIES)
+
+
 def _name_at_pyg(model: CustomModelSpec) -> str:
     """What PyG calls it; "": it is another's."""
     package, _, name = model.target.rpartition(".")
     return name if package in ("torch_geometric.nn", "torch_geometric.nn.models") else ""
+
+
+def _shares_out(model: BaseModel) -> bool:
+    """Whether its heads share its hidden channels out, as those of PyG's whole model do, not of its layers."""
+    return (
+        isinstance(model, CustomModelSpec)
+        and _name_at_pyg(model) == "GAT"
+        and model.options.get("concat", True) is True
+    )
 
 
 def _projects_inputs(model: BaseModel, *, has_sparse_features: bool) -> bool:
