@@ -29,7 +29,7 @@ _COPIES_AT_PYG: Final = {
     **dict.fromkeys(("GraphSAGE", "SAGEConv", "GIN", "GINConv"), 2),
     **dict.fromkeys(("GCN", "GCNConv", "GAT", "GATConv"), 3),
 }
-"""Of messages, in layers of PyG's: one more than PyG 2.8 holds at once, as measured."""
+"""Copies of messages in layers of PyG: one more than PyG 2.8 holds at once, as measured."""
 _ROWS: Final = 4  # of a node: what a layer reads, projects, gives, and the activation
 _IDS: Final = 64  # bytes of an edge: edge_index with and without loops, the sampler's copies
 _NO_WIDTH: Final = 16  # numbers below it count layers or heads
@@ -102,7 +102,7 @@ def _is_native(model: BaseModel) -> bool:
 
 
 def _copies(model: BaseModel) -> int:
-    """Of messages, held at once; 0 where none is written."""
+    """Copies of messages that are held at once; 0 where none is written."""
     if is_fused(model) or _is_native(model):
         return 0
     if not isinstance(model, CustomModelSpec) or model.options.get("aggr", "sum") not in ("mean", "add", "sum"):
