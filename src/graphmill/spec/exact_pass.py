@@ -107,6 +107,8 @@ def _copies(model: BaseModel) -> int:
         return 0
     if not isinstance(model, CustomModelSpec) or model.options.get("aggr", "sum") not in ("mean", "add", "sum"):
         return _COPIES
+    if model.options.get("v2"):  # GAT of GATv2's layers, which hold both ends of every edge
+        return _COPIES
     return _COPIES_AT_PYG.get(_name_at_pyg(model), _COPIES)
 
 
