@@ -84,6 +84,8 @@ def main() -> None:
     parser.add_argument("--graphs", nargs="+", help="all that are there, if none is named")
     parser.add_argument("--data", type=Path, metavar="FOLDER")
     options = parser.parse_args()
+    if options.data is None and set(options.graphs or ()) & set(REAL):
+        parser.error(f"{', '.join(REAL)} are read from files: give --data FOLDER")
     torch.set_num_threads(options.threads)
     entries = {}
     for name in options.graphs or (*SYNTHETIC, *(REAL if options.data else ())):
