@@ -386,7 +386,10 @@ def mutations(result: dict[str, Any]) -> str:
 
 TABLES = {
     "sampler": lambda r: samplers(
-        r, "Raw sampling", "python benchmarks/sampler.py --data FOLDER", "Ratios are to our one thread; all make edge ids.\n"
+        r,
+        "Raw sampling",
+        "python benchmarks/sampler.py --data FOLDER",
+        "Ratios are to our one thread; all make edge ids.\n",
     ),
     "sampler_dgl": lambda r: samplers(
         r,
