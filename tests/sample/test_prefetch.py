@@ -1,5 +1,7 @@
 """Items made ahead by a thread: in order, with errors where they belong, and no thread left behind."""
 
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -164,3 +166,29 @@ def test_a_failure_does_not_wait_for_what_other_ranks_would_make():
     never.set()
     for thread in workers():
         thread.join()
+
+
+HELD_AT_THE_END = """
+import sys
+import torch
+from graphmill import _native
+from graphmill.sample.prefetch import prefetch
+
+def make():
+    values, rows = torch.ones(100_000, 16), torch.arange(100_000)
+    while True:
+        _native.gather_rows(values, rows, torch.empty(100_000, 16), 1)
+        yield 1
+
+held = prefetch(make, 100_000)
+next(held)
+{last}
+"""
+
+
+@pytest.mark.parametrize(("last", "status"), [("", 0), ("sys.exit(3)", 3), ("raise ValueError(held)", 1)])
+def test_a_script_that_holds_an_iterator_ends_as_it_would(last, status):
+    """The thread is in native code, which Python must not end: it would abort the process."""
+    script = HELD_AT_THE_END.format(last=last)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=HANG_S)
+    assert (done.returncode, "terminate" in done.stderr) == (status, False), done.stderr

@@ -3,15 +3,19 @@
 A thread, not a process: sampling and gathering release the GIL, and nothing is copied between processes.
 """
 
+import atexit
 import queue
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import Final, TypeVar
+
+_LONGEST_CLOSE: Final = 30.0  # seconds: collectives wait for ranks that may have ended already
 
 Item = TypeVar("Item")
+_open: Final[dict[threading.Thread, tuple[threading.Event, bool]]] = {}  # of iterators that nobody has closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool =
             put(_Failed(error))
 
     thread = threading.Thread(target=fill, name="graphmill-prefetch", daemon=True)
+    _open[thread] = (closed, together)
     thread.start()
     try:
         while True:
@@ -79,6 +84,17 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool =
         closed.set()
         if not (together and is_failing):  # the thread may wait for ranks that have stopped; it ends with the process
             thread.join()
+        del _open[thread]
+
+
+@atexit.register
+def _close_all() -> None:
+    """End the threads of iterators that a script still holds: one in native code while Python ends aborts the process."""
+    has_raised = getattr(sys, "last_value", None) is not None
+    for thread, (closed, together) in list(_open.items()):
+        closed.set()
+        if not (together and has_raised):  # as above
+            thread.join(_LONGEST_CLOSE)
 
 
 def has_failed(error: BaseException | None) -> bool:
