@@ -1,6 +1,7 @@
-// Ranges of flat arrays copied one after another: how a batch of whole graphs is cut out of many.
+// Rows and ranges of rows as they are, of any format: how a batch is cut out of the arrays of a graph, or of many.
 #pragma once
 #include <cstdint>
+#include <vector>
 
 namespace graphmill {
 
@@ -20,6 +21,18 @@ void copy_ranges(const void* table, int64_t row_bytes, const Ranges& ranges, voi
 // Rows of `row_bytes` bytes to places that may be anywhere: out[places[i]] = table[rows[i]].
 void copy_rows(const void* table, int64_t row_bytes, const int64_t* rows, const int64_t* places, int64_t count,
                void* out, int num_threads);
+
+// Rows of one table by number: out[i] = table[ids[i]].
+struct RowsTaken {
+  const char* table;
+  int64_t num_rows, row_bytes;
+  const int64_t* ids;
+  int64_t count;
+  char* out;  // [count * row_bytes]
+};
+
+// All of them, shared out to threads together. false: an id lies outside its table; what was written then is of no use.
+bool take_rows(const std::vector<RowsTaken>& all, int num_threads);
 
 // Numbers, to each of which the range's shift is added. Defined for int32_t and int64_t.
 template <class Out>

@@ -222,3 +222,44 @@ def test_keys_are_functions_of_their_coordinates():
     _native.keys_of(99, ids, keys)
     assert [int(key) for key in keys] == [_native.subkey(99, int(i)) for i in ids]
     assert len({_native.subkey(key, i) for key in range(100) for i in range(100)}) == 10_000
+
+
+ANY_FORMAT = (torch.float64, torch.float32, torch.bfloat16, torch.bool, torch.int64, torch.int16, torch.uint8)
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_rows_of_many_tables_are_taken_at_once(num_threads):
+    generator = torch.Generator().manual_seed(3)
+    shapes = [(), (1,), (3,), (5, 7), (602,), (0,)]
+    tables = [torch.randn(50, *shape, generator=generator).to(dtype) for shape in shapes for dtype in ANY_FORMAT]
+    counts = [0, 1, 63, 4000]
+    ids = [torch.randint(0, 50, (counts[k % 4],), generator=generator) for k in range(len(tables))]
+    outs = [torch.empty(len(i), *t.shape[1:], dtype=t.dtype) for t, i in zip(tables, ids, strict=True)]
+    _native.take_rows(tables, ids, outs, num_threads)
+    for table, each, out in zip(tables, ids, outs, strict=True):
+        assert torch.equal(out, table[each])
+
+
+@pytest.mark.parametrize("bad", [-1, 50, 2**62, -(2**63)])
+@pytest.mark.parametrize("shape", [(), (100,)])
+def test_a_row_that_is_not_there_is_not_taken(bad, shape):
+    table, ids = torch.zeros(50, *shape), torch.zeros(3000, dtype=torch.long)
+    ids[2990] = bad
+    for num_threads in (1, 3):
+        with pytest.raises(IndexError, match="outside its table"):
+            _native.take_rows([table], [ids], [torch.empty(3000, *shape)], num_threads)
+
+
+def test_rows_at_odd_addresses_are_taken():
+    words = torch.arange(801, dtype=torch.uint8)[1:].view(100, 8)
+    out = torch.empty(7, 8, dtype=torch.uint8)
+    _native.take_rows([words], [torch.arange(90, 97)], [out], 1)
+    assert torch.equal(out, words[90:97])
+
+
+@pytest.mark.parametrize(
+    ("table", "out"), [((50, 4), (3, 5)), ((50, 4), (2, 4)), ((50,), (3, 1)), ((50, 4), (3,)), ((), ())]
+)
+def test_rows_are_of_the_shape_of_their_table(table, out):
+    with pytest.raises(ValueError, match=r"rows have the dimensions|out must be"):
+        _native.take_rows([torch.zeros(table)], [torch.zeros(3, dtype=torch.long)], [torch.empty(out)], 1)

@@ -214,7 +214,7 @@ def test_two_seeds_differ(data):
     assert not torch.equal(one.n_id, other.n_id)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool, torch.cfloat])
 def test_features_keep_their_format(data, dtype):
     other = data.clone()
     other.x = (data.x * 10).to(dtype)

@@ -1,18 +1,25 @@
 """The rows of a batch: what PyG's `filter_data` copies into it, gathered natively into memory that is used again."""
 
 import copy
+import math
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]  # torch: not in its __all__
 from torch_geometric.data import Data, HeteroData
 
 from graphmill import _native
 from graphmill.pyg.shared import room
 
 _LEAST_REUSED: Final = 1 << 16  # bytes: smaller rows are cheaper to allocate
-_GATHERED: Final = (torch.float32, torch.bfloat16)  # natively
+_COPIED: Final = frozenset(
+    (
+        *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.bool),
+        *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
+    )
+)
 
 
 def can_fill(data: Any) -> bool:  # noqa: ANN401  # what a loader was given
@@ -29,18 +36,20 @@ def filled(data: Any, out: Any) -> Any:  # noqa: ANN401  # a Data or HeteroData 
         data: the graph, which `can_fill`.
         out: the subgraph, a `SamplerOutput` or `HeteroSamplerOutput`.
     """
-    batch = copy.copy(data)
+    batch, copies = copy.copy(data), Copies()
     if isinstance(data, Data):
-        fill_nodes(data._store, batch._store, out.node)
-        fill_edges(data._store, batch._store, out.row, out.col, out.edge)
+        _fill_nodes(data._store, batch._store, out.node, copies)
+        _fill_edges(data._store, batch._store, out.row, out.col, out.edge, copies)
+        copies.make()
         _name(batch, out.node, out.edge, out.orig_row, out.orig_col)
         batch.batch = out.batch
         batch.num_sampled_nodes, batch.num_sampled_edges = out.num_sampled_nodes, out.num_sampled_edges
         return batch
     for name in data.node_types:
-        fill_nodes(data[name], batch[name], out.node[name])
+        _fill_nodes(data[name], batch[name], out.node[name], copies)
     for name in data.edge_types:
-        fill_edges(data[name], batch[name], out.row[name], out.col[name], (out.edge or {}).get(name))
+        _fill_edges(data[name], batch[name], out.row[name], out.col[name], (out.edge or {}).get(name), copies)
+    copies.make()
     for name, node in out.node.items():
         _name(batch[name], node, None, None, None)
     for name in out.row:
@@ -62,22 +71,22 @@ def _name(store: Any, node: Tensor | None, edge: Tensor | None, row: Tensor | No
         store._orig_edge_index = torch.stack([row, col])
 
 
-def fill_nodes(store: Any, into: Any, nodes: Tensor) -> None:  # noqa: ANN401  # two PyG storages
+def _fill_nodes(store: Any, into: Any, nodes: Tensor, copies: "Copies") -> None:  # noqa: ANN401  # two PyG storages
     """Rows of the nodes."""
     for name, value in store.items():
         if name == "num_nodes":
             into.num_nodes = nodes.numel()
         elif store.is_node_attr(name):
-            into[name] = rows_of(value, nodes, _dimension(store, name, value))
+            into[name] = copies.rows_of(value, nodes, _dimension(store, name, value))
 
 
-def fill_edges(store: Any, into: Any, row: Tensor, col: Tensor, edges: Tensor | None) -> None:  # noqa: ANN401
+def _fill_edges(store: Any, into: Any, row: Tensor, col: Tensor, edges: Tensor | None, copies: "Copies") -> None:  # noqa: ANN401
     """The edges of the subgraph, and their rows. `edges`: their numbers; None where reversed ones were added."""
     for name, value in store.items():
         if name == "edge_index":
             into.edge_index = ends_of(row, col)
         elif store.is_edge_attr(name):
-            into[name] = None if edges is None else rows_of(value, edges, _dimension(store, name, value))
+            into[name] = None if edges is None else copies.rows_of(value, edges, _dimension(store, name, value))
 
 
 def ends_of(row: Tensor, col: Tensor) -> Tensor:
@@ -88,23 +97,43 @@ def ends_of(row: Tensor, col: Tensor) -> Tensor:
     return whole
 
 
-def rows_of(value: Any, ids: Tensor, dimension: int = 0) -> Any:  # noqa: ANN401  # a tensor, an array, a frame
-    """`value` at `ids` [n]. A gradient reaches what is learnt."""
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(np.take(value, ids.numpy(), axis=dimension))
-    if not isinstance(value, Tensor):
-        return value[ids.to(value.device)]  # a TensorFrame
-    is_plain = value.device.type == "cpu" and value.layout == torch.strided and value.is_contiguous()
-    if dimension != 0 or not is_plain or value.requires_grad or value.dim() == 0 or type(value) is not Tensor:
-        return value.index_select(dimension, ids.to(value.device))
-    row_bytes = value.element_size() * (value.numel() // max(len(value), 1))
-    if row_bytes * len(ids) < _LEAST_REUSED:
-        return value.index_select(0, ids)
-    found = room(row_bytes * len(ids)).view(value.dtype).view(len(ids), *value.shape[1:])
-    if value.dim() == 2 and value.dtype in _GATHERED:
-        _native.gather_rows(value, ids, found, torch.get_num_threads())
-        return found
-    return torch.index_select(value, 0, ids, out=found)
+class Copies:
+    """The rows of a batch, which one native call copies into memory that is used again."""
+
+    def __init__(self) -> None:
+        self._tables: list[Any] = []
+        self._ids: list[Any] = []
+        self._outs: list[Any] = []
+
+    def rows_of(self, value: Any, ids: Tensor, dimension: int = 0) -> Any:  # noqa: ANN401  # a tensor, an array, a frame
+        """`value` at `ids` [n], copied once `make` is called. A gradient reaches what is learnt."""
+        if isinstance(value, np.ndarray):
+            return torch.from_numpy(np.take(value, ids.numpy(), axis=dimension))
+        if not isinstance(value, Tensor):
+            return value[ids.to(value.device)]  # a TensorFrame
+        if dimension != 0 or value.requires_grad or not (_is_plain(value) and _is_plain(ids) and value.dim()):
+            return value.index_select(dimension, ids.to(value.device))
+        shape = (ids.shape[0], *value.shape[1:])
+        num_bytes = value.element_size() * math.prod(shape)
+        if num_bytes < _LEAST_REUSED:
+            out = torch.empty(shape, dtype=value.dtype)
+        else:
+            out = room(num_bytes).view(value.dtype).view(shape)
+        # The core would ask for the same by `Tensor.__dlpack__`, which takes eight times as long.
+        self._tables.append(to_dlpack(value))
+        self._ids.append(to_dlpack(ids))
+        self._outs.append(to_dlpack(out))
+        return out
+
+    def make(self) -> None:
+        """Copy the rows that were asked for."""
+        if self._tables:
+            _native.take_rows(self._tables, self._ids, self._outs, torch.get_num_threads())
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    is_dense = tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.is_contiguous()
+    return is_dense and type(tensor) is Tensor and tensor.dtype in _COPIED
 
 
 def _dimension(store: Any, name: str, value: Any) -> int:  # noqa: ANN401  # a PyG storage

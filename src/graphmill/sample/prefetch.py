@@ -89,7 +89,7 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool =
 
 @atexit.register
 def _close_all() -> None:
-    """End the threads of iterators that a script still holds: one in native code while Python ends aborts the process."""
+    """End the threads of iterators that a script still holds: Python ending one in native code aborts the process."""
     has_raised = getattr(sys, "last_value", None) is not None
     for thread, (closed, together) in list(_open.items()):
         closed.set()
