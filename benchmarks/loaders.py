@@ -5,7 +5,8 @@
 A random graph of 200,000 nodes and 4 million edges, 100 floats a node; batches of 1,024 seeds (512 links), fan-outs
 [15, 10]. Cells: homogeneous, types (3 relations between 2 types), weighted, temporal, disjoint, links (each with a
 negative). Both loaders take turns in one process. A turn is 12 batches, of which the last 6 are timed: what workers and
-threads made ahead while the other had its turn is used up by then. Also the construction of each.
+threads made ahead is used up by then. Before a turn the workers of both come to rest: whoever makes a batch in a
+quarter of the time would else share the cores with what the other still makes ahead. Also the construction of each.
 
 Then batches of the homogeneous graph with a training step after each: two layers of GraphSAGE on what each layer needs
 of the batch (`trim_to_layer`), with PyG's loader and layers, with our loader and PyG's layers, and with ours of both.
@@ -32,6 +33,8 @@ from origin import Origin
 NODES, EDGES, FEATURES = 200_000, 4_000_000, 100
 FANOUTS: Final = [15, 10]
 BATCHES_A_TURN: Final = 6
+HALVES: Final = 2  # of a turn; the second is timed
+SETTLE_S: Final = 0.6  # four batches of the slowest cell by two workers, and more
 CELLS: Final = ("homogeneous", "types", "weighted", "temporal", "disjoint", "links")
 Make = Callable[[Any, int], Any]  # (module of loaders, workers) → a loader
 
@@ -86,9 +89,12 @@ def forever(loader: Any) -> Iterator[Any]:  # one of either
 
 
 def turn(loader: Any, use: Callable[[Any], None] = lambda _: None) -> Callable[[int], None]:
+    """Half a turn: the first begins once nothing is made ahead any more, neither by this loader nor by the other."""
     batches = forever(loader)
 
-    def run(_: int) -> None:
+    def run(number: int) -> None:
+        if number % HALVES == 0:
+            time.sleep(SETTLE_S if loader.num_workers else 0.0)
         for _ in range(BATCHES_A_TURN):
             use(next(batches))
 
@@ -102,7 +108,7 @@ def beside_steps(make: Make, workers: int, rounds: int) -> dict[str, Any]:
         side: turn(make(module, workers), Step(layers, "SAGEConv", [], trims=True, num_features=FEATURES).learn)
         for side, (module, layers) in sides.items()
     }
-    timed = interleave(contenders, rounds=rounds, warmup=1, calls=2)
+    timed = interleave(contenders, rounds=rounds, warmup=1, calls=HALVES)
     ratios = {side: timed.ratio("PyG", side) for side in ("our loader", "ours")}
     ms = {side: 1e3 * timed.spread(side).median / BATCHES_A_TURN for side in sides}
     print_table(
@@ -132,6 +138,7 @@ def main() -> None:
     origin = Origin.now()
     has_peer = importlib.util.find_spec("pyg_lib") is not None
     makes, rows, found = cells(), [], []
+    _ = graphmill.NeighborLoader, graphmill.LinkNeighborLoader  # imported now, not while a loader is made
     for name in options.cells:
         for workers in options.workers:
             built, contenders = {}, {}
@@ -140,7 +147,7 @@ def main() -> None:
                 loader = makes[name](module, workers)
                 built[who] = time.perf_counter() - begin
                 contenders[who] = turn(loader)
-            rounds = interleave(contenders, rounds=options.rounds, warmup=1, calls=2)
+            rounds = interleave(contenders, rounds=options.rounds, warmup=1, calls=HALVES)
             ratio = rounds.ratio("PyG", "graphmill") if has_peer else None
             each = {who: Spread.of([s / BATCHES_A_TURN for s in rounds.seconds[who]]) for who in contenders}
             both = ("graphmill", "PyG")

@@ -82,8 +82,7 @@ bool take_rows(const std::vector<RowsTaken>& all, int num_threads) {
     for (int64_t i = begin; i < end; ++i)
       if (are_rows(*pieces[i].of, pieces[i].first, pieces[i].last))
         take(*pieces[i].of, pieces[i].first, pieces[i].last);
-      else
-        is_whole = false;
+      else is_whole = false;
   });
   return is_whole;
 }
