@@ -1,6 +1,7 @@
 """PyG's layers within models, replaced: which ones, and that a model computes what it did."""
 
 import copy
+from itertools import accumulate
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch_geometric import nn as peers
 from torch_geometric.nn import models
 
 from graphmill import pyg
-from graphmill.pyg.fusing import FUSED, left_to_pyg, may_be_trimmed, reads_sparse
+from graphmill.pyg.fusing import FUSED, left_to_pyg, may_be_trimmed, reads_sparse, trimmed
 from graphmill.pyg.loaders import NeighborLoader
 
 IN, HIDDEN, OUT = 12, 8, 5
@@ -103,29 +104,74 @@ def batches(data, fanouts: list[int]):
     """Batches of 40 seeds with features in whole numbers, and the sizes of their hops."""
     x = torch.randint(-3, 4, data.x.shape, generator=torch.Generator().manual_seed(1)).float()
     for batch in NeighborLoader(data, num_neighbors=fanouts, batch_size=40, input_nodes=torch.arange(80), seed=0):
-        hops = {
-            "num_sampled_nodes_per_hop": list(batch.num_sampled_nodes),
-            "num_sampled_edges_per_hop": list(batch.num_sampled_edges),
-        }
-        yield x[batch.n_id], batch.edge_index, hops
+        yield x[batch.n_id], batch.edge_index, (batch.num_sampled_nodes, batch.num_sampled_edges)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "GCN"])
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("fanouts", [[4, 3], [3, 3, 2], [-1, -1]])
-def test_rows_that_no_layer_reads_may_be_left_out(name, fanouts, data):
+@pytest.mark.parametrize("is_fused", [True, False])
+def test_rows_that_no_layer_reads_are_left_out(name, fanouts, is_fused, data):
+    """Seeds' rows and gradients are those of the whole batch, and a layer makes rows of what the next one reads."""
     theirs = made(name, whole=name in OF_WHOLE_NUMBERS)
-    ours = fused(theirs)
-    assert not may_be_trimmed(theirs)
-    assert may_be_trimmed(ours)
-    for x, edge_index, hops in batches(data, fanouts):
-        wanted, found = theirs(x, edge_index)[:40], ours(x, edge_index, **hops)[:40]
-        assert torch.equal(found, wanted) if name in OF_WHOLE_NUMBERS else near(found, wanted)
+    model = fused(theirs) if is_fused else copy.deepcopy(theirs)
+    assert may_be_trimmed(model)
+    num_rows: list[int] = []
+    for conv in model.convs:
+        conv.register_forward_hook(lambda *told: num_rows.append(len(told[-1])))
+    for x, edge_index, (nodes, edges) in batches(data, fanouts):
+        num_rows.clear()
+        wanted = theirs(x, edge_index)[:40]
+        with trimmed(model, nodes, edges) as hops:
+            found = model(x, edge_index, **hops)
+        known = list(accumulate(nodes))
+        if is_fused or name != "GCN":  # PyG's gives as many rows as it is given
+            assert num_rows == [known[-2], known[-3]]
+        assert torch.equal(found[:40], wanted) if name in OF_WHOLE_NUMBERS else near(found[:40], wanted)
+        both = ((found, model), (wanted, theirs))
+        mine, others = (torch.autograd.grad(out[:40].square().sum(), each.parameters()) for out, each in both)
+        largest = max(float(each.abs().max()) for each in others)  # attention's are differences of such
+        assert all((one - other).abs().max() <= 1e-5 * largest for one, other in zip(mine, others, strict=True))
+        assert near(model(x, edge_index), theirs(x, edge_index))  # nothing of it is left
 
 
-def test_degrees_of_sources_would_be_left_out_with_rows(data):
-    ours = fused(made("GCN"))
-    assert not may_be_trimmed(ours)
-    assert not any(near(ours(x, edges, **hops)[:40], ours(x, edges)[:40]) for x, edges, hops in batches(data, [4, 3]))
+@pytest.mark.parametrize("is_fused", [True, False])
+@pytest.mark.parametrize(("name", "argument"), [("GCN", "edge_weight"), ("GAT", "edge_attr"), ("GATv2", "edge_attr")])
+def test_features_of_edges_are_left_out_with_them(name, argument, is_fused, data):
+    theirs = made(name, **({"edge_dim": 3} if argument == "edge_attr" else {}))
+    model = fused(theirs) if is_fused else copy.deepcopy(theirs)
+    for x, edge_index, (nodes, edges) in batches(data, [4, 3]):
+        shape = (edge_index.shape[1], 3) if argument == "edge_attr" else (edge_index.shape[1],)
+        named = {argument: torch.rand(shape, generator=torch.Generator().manual_seed(0))}
+        with trimmed(model, nodes, edges) as hops:
+            assert near(model(x, edge_index, **named, **hops)[:40], theirs(x, edge_index, **named)[:40])
+
+
+@pytest.mark.parametrize("options", [{"normalize": False}, {"add_self_loops": False}, {"improved": True}], ids=str)
+def test_options_of_gcn_are_kept_where_rows_are_left_out(options, data):
+    theirs = made("GCN", **options)
+    for model in (fused(theirs), copy.deepcopy(theirs)):
+        for x, edge_index, (nodes, edges) in batches(data, [4, 3]):
+            with trimmed(model, nodes, edges) as hops:
+                assert near(model(x, edge_index, **hops)[:40], theirs(x, edge_index)[:40])
+        assert [conv.normalize for conv in model.convs] == [options.get("normalize", True)] * 2
+
+
+class Residual(models.GraphSAGE):
+    """A model that calls PyG's layers in another way."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        for conv in self.convs:
+            x = x.mean() + conv(x, edge_index)
+        return x
+
+
+def test_a_model_with_a_forward_of_its_own_is_not_trimmed():
+    assert not may_be_trimmed(Residual(IN, HIDDEN, 2, OUT))
+    assert may_be_trimmed(models.GraphSAGE(IN, HIDDEN, 2, OUT))
+    assert not may_be_trimmed(models.GCN(IN, HIDDEN, 2, OUT, cached=True))
+    assert not may_be_trimmed(
+        models.PNA(IN, HIDDEN, 2, OUT, aggregators=["mean"], scalers=["identity"], deg=torch.ones(3))
+    )
 
 
 @pytest.mark.parametrize("options", [{"norm": "batch_norm"}, {"jk": "cat"}, {"jk": "last"}], ids=str)

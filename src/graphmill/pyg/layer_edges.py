@@ -107,9 +107,11 @@ def edges_of(edge_index: Tensor, num_sources: int, num_targets: int) -> LayerEdg
     return kept(edge_index, what, (), lambda: compressed(edge_index, num_sources, num_targets))
 
 
-def weighted_edges(edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> LayerEdges | None:
+def weighted_edges(
+    edge_index: Tensor, edge_weight: Tensor | None, num_sources: int, num_targets: int
+) -> LayerEdges | None:
     """Edges that count `edge_weight` float32 [num_edges] each."""
-    edges = edges_of(edge_index, num_nodes, num_nodes)
+    edges = edges_of(edge_index, num_sources, num_targets)
     if edges is None or edge_weight is None:
         return edges
     return replace(edges, values=edges.in_order(edge_weight.detach()).contiguous())

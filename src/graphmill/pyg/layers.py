@@ -89,32 +89,41 @@ class GCNConv(peers.GCNConv):  # type: ignore[misc]
 
     propagate_type: ClassVar = {"x": Tensor, "edge_weight": OptTensor}
 
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor | tuple[Tensor, Tensor], edge_index: Tensor, edge_weight: Tensor | None = None
+    ) -> Tensor:
         """[num_nodes, out_channels].
 
         Args:
-            x: float32 [num_nodes, in_channels].
+            x: float32 [num_nodes, in_channels]; with `normalize=False`, (sources [num_sources, …], targets
+                [num_targets, …]) too, of which targets are counted alone: the result is [num_targets, out_channels].
             edge_index: int64 [2, num_edges], sources first, in any order.
             edge_weight: float32 [num_edges]; None: 1 each.
         """
-        edges = self._edges(x, edge_index, edge_weight)
-        if edges is None:
-            return super().forward(x, edge_index, edge_weight)  # type: ignore[no-any-return]
+        rows, num_targets = x, None
+        if isinstance(x, tuple) and not self.normalize:
+            rows, num_targets = x[0], len(x[1])
+        edges = self._edges(rows, edge_index, edge_weight, num_targets)
+        if edges is None or not isinstance(rows, Tensor):
+            out = super().forward(rows, edge_index, edge_weight)
+            return out if num_targets is None else out[:num_targets]  # type: ignore[no-any-return]
         weight = self.lin.weight
-        if aggregates_first(edges, x, self.out_channels):
-            return linear(edges.aggregate(x, "sum"), weight, self.bias)
-        out = edges.aggregate(projected(x, weight, None), "sum")
+        if aggregates_first(edges, rows, self.out_channels):
+            return linear(edges.aggregate(rows, "sum"), weight, self.bias)
+        out = edges.aggregate(projected(rows, weight, None), "sum")
         return out if self.bias is None else out.add_(self.bias)
 
-    def _edges(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> LayerEdges | None:
-        """Edges as the layer reads them; None: PyG's own code computes."""
+    def _edges(
+        self, x: object, edge_index: Tensor, edge_weight: Tensor | None, num_targets: int | None
+    ) -> LayerEdges | None:
+        """Edges as the layer reads them; None: PyG's own code computes. `num_targets`: None for as many as sources."""
         ends = ends_of(x, None) if isinstance(x, Tensor) else None
-        if ends is None or self.cached or aggregation_of(self, peers.GCNConv) != "sum":
+        if not isinstance(x, Tensor) or ends is None or self.cached or aggregation_of(self, peers.GCNConv) != "sum":
             return None
         if not is_ours(ends, edge_index, [self.lin], sparse=True) or not are_weights(edge_weight, edge_index):
             return None
         if not self.normalize:
-            return weighted_edges(edge_index, edge_weight, len(x))
+            return weighted_edges(edge_index, edge_weight, len(x), len(x) if num_targets is None else num_targets)
         return normalised_edges(
             edge_index, edge_weight, len(x), improved=self.improved, add_self_loops=self.add_self_loops
         )

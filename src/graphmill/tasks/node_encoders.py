@@ -1,5 +1,7 @@
 """Models that give a row to each seed node of a mini-batch: GraphSAGE, GAT, GATv2, R-GCN, HGT, one by dotted path."""
 
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -48,14 +50,16 @@ class NodeModelInputs:
 
 @dataclass(frozen=True, slots=True)
 class CalledWith:
-    """What fused models of PyG are called with that others are not."""
+    """What models of PyG are called with that others are not."""
 
     hops: bool = False  # sizes of the batch's hops: rows that no later layer reads are left out
-    sparse: bool = False  # sparse features as a sparse CSR tensor
+    sparse: bool = False  # sparse features as a sparse CSR tensor, where layers are fused
 
     @classmethod
     def of(cls, model: nn.Module, *, is_sparse: bool) -> "CalledWith":
-        """What a model whose layers are fused takes. `is_sparse`: whether features are."""
+        """What a model takes. `is_sparse`: whether features are."""
+        if "torch_geometric.nn.models.basic_gnn" not in sys.modules:  # then it is none of PyG's
+            return cls()
         from graphmill.pyg.fusing import may_be_trimmed, reads_sparse
 
         return cls(may_be_trimmed(model), is_sparse and reads_sparse(model))
@@ -98,10 +102,17 @@ class EdgeIndexModel(nn.Module):
         if self.standardise is not None:
             x = self.standardise(x)
         is_mixed = self.training and self.dtype != torch.float32
-        with torch.autocast(x.device.type, self.dtype, enabled=is_mixed):
-            hops = hop_arguments(batch) if self.called_with.hops else {}
+        with torch.autocast(x.device.type, self.dtype, enabled=is_mixed), self._hops(batch) as hops:
             out: Tensor = self.inner(x, edge_index(batch), **edge_arguments(self.edges, batch.edge_attr), **hops)
         return out[: len(batch.seeds.ids)]
+
+    def _hops(self, batch: MiniBatch) -> AbstractContextManager[dict[str, list[int]]]:
+        """What the model is called with so that it computes no row that no later layer reads."""
+        if not self.called_with.hops:
+            return nullcontext({})
+        from graphmill.pyg.fusing import trimmed
+
+        return trimmed(self.inner, batch.num_nodes_per_hop, batch.num_edges_per_hop)
 
 
 NodeEncoder = GraphSage | RelationalGcn | Hgt | EdgeIndexModel | HeteroModel
@@ -188,9 +199,7 @@ def build_model(
                 dtype=dtype,
                 standardise=standardise,
                 edges=reads.edge_argument,
-                called_with=CalledWith.of(inner, is_sparse=reads.is_sparse and plan.device == "cpu")
-                if spec.fused
-                else CalledWith(),
+                called_with=CalledWith.of(inner, is_sparse=reads.is_sparse and plan.device == "cpu" and spec.fused),
             )
         case _:
             assert_never(spec)
@@ -222,14 +231,6 @@ def check_model(plan: Plan, spec: NodeModelSpec, reads: NodeModelInputs, fanouts
             f" and train.num_neighbors {list(fanouts)} samples {hops}",
             fix="give train.num_neighbors as many fan-outs as the model has layers",
         )
-
-
-def hop_arguments(batch: MiniBatch) -> dict[str, list[int]]:
-    """Sizes of the hops, as PyG's models are called with them to compute no row that no later layer reads."""
-    return {
-        "num_sampled_nodes_per_hop": list(batch.num_nodes_per_hop),
-        "num_sampled_edges_per_hop": list(batch.num_edges_per_hop),
-    }
 
 
 def edge_arguments(argument: EdgeArgument | None, edge_attr: Tensor) -> dict[str, Tensor]:
