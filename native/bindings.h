@@ -34,6 +34,7 @@ void bind_typed_sampling(nb::module_& m);
 void bind_columns(nb::module_& m);
 void bind_rows(nb::module_& m);
 void bind_gathering(nb::module_& m);
+void bind_ranges(nb::module_& m);
 void bind_segments(nb::module_& m);
 void bind_products(nb::module_& m);
 void bind_norms(nb::module_& m);

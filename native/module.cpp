@@ -46,6 +46,7 @@ NB_MODULE(_native, m) {
   bind_columns(m);
   bind_rows(m);
   bind_gathering(m);
+  bind_ranges(m);
   bind_segments(m);
   bind_products(m);
   bind_norms(m);
