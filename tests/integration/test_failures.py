@@ -164,7 +164,8 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_it_used(zygote, finishe
 
 def test_the_best_of_an_earlier_attempt_is_kept(zygote, planned, tmp_path):
     """A rate so high that the run gets worse after its best epoch: the resumed run must remember that epoch."""
-    plan = planned("run", epochs=6, optimizer={"kind": "adam", "lr": 1.0}, checkpoint={"keep_every_epochs": 1})
+    optimizer = {"kind": "adam", "lr": 1.0, "weight_decay": 0}
+    plan = planned("run", epochs=6, optimizer=optimizer, checkpoint={"keep_every_epochs": 1})
     reference = RunFolder.create(plan, tmp_path / "reference")
     assert zygote.wait(zygote.start(reference, resume=False)) == [0]
     expected = reference.read_outcome()

@@ -25,7 +25,9 @@ pytestmark = pytest.mark.distributed
 @pytest.fixture(scope="module")
 def source(planned, train_all):
     """A run whose weights others begin with; at such a rate its last epoch is not its best."""
-    folder = train_all([planned("source", ranks=1, epochs=4, optimizer={"kind": "adam", "lr": 0.3})])["source"]
+    folder = train_all(
+        [planned("source", ranks=1, epochs=4, optimizer={"kind": "adam", "lr": 0.3, "weight_decay": 0})]
+    )["source"]
     assert folder.read_outcome().best["epoch"] < 4, "else best and last are the same weights"
     return folder
 

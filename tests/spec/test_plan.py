@@ -143,3 +143,18 @@ def test_fused_layers_are_of_cpus_in_fp32(train, fix):
     with pytest.raises(UserError, match="its layers compute on CPUs in fp32") as refused:
         planned(**train)
     assert refused.value.fix == fix
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        ({"kind": "adam"}, 1 / 60),
+        ({"kind": "sgd"}, 1 / 60),
+        ({"kind": "adamw"}, 0.01),
+        ({"kind": "adamw", "weight_decay": None}, 1 / 60),
+        ({"kind": "adam", "weight_decay": 0.0}, 0.0),
+        ({"kind": "adam", "weight_decay": 0.5}, 0.5),
+    ],
+)
+def test_weights_decay_by_the_number_of_training_nodes_where_nobody_says(optimizer, expected):
+    assert plan(optimizer=optimizer).optimizer.weight_decay == expected

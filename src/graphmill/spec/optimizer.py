@@ -72,7 +72,12 @@ class _AnyOptimizer(Spec):
     """What all optimizers have in common."""
 
     lr: float = Field(0.01, gt=0, description="learning rate, before the schedule")
-    weight_decay: float = Field(0.0, ge=0, description="of every parameter, unless its group says otherwise")
+    weight_decay: float | None = Field(
+        None,
+        ge=0,
+        description="of every parameter, unless its group says otherwise; null: what the task takes, which is"
+        " 1 / training nodes of node_classification, and 0 of all others",
+    )
     max_grad_norm: PositiveFloat | None = Field(
         None, description="the mean gradient of an update is scaled down to this L2 norm; null: never"
     )
@@ -97,7 +102,9 @@ class AdamWSpec(_AnyOptimizer):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv 1711.05101)."""
 
     kind: Literal["adamw"]
-    weight_decay: float = Field(0.01, ge=0, description="of every parameter, unless its group says otherwise")
+    weight_decay: float | None = Field(
+        0.01, ge=0, description="of every parameter, unless its group says otherwise; null: as of adam"
+    )
     betas: tuple[Momentum, Momentum] = Field((0.9, 0.999), description="decay rates of the two moments")
     eps: float = Field(1e-8, gt=0, description="added to the denominator of the update")
 
@@ -146,9 +153,10 @@ def learning_rate(spec: OptimizerSpec, calendar: Calendar, steps_done: int) -> f
             assert_never(schedule)
 
 
-def planned_optimizer(spec: OptimizerSpec, last_step: int) -> OptimizerSpec:
-    """What a plan says of an optimizer, whatever set its defaults. Raises a `UserError` if the run ends within the
-    warm-up.
+def planned_optimizer(spec: OptimizerSpec, last_step: int, weight_decay: float) -> OptimizerSpec:
+    """What a plan says of an optimizer, whatever set its defaults. `weight_decay`: where the spec says none.
+
+    Raises a `UserError` if the run ends within the warm-up.
     """
     if spec.schedule.warmup_steps >= last_step:
         raise UserError(
@@ -157,7 +165,8 @@ def planned_optimizer(spec: OptimizerSpec, last_step: int) -> OptimizerSpec:
             fix=f"set train.optimizer.schedule.warmup_steps to less than {last_step}, or train longer",
         )
     planned: TypeAdapter[OptimizerSpec] = TypeAdapter(OptimizerSpec)
-    return planned.validate_python(spec.model_dump())
+    decay = weight_decay if spec.weight_decay is None else spec.weight_decay
+    return planned.validate_python(spec.model_dump() | {"weight_decay": decay})
 
 
 def matching(patterns: tuple[str, ...], names: list[str], key: str) -> list[str]:

@@ -202,7 +202,7 @@ def resolve(
         epoch_lengths=epoch_lengths,
         last_step=last_step,
         batch_size=_seeds_of_a_batch(batches),
-        optimizer=planned_optimizer(train.optimizer, last_step),
+        optimizer=planned_optimizer(train.optimizer, last_step, task.weight_decay),
         seed=train.seed,
         precision=train.precision,
         tf32=_tf32(asked=train.tf32, device=device),

@@ -129,6 +129,7 @@ def _segments(spec: OptimizerSpec, replica: Replica) -> list[tuple[str, slice]]:
 def _settings(spec: OptimizerSpec, name: str) -> _Group:
     asked = spec.groups.get(name)
     lr_factor, decay_factor = (1.0, 1.0) if asked is None else (asked.lr_factor, asked.decay_factor)
+    assert spec.weight_decay is not None, "a plan says it"
     return _Group(lr_factor, spec.weight_decay * decay_factor)
 
 

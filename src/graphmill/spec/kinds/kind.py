@@ -74,6 +74,11 @@ class TaskPlan(Spec):
         return isinstance(self.model, CustomModelSpec)
 
     @property
+    def weight_decay(self) -> float:
+        """What the optimizer takes where the experiment does not say."""
+        return 0.0
+
+    @property
     def tied_to_ranks(self) -> str:
         """Why another number of ranks than planned cannot resume, in words; "": it can."""
         return ""

@@ -139,6 +139,11 @@ class NodeClassificationPlan(TaskPlan):
     partition: PartitionSpec | None = Field(None, description="absent: the graph is stored whole")
 
     @property
+    def weight_decay(self) -> float:
+        """As if each weight were normal with variance 1 before the data: the mean loss of n nodes has 1 / n of that."""
+        return 1 / max(1, self.dataset.num_train)
+
+    @property
     def edge_columns(self) -> tuple[int, ...]:
         """Which columns of the edge features the model is called with; () if none."""
         if self.reads_types:
