@@ -227,7 +227,7 @@ def measure_words(scaling: Scaling) -> str:
 
 
 def _studied(kind: ScalingKind, axis: Axis) -> set[str]:
-    own = {"batch_size"} if kind == "strong" else {"dataset.num_train"}
+    own = {"batch_size"} if kind == "strong" else {"dataset.num_train", "optimizer.weight_decay"}  # 1 / num_train
     return {"ranks", *own, *({"hosts"} if axis == "hosts" else set())}
 
 

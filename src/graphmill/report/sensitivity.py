@@ -19,8 +19,8 @@ _FOLLOWS = {  # what a plan derives from a key that is varied
     "ranks": {"steps_per_epoch", "steps_per_rank", "threads"},
     "epochs": {"steps_per_rank"},
     "max_steps": {"steps_per_rank", "epochs"},
-    "dataset.train_limit": {"dataset.num_train", "steps_per_epoch", "steps_per_rank"},
-    "dataset.name": {"dataset.*"},
+    "dataset.train_limit": {"dataset.num_train", "optimizer.weight_decay", "steps_per_epoch", "steps_per_rank"},
+    "dataset.name": {"dataset.*", "optimizer.weight_decay"},
 }
 
 

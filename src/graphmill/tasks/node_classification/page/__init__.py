@@ -140,7 +140,7 @@ class NodeClassificationPlan(TaskPlan):
 
     @property
     def weight_decay(self) -> float:
-        """As if each weight were normal with variance 1 before the data: the mean loss of n nodes has 1 / n of that."""
+        """1 / training nodes, as if each weight were normal with variance 1 before the data."""
         return 1 / max(1, self.dataset.num_train)
 
     @property
