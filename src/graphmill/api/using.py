@@ -2,7 +2,6 @@
 
 import logging
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -18,7 +17,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
 from graphmill.base.messages import messages_shown
 from graphmill.base.names import nearest
-from graphmill.base.python import python_m
+from graphmill.base.python import as_module
 
 if TYPE_CHECKING:
     import polars
@@ -248,23 +247,25 @@ def choices(
 
 
 def in_a_process(module: str, run: str, logs_root: Path, options: Sequence[str], agree: Agree) -> Facts:
-    """What `graphmill.train.evaluate`, or `predict`, says of a run as JSON; torch is loaded there, not here."""
+    """What `graphmill.train.evaluate`, or `predict`, says of a run as JSON; torch is loaded there, once, not here."""
     from graphmill.record.find_run import find_run
+    from graphmill.runtime.fork_server import output_of
 
     folder = find_run(run, logs_root)
     agree(folder)
-    command = python_m(f"graphmill.train.{module}", str(folder.path), *options, "--json-errors")
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode == exits.DONE:
-        facts: Facts = parse_json(done.stdout)
+    program = f"graphmill.train.{module}"
+    words = [*as_module(program), str(folder.path), *options, "--json-errors"]
+    status, said = output_of(words, os.environ, imports=[program])
+    if status == exits.DONE:
+        facts: Facts = parse_json(said)
         return facts
-    if done.returncode == exits.BAD_REQUEST and done.stdout.startswith("{"):
-        raise UserError(**parse_json(done.stdout))
-    sys.stdout.write(done.stdout)
+    if status == exits.BAD_REQUEST and said.startswith("{"):
+        raise UserError(**parse_json(said))
+    sys.stdout.write(said)
     raise EndedError(
-        f"{module} of {folder.path} ended with exit status {done.returncode}",
+        f"{module} of {folder.path} ended with exit status {status}",
         fix="its error is above, in what it printed",
-        exit_status=done.returncode,
+        exit_status=status,
         path=folder.path,
     )
 
