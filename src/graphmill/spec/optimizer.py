@@ -76,7 +76,7 @@ class _AnyOptimizer(Spec):
         None,
         ge=0,
         description="of every parameter, unless its group says otherwise; null: what the task takes, which is"
-        " 1 / training nodes of node_classification, and 0 of all others",
+        " 1 / training nodes of node_classification, at most 0.005, and 0 of all others",
     )
     max_grad_norm: PositiveFloat | None = Field(
         None, description="the mean gradient of an update is scaled down to this L2 norm; null: never"
