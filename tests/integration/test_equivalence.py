@@ -91,7 +91,9 @@ class Simulated:
         self.replica = Replica(self.task.model)
         flat = torch.nn.Parameter(self.replica.values)
         flat.grad = self.replica.grads
-        self.optimizer = torch.optim.Adam([flat], lr=plan.optimizer.lr, fused=True)
+        self.optimizer = torch.optim.Adam(
+            [flat], lr=plan.optimizer.lr, weight_decay=plan.optimizer.weight_decay, fused=True
+        )
 
     def update(self, batch) -> None:
         self.task.loss_sum(batch).backward()

@@ -72,7 +72,7 @@ def test_a_rate_in_steps_falls_after_whole_epochs():
 
 @pytest.mark.parametrize("sync", [{"scheme": "deferred_allreduce"}, {"scheme": "diloco"}, {"scheme": "local_sgd"}])
 def test_every_scheme_limits_the_norm_of_the_mean_gradient(sync):
-    learner = learner_of(plan_of(optimizer={"kind": "adam", "max_grad_norm": 0.5}, sync=sync))
+    learner = learner_of(plan_of(optimizer={"kind": "adam", "weight_decay": 0, "max_grad_norm": 0.5}, sync=sync))
     learner.replica.grads.copy_(torch.arange(15.0))
     learner.update(Step(5, 5, closes_round=True), 0)
     mean = torch.arange(15.0) / 5
@@ -301,8 +301,8 @@ OPTIMIZERS = [
     {"kind": "adam", "lr": 0.02, "weight_decay": 0.1},
     {"kind": "adamw", "lr": 0.02, "weight_decay": 0.1, "betas": [0.8, 0.9]},
     {"kind": "sgd", "lr": 0.02, "weight_decay": 0.1},
-    {"kind": "sgd", "lr": 0.02, "momentum": 0.9, "nesterov": True},
-    {"kind": "sgd", "lr": 0.02, "momentum": 0.5, "schedule": {"kind": "linear", "warmup_steps": 3}},
+    {"kind": "sgd", "lr": 0.02, "weight_decay": 0, "momentum": 0.9, "nesterov": True},
+    {"kind": "sgd", "lr": 0.02, "weight_decay": 0, "momentum": 0.5, "schedule": {"kind": "linear", "warmup_steps": 3}},
 ]
 TORCH = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
