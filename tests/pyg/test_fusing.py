@@ -12,8 +12,9 @@ from torch_geometric import nn as peers
 from torch_geometric.nn import models
 
 from graphmill import pyg
-from graphmill.pyg.fusing import FUSED, left_to_pyg, may_be_trimmed, reads_sparse, trimmed
+from graphmill.pyg.fusing import FUSED, left_to_pyg, reads_sparse
 from graphmill.pyg.loaders import NeighborLoader
+from graphmill.pyg.trimming import may_be_trimmed, trimmed
 
 IN, HIDDEN, OUT = 12, 8, 5
 MODELS = {

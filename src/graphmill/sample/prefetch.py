@@ -67,8 +67,8 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool =
             put(_Failed(error))
 
     thread = threading.Thread(target=fill, name="graphmill-prefetch", daemon=True)
-    _open[thread] = (closed, together)
     thread.start()
+    _open[thread] = (closed, together)
     try:
         while True:
             entry = waiting.get()

@@ -60,7 +60,8 @@ class CalledWith:
         """What a model takes. `is_sparse`: whether features are."""
         if "torch_geometric.nn.models.basic_gnn" not in sys.modules:  # then it is none of PyG's
             return cls()
-        from graphmill.pyg.fusing import may_be_trimmed, reads_sparse
+        from graphmill.pyg.fusing import reads_sparse
+        from graphmill.pyg.trimming import may_be_trimmed
 
         return cls(may_be_trimmed(model), is_sparse and reads_sparse(model))
 
@@ -110,7 +111,7 @@ class EdgeIndexModel(nn.Module):
         """What the model is called with so that it computes no row that no later layer reads."""
         if not self.called_with.hops:
             return nullcontext({})
-        from graphmill.pyg.fusing import trimmed
+        from graphmill.pyg.trimming import trimmed
 
         return trimmed(self.inner, batch.num_nodes_per_hop, batch.num_edges_per_hop)
 
