@@ -31,14 +31,14 @@ bool are_rows(const RowsTaken& of, int64_t first, int64_t last) {
   return highest < static_cast<uint64_t>(of.num_rows);
 }
 
-// Rows of one number. The processor has more of them on their way by itself than prefetches would add.
+// Rows of one number, at any address. The processor has more of them on their way by itself than prefetches would add.
 template <class Number>
 void take_numbers(const RowsTaken& of, int64_t first, int64_t last) {
-  typedef Number Unaligned __attribute__((aligned(1)));
-  const auto* from = reinterpret_cast<const Unaligned*>(of.table);
-  auto* __restrict to = reinterpret_cast<Unaligned*>(of.out);
+  const char* from = of.table;
+  char* __restrict to = of.out;
   const int64_t* __restrict ids = of.ids;
-  for (int64_t i = first; i < last; ++i) to[i] = from[ids[i]];
+  constexpr auto size = static_cast<int64_t>(sizeof(Number));
+  for (int64_t i = first; i < last; ++i) std::memcpy(to + i * size, from + ids[i] * size, sizeof(Number));
 }
 
 void take_bytes(const RowsTaken& of, int64_t first, int64_t last) {
