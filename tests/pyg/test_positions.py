@@ -1,5 +1,8 @@
 """Where a loader stands: batches are functions of (seed, epoch, step), for whoever makes them and after any resume."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -77,6 +80,22 @@ def test_workers_and_threads_change_nothing(make, options):
     for _ in range(2):
         for pair in zip(one, other, strict=True):
             assert_same(*pair)
+
+
+@pytest.mark.forks
+def test_persistent_workers_end_before_the_queues_that_tell_them_to(make):
+    """Else torch waits 5 s for each, wherever the garbage collector meets a loader that was dropped."""
+    loader = make(num_workers=2, persistent_workers=True)
+    for _ in range(2):
+        for _ in loader:
+            pass
+    of_torch = getattr(loader._iterator, "iterator", loader._iterator)
+    workers, alive = of_torch._workers, []
+    for queue in of_torch._index_queues:
+        weakref.finalize(queue, lambda: alive.append([worker.is_alive() for worker in workers]))
+    del loader, of_torch, queue
+    gc.collect()
+    assert alive == [[False, False]] * 2
 
 
 @pytest.mark.parametrize("num_workers", NUM_WORKERS)

@@ -1,6 +1,7 @@
 """What graphmill's loaders add to PyG's: batches that are functions of (seed, epoch, step), and a position."""
 
 import inspect
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, Final
@@ -70,6 +71,19 @@ class KeyedLoader:
                 yield batch
         if not in_process:
             forget_finished_workers()
+
+    def _get_iterator(self) -> Any:  # noqa: ANN401  # DataLoader's, or PyG's around it
+        """Make the iterator of an epoch; with persistent workers, of all epochs.
+
+        A loader is in a cycle of references (it keeps `collate_fn`), so the garbage collector ends it. Were its iterator
+        in the cycle too, the collector would end its queues first, and each worker would be waited for in vain (5 s).
+        """
+        made = super()._get_iterator()  # type: ignore[misc]
+        if self.persistent_workers:  # type: ignore[attr-defined]
+            of_torch = getattr(made, "iterator", made)
+            of_torch._collate_fn = None  # the workers have it
+            weakref.finalize(self, of_torch._shutdown_workers)
+        return made
 
     def state_dict(self) -> dict[str, int]:
         """The loader's position: the next batch it would yield."""
