@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +11,13 @@ from labelled_stores import made_store
 from waiting import HANG_S
 
 from graphmill.graph.features import dense
+from graphmill.runtime.fork_server import start_program
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.prepare import prepare
 from graphmill.tasks.node_classification.data.store import write_store
 
 PROGRAMS = Path(__file__).parent / "programs"
+IMPORTS = ("graphmill.access.opening", "graphmill.tasks.node_classification.task")  # once, and not in each rank
 SIZES = {"num_nodes": 1200, "num_edges": 12_000, "features": 7, "classes": 3}
 DATASETS = ("synthetic/sbm", "debian-packages", "edgy", "typed")
 
@@ -56,25 +56,24 @@ def edgy() -> LabelledGraph:
 
 
 @pytest.fixture
-def told_by_ranks(root, tmp_path):
+def told_by_ranks(root, tmp_path, source_environ):
     """`told_by_ranks(program, ranks, num_parts, *words)`: what each rank wrote into its file."""
 
     def run(program: str, ranks: int, num_parts: int, *words: object) -> list[dict]:
-        source = str(Path(__file__).parents[3] / "src")
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "GLOO_SOCKET_IFNAME": "lo"}
-        environ |= {
-            "WORLD_SIZE": str(ranks),
-            "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), source))),
-        }
+        environ |= {"WORLD_SIZE": str(ranks), "PYTHONPATH": source_environ["PYTHONPATH"]}
         asked = [tmp_path / "meeting", tmp_path, root, num_parts, *words]
-        command = [sys.executable, PROGRAMS / program, *map(str, asked)]
-        started = [subprocess.Popen(command, env={**environ, "RANK": str(rank)}) for rank in range(ranks)]
+        command = [str(PROGRAMS / program), *map(str, asked)]
+        started = [
+            start_program(command, {**environ, "RANK": str(rank)}, (2, 2), imports=IMPORTS) for rank in range(ranks)
+        ]
         try:
-            assert [rank.wait(timeout=HANG_S) for rank in started] == [0] * ranks
+            for rank in started:
+                assert rank.ended.wait(HANG_S)
+            assert [rank.code for rank in started] == [0] * ranks
         finally:
             for rank in started:
-                rank.kill()
-                rank.wait()
+                rank.kill_session()
         return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(ranks)]
 
     return run
