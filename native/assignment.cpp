@@ -114,12 +114,15 @@ bool solve_assignment(const AssignmentCosts<C>& costs, const AssignmentOptions& 
   bool is_nearly_solved = false;
   if (is_cold && is_square && costs.indptr == nullptr) {
     is_nearly_solved = search.match_columns(costs.num_rows * kSixteenthsOver / 16);
-  } else if (options.start == AssignmentStart::kColumnPotentials) {
+  } else if (options.start >= AssignmentStart::kColumnPotentials) {
     for (int64_t j = 0; j < costs.num_columns && !is_square; ++j) v[j] = std::min(v[j], W{});
   } else {
     lower_columns<C, W>(costs, is_cold ? nullptr : u, v);
   }
-  if (is_nearly_solved) {
+  if (options.start == AssignmentStart::kPairs) {
+    search.begin_with(columns);
+    is_nearly_solved = true;
+  } else if (is_nearly_solved) {
     reduce_rows(search, costs.num_rows);
     is_nearly_solved = work->free_after_reduction * kShareAfterReduction <= costs.num_rows;
   }

@@ -43,16 +43,17 @@ struct AssignmentWork {  // what a solution took
   int64_t bids, row_scans, rows_chosen, rows_widened, column_scans;
 };
 
-// What potentials begin with.
-enum class AssignmentStart : int { kCold, kRowPotentials, kColumnPotentials };
+// What the solver begins with. kPairs: v, and pairs that are tight at it (columns[i], or -1), to which only the rows
+// that have none are added.
+enum class AssignmentStart : int { kCold, kRowPotentials, kColumnPotentials, kPairs };
 
 struct AssignmentOptions {
   AssignmentStart start;
   int64_t candidates;  // of a row, at least; widened by as many again when they do not suffice
 };
 
-// columns[i]: of row i. u [num_rows], v [num_columns]: read as `start` says, and overwritten. False: there is no
-// assignment of every row. Finite costs (or +inf for infeasible pairs) are the caller's to check.
+// columns[i]: of row i. They, u [num_rows] and v [num_columns] are read as `start` says, and overwritten. False: there
+// is no assignment of every row. Finite costs (or +inf for infeasible pairs) are the caller's to check.
 template <class C, class W>
 bool solve_assignment(const AssignmentCosts<C>& costs, const AssignmentOptions& options, W* u, W* v, int64_t* columns,
                       AssignmentWork* work);

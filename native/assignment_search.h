@@ -44,6 +44,17 @@ class AssignmentSearch {
     return all_finite && work_->free_after_greedy <= most;
   }
 
+  // Pairs that are tight at v; -1: a row without one.
+  void begin_with(const int64_t* columns) {
+    for (int64_t i = 0; i < costs_.num_rows; ++i)
+      if (columns[i] >= 0) {
+        const auto column = static_cast<int32_t>(columns[i]);
+        assign(static_cast<int32_t>(i), column, cost_at(i, column));
+      }
+    list_free_rows();
+    work_->free_after_greedy = static_cast<int64_t>(free_.size());
+  }
+
   void choose_candidates() {
     forget_matching();
     for (int64_t i = 0; i < costs_.num_rows; ++i) {

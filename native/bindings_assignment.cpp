@@ -49,7 +49,7 @@ Problem<C, W> sparse_problem(const Ids& indptr, const Locals& indices, const Arr
 }
 
 AssignmentOptions options_of(int start, int64_t candidates) {
-  require(start >= 0 && start <= 2 && candidates >= 1, "start is 0, 1 or 2, candidates at least 1");
+  require(start >= 0 && start <= 3 && candidates >= 1, "start is 0 to 3, candidates at least 1");
   return {static_cast<AssignmentStart>(start), candidates};
 }
 
@@ -66,9 +66,18 @@ nb::dict facts(const AssignmentWork& work) {
   return out;
 }
 
+template <class C, class W>
+void require_columns(const Problem<C, W>& problem, const AssignmentOptions& options) {
+  if (options.start != AssignmentStart::kPairs) return;
+  for (int64_t i = 0; i < problem.costs.num_rows; ++i)
+    require(problem.columns[i] >= -1 && problem.columns[i] < problem.costs.num_columns,
+            "a pair lies outside the costs");
+}
+
 // None: infeasible.
 template <class C, class W>
 nb::object solve(const Problem<C, W>& problem, const AssignmentOptions& options) {
+  require_columns(problem, options);
   AssignmentWork work{};
   bool is_solved;
   {

@@ -10,7 +10,7 @@ import torch
 from labelled_stores import made_store, split_made
 
 import graphmill
-from graphmill.assignment import solve, solve_many, solve_sequence
+from graphmill.assignment import solve, solve_best, solve_changed, solve_many, solve_sequence
 from graphmill.base.errors import UserError
 
 ANYTHING = {
@@ -108,6 +108,12 @@ def test_anything_in_the_place_of_costs_and_potentials(value):
     answered(lambda: solve_many(value))
     assert not answered(lambda: solve_many([value]))
     answered(lambda: solve_many([EYE], threads=value))
+    assert not answered(lambda: solve_best(value, 2))
+    answered(lambda: solve_best(EYE, value))
+    assert not answered(lambda: solve_changed(value, solve(EYE)))
+    assert not answered(lambda: solve_changed(EYE, value))
+    for side in ("rows", "columns"):
+        answered(lambda side=side: solve_changed(EYE, solve(EYE), **{side: value}))
     answered(lambda: solve_sequence(value))
     assert not answered(lambda: solve_sequence([EYE, value]))
     for ids in (value, [value]):

@@ -67,6 +67,7 @@ TABLE = [
     ("scaling logs", "yaml polars jinja2", 160),
     ("export one --to tensorboard --dry-run", "numpy", 160),
     ("bottleneck one", "", 115),
+    ("solve costs.csv", "numpy polars", 60),
     ("bench", "", 30),
     ("devcluster --help", "", 30),
     ("schema", "yaml", 90),
@@ -157,6 +158,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("place")
     experiment = {"dataset": {"name": "tiny"}, "train": {"epochs": 1, "threads": 1, "baselines": False}}
     (folder / "tiny.yaml").write_text(json.dumps(experiment))
+    (folder / "costs.csv").write_text("4,1,3\n2,0,5\n3,2,2\n")
     (folder / "hosts.yaml").write_text(json.dumps({"hosts": [{"address": "nohost.invalid"}]}))
     some = {"name": "grid", "experiment": "tiny.yaml", "cells": [{"name": "a"}, {"name": "b", "train.batch_size": 50}]}
     (folder / "grid.yaml").write_text(json.dumps(some))

@@ -17,8 +17,9 @@ def blocks(language):
 @pytest.mark.slow
 def test_every_command_and_every_line_of_python(graphmill, tmp_path):
     commands = [line for block in blocks("bash") for line in block.splitlines()]
-    assert [line.split()[1] for line in commands] == ["prepare", "train", "bench"]
-    for line in commands[:2]:
+    assert [line.split()[1] for line in commands] == ["solve", "prepare", "train", "bench"]
+    (tmp_path / "costs.csv").write_text(blocks("text")[0], encoding="utf-8")
+    for line in commands[:3]:
         done = graphmill(*line.split()[1:])
         assert done.code == 0, done.err
     program = tmp_path / "program.py"
@@ -26,7 +27,7 @@ def test_every_command_and_every_line_of_python(graphmill, tmp_path):
     ran = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("{'128 to 255': '")
-    measured = graphmill(*commands[2].split()[1:])
+    measured = graphmill(*commands[3].split()[1:])
     assert measured.code == 0, measured.err
     assert "vs_best_trivial" in measured.out
     assert (

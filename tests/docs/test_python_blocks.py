@@ -122,7 +122,7 @@ TRAINING = ("docs/howto/assignment-buckets.md", "docs/howto/python.md", "docs/ho
 EXPORTED = "seconds of torch.export: tests/integration/test_use_the_model.py runs it, on a run that it has"
 NOT_RUN = {  # (page, number of the block): why not here
     ("docs/howto/python.md", 3): "needs a Slurm: tests/cluster/jobs/test_submit_from_python.py submits and waits",
-    ("docs/howto/assignment-solver.md", 2): "test_assignment_solver.py runs it with the others, on a run it trains",
+    ("docs/howto/assignment-solver.md", 3): "test_assignment_solver.py runs it with the others, on a run it trains",
     ("docs/howto/use-the-model.md", 2): EXPORTED,
     ("docs/howto/use-the-model.md", 3): EXPORTED,
 }

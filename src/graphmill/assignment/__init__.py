@@ -6,7 +6,20 @@
 ([1, 0, 2], 5.0)
 """
 
+from graphmill.assignment.changes import solve_changed
+from graphmill.assignment.ranked import RankedAssignment, solve_best
 from graphmill.assignment.solution import Certificate, Duals, InvalidCostsError, Solution
 from graphmill.assignment.solver import solve, solve_many, solve_sequence
 
-__all__ = ["Certificate", "Duals", "InvalidCostsError", "Solution", "solve", "solve_many", "solve_sequence"]
+__all__ = [
+    "Certificate",
+    "Duals",
+    "InvalidCostsError",
+    "RankedAssignment",
+    "Solution",
+    "solve",
+    "solve_best",
+    "solve_changed",
+    "solve_many",
+    "solve_sequence",
+]

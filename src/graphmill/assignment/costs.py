@@ -32,9 +32,14 @@ class Costs:
         """Number type that potentials are computed in."""
         return np.int64 if self.values.dtype == np.int64 else np.float64
 
-    def solve(self, start: int, candidates: int, u: Potentials, v: Potentials) -> tuple[Columns, dict[str, int]] | None:
-        """The column of each row, and what the solver counted; u and v are overwritten. None: infeasible."""
-        columns = np.empty(self.num_rows, np.int64)
+    def solve(
+        self, start: int, candidates: int, u: Potentials, v: Potentials, pairs: Columns | None = None
+    ) -> tuple[Columns, dict[str, int]] | None:
+        """The column of each row, and what the solver counted; u and v are overwritten. None: infeasible.
+
+        `pairs`: columns to begin with, -1 for a row that has none, where `start` says that there are some.
+        """
+        columns = np.empty(self.num_rows, np.int64) if pairs is None else pairs.copy()
         if self.indptr is None:
             work = _native.solve_assignment(self.values, start, candidates, u, v, columns)
         else:

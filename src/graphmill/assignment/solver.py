@@ -14,7 +14,7 @@ from graphmill.assignment.proof import is_exact_enough, prove, rounding_of, tota
 from graphmill.assignment.solution import Certificate, Duals, InvalidCostsError, Potentials, Solution
 from graphmill.base.arguments import flag, items_of, whole_number
 
-_COLD, _FROM_ROWS, _FROM_COLUMNS = 0, 1, 2  # native/assignment.h, AssignmentStart
+COLD, FROM_ROWS, FROM_COLUMNS, FROM_PAIRS = 0, 1, 2, 3  # native/assignment.h, AssignmentStart
 _CANDIDATES: Final = 16
 _LANES: Final = 8  # that a sweep takes at once
 _SAMPLED_ROWS: Final = 32
@@ -46,9 +46,9 @@ def solve(costs: Any, duals: Duals | None = None, *, maximize: bool = False, che
     """
     problem, check = costs_of(costs, maximize=maximize), flag("check", check)
     if problem.num_rows == 0:
-        return _nothing(problem, check=check)
-    columns, u, v, work = _begun(problem, *_start(problem, duals))
-    return _solution(problem, columns, u, v, work, check=check)
+        return nothing(problem, check=check)
+    columns, u, v, work = begun(problem, *_start(problem, duals))
+    return solution_of(problem, columns, u, v, work, check=check)
 
 
 def solve_many(
@@ -71,14 +71,14 @@ def solve_many(
     problems: list[Costs] = []
     for number, given in enumerate(items_of("costs", costs)):
         problems.append(_named(number, given, maximize=maximize))
-    potentials = [_empty(problem) for problem in problems]
+    potentials = [empty(problem) for problem in problems]
     columns = [np.empty(problem.num_rows, np.int64) for problem in problems]
     kinds = sorted({str(problem.values.dtype) for problem in problems})
     for kind in kinds:
         chosen = [q for q, problem in enumerate(problems) if str(problem.values.dtype) == kind and problem.num_rows]
         _solve_batch(problems, potentials, columns, chosen, threads)
     return [
-        _solution(problem, mine, u, v, {}, check=check) if problem.num_rows else _nothing(problem, check=check)
+        solution_of(problem, mine, u, v, {}, check=check) if problem.num_rows else nothing(problem, check=check)
         for problem, (u, v), mine in zip(problems, potentials, columns, strict=True)
     ]
 
@@ -131,12 +131,12 @@ def _names(given: Any) -> list[int]:  # noqa: ANN401  # whatever a caller gives
 
 def _solve_frame(problem: Costs, u: Potentials | None, *, check: bool) -> Solution:
     if problem.num_rows == 0:
-        return _nothing(problem, check=check)
-    rows, v = _empty(problem)
+        return nothing(problem, check=check)
+    rows, v = empty(problem)
     if u is not None:
         rows[:] = u
-    columns, rows, v, work = _begun(problem, _COLD if u is None else _FROM_ROWS, rows, v)
-    return _solution(problem, columns, rows, v, work, check=check)
+    columns, rows, v, work = begun(problem, COLD if u is None else FROM_ROWS, rows, v)
+    return solution_of(problem, columns, rows, v, work, check=check)
 
 
 class _Known:
@@ -207,7 +207,7 @@ def _solve_batch(
     try:
         solved = _native.solve_assignments(
             [problems[q].values for q in chosen],
-            _COLD,
+            COLD,
             [_candidates(problems[q]) for q in chosen],
             [potentials[q][0] for q in chosen],
             [potentials[q][1] for q in chosen],
@@ -226,7 +226,8 @@ def _solve_batch(
             raise _infeasible(f"problem {q}: ")
 
 
-def _empty(problem: Costs) -> tuple[Potentials, Potentials]:
+def empty(problem: Costs) -> tuple[Potentials, Potentials]:
+    """Potentials of rows and of columns, all 0."""
     u: Potentials = np.zeros(problem.num_rows, problem.of_potentials)
     v: Potentials = np.zeros(problem.num_columns, problem.of_potentials)
     return u, v
@@ -234,7 +235,7 @@ def _empty(problem: Costs) -> tuple[Potentials, Potentials]:
 
 def _start(problem: Costs, duals: Duals | None) -> tuple[int, Potentials, Potentials]:
     """What the solver begins with, and potentials that it may overwrite."""
-    u, v = _empty(problem)
+    u, v = empty(problem)
     if not (duals is None or (isinstance(duals, tuple | list) and len(duals) == 2)):
         raise InvalidCostsError(f"duals are {duals!r:.80}", fix="give (u, v), either of which may be None")
     given_u, given_v = (None, None) if duals is None else duals
@@ -244,11 +245,11 @@ def _start(problem: Costs, duals: Duals | None) -> tuple[int, Potentials, Potent
     sides = ("v", "u") if problem.is_transposed else ("u", "v")
     if given_v is not None:
         v[:] = sign * _usable(problem, np.asarray(given_v), problem.num_columns, sides[1])
-        return _FROM_COLUMNS, u, v
+        return FROM_COLUMNS, u, v
     if given_u is not None:
         u[:] = sign * _usable(problem, np.asarray(given_u), problem.num_rows, sides[0])
-        return _FROM_ROWS, u, v
-    return _COLD, u, v
+        return FROM_ROWS, u, v
+    return COLD, u, v
 
 
 def _usable(problem: Costs, given: NDArray[Any], length: int, name: str) -> NDArray[Any]:
@@ -273,21 +274,23 @@ def _usable(problem: Costs, given: NDArray[Any], length: int, name: str) -> NDAr
     return np.rint(near) if problem.of_potentials is np.int64 else near
 
 
-def _begun(
-    problem: Costs, start: int, u: Potentials, v: Potentials
+def begun(
+    problem: Costs, start: int, u: Potentials, v: Potentials, pairs: Columns | None = None
 ) -> tuple[Columns, Potentials, Potentials, dict[str, int]]:
     """The solution from potentials, or from none where those are so large that they round the costs away."""
     rounding = rounding_of(u, v)
-    columns, work = _solved(problem, start, u, v)
-    if start != _COLD and not is_exact_enough(problem, columns, max(rounding, rounding_of(u, v))):
-        u, v = _empty(problem)
-        columns, work = _solved(problem, _COLD, u, v)
+    columns, work = _solved(problem, start, u, v, pairs)
+    if start != COLD and not is_exact_enough(problem, columns, max(rounding, rounding_of(u, v))):
+        u, v = empty(problem)
+        columns, work = _solved(problem, COLD, u, v)
     return columns, u, v, work
 
 
-def _solved(problem: Costs, start: int, u: Potentials, v: Potentials) -> tuple[Columns, dict[str, int]]:
+def _solved(
+    problem: Costs, start: int, u: Potentials, v: Potentials, pairs: Columns | None = None
+) -> tuple[Columns, dict[str, int]]:
     try:
-        found = problem.solve(start, _candidates(problem), u, v)
+        found = problem.solve(start, _candidates(problem), u, v, pairs)
     except ValueError as error:
         raise _refused(problem, str(error)) from None
     if found is None or not max(np.abs(u).max(), np.abs(v).max()) <= _LARGEST:
@@ -299,6 +302,11 @@ def _solved(problem: Costs, start: int, u: Potentials, v: Potentials) -> tuple[C
 
 def _candidates(problem: Costs) -> int:
     return min(_CANDIDATES, max(4, problem.num_columns // 16))
+
+
+def refused(problem: Costs, row: int, column: int, cost: float) -> InvalidCostsError:
+    """Refuse a cost that is NaN or -inf, of the problem as the solver has it."""
+    return _refused(problem, f"the cost of row {row}, column {column} is {'NaN' if cost != cost else '-inf'}")  # noqa: PLR0124
 
 
 def _refused(problem: Costs, message: str, where: str = "") -> InvalidCostsError:
@@ -329,9 +337,10 @@ def _infeasible(where: str) -> InvalidCostsError:
     )
 
 
-def _solution(
+def solution_of(
     problem: Costs, columns: Columns, u: Potentials, v: Potentials, work: dict[str, int], *, check: bool
 ) -> Solution:
+    """The solution of the problem as it was given, from that of the problem as the solver has it."""
     cost = total(problem.of_pairs(columns))
     certificate = None
     if check:
@@ -346,9 +355,10 @@ def _solution(
     return Solution(rows, columns, u, v, cost, certificate, work)
 
 
-def _nothing(problem: Costs, *, check: bool) -> Solution:
+def nothing(problem: Costs, *, check: bool) -> Solution:
+    """The solution of a problem that has no rows, or no columns."""
     none = np.empty(0, np.int64)
-    u, v = _empty(problem)
+    u, v = empty(problem)
     if problem.is_transposed:
         u, v = v, u
     cost: float | int = 0 if problem.of_potentials is np.int64 else 0.0

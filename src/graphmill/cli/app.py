@@ -62,6 +62,7 @@ _GROUPS: Final = {
         "doctor": "doctor",
         "profile": "profile",
         "bottleneck": "bottleneck",
+        "solve": "solve",
         "bench": "bench",
         "devcluster": "devcluster",
         "schema": "schema",

@@ -40,13 +40,13 @@ def column_names(path: Path) -> list[str]:
     try:
         if path.suffix == ".parquet":
             return list(pl.read_parquet_schema(path))
-        _refuse_other_separator(path)
+        refuse_other_separator(path)
         return csv_header(path, separator=_separator(path))
     except UNREADABLE_TABLE as error:
         raise _unreadable(path, error) from None
 
 
-def _refuse_other_separator(path: Path) -> None:
+def refuse_other_separator(path: Path) -> None:
     """Refuse tables of spreadsheets of many countries, by the first line: decimal commas are fields of the others."""
     with open_packed(path) as file:
         first = file.readline(FIRST_BYTES).decode(errors="replace")

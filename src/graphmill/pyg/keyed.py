@@ -75,8 +75,8 @@ class KeyedLoader:
     def _get_iterator(self) -> Any:  # noqa: ANN401  # DataLoader's, or PyG's around it
         """Make the iterator of an epoch; with persistent workers, of all epochs.
 
-        A loader is in a cycle of references (it keeps `collate_fn`), so the garbage collector ends it. Were its iterator
-        in the cycle too, the collector would end its queues first, and each worker would be waited for in vain (5 s).
+        A loader is in a cycle of references (it keeps `collate_fn`), so the garbage collector ends it. Were its
+        iterator in the cycle, its queues would end first, and each worker would be waited for in vain (5 s).
         """
         made = super()._get_iterator()  # type: ignore[misc]
         if self.persistent_workers:  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Instances that others published: OR-Library's assignment problems, SuiteSparse's matrices.
+"""Instances of others: OR-Library's assignment problems, SuiteSparse's matrices, costs in plain files.
 
 OR-Library (Beasley 1990): a number n, then n × n whole costs, row after row, wrapped over lines. SuiteSparse: sparse
 matrices in Matrix Market format; a pair that is not stored is infeasible.
@@ -17,9 +17,11 @@ from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.assignment.data.families import Matrix
 from graphmill.tasks.assignment.data.instance import About, Instance, RecordError, checked_costs, solved
+from graphmill.tasks.assignment.data.plain import read_matrices
 
 ORLIB: Final = "orlib"
 SUITESPARSE: Final = "suitesparse"
+PLAIN: Final = "given"
 MARKET_SUFFIXES: Final = (".mtx", ".mtx.gz")
 Reader = Callable[[], tuple[Matrix, float | None]]
 """Gives a matrix, and its published optimum if there is one."""
@@ -116,6 +118,16 @@ def market_matrix(path: Path, costs: str) -> Matrices:
     return Matrices(path, {path.name.split(".")[0]: lambda: (_market(path, costs), None)}, SUITESPARSE)
 
 
+def plain_matrices(path: Path) -> Matrices:
+    """A .npy, .npz, .csv or .tsv file of costs."""
+    found = {each.name: each.costs for each in read_matrices(path)}
+
+    def reader(name: str) -> Reader:
+        return lambda: (_numbers(found[name], name), None)
+
+    return Matrices(path, {name: reader(name) for name in found}, PLAIN)
+
+
 def _assign_text(path: Path) -> Matrix:
     try:
         numbers = np.array(path.read_text(encoding="ascii").split(), dtype=np.float64)
@@ -128,7 +140,7 @@ def _assign_text(path: Path) -> Matrix:
 
 
 def _numbers(matrix: NDArray[Any], name: str) -> Matrix:
-    if matrix.dtype.kind not in "iuf" or matrix.ndim != 2:
+    if matrix.dtype.kind not in "iufb" or matrix.ndim != 2:
         raise RecordError(f"{name} is {matrix.dtype} {list(matrix.shape)}, and no matrix of numbers")
     return matrix.astype(np.float64)
 

@@ -20,13 +20,15 @@ from graphmill.tasks.assignment.data.matrices import (
     holds_assign_arrays,
     holds_assign_text,
     market_matrix,
+    plain_matrices,
 )
+from graphmill.tasks.assignment.data.plain import SUFFIXES as PLAIN_SUFFIXES
 from graphmill.tasks.assignment.data.store import AssignmentStore, StoredInstances
 from graphmill.tasks.assignment.page.data import AssignmentPrepareOptions
 from graphmill.tasks.recognise import Look, best_of, named, shaped, weak
 
 _LOOKED_AT: Final = 20  # files of a folder
-_RAW: Final = (*SUFFIXES, *MARKET_SUFFIXES, ".txt", ".npz")
+_RAW: Final = (*SUFFIXES, *MARKET_SUFFIXES, *PLAIN_SUFFIXES, ".txt")
 T = TypeVar("T")
 
 
@@ -98,7 +100,7 @@ def _look_of(file: Path) -> Look | None:
         return shaped(f"{file.name} ends as Matrix Market files do")
     if kind == "arrays":
         return named(f"{file.name} has the keys of matrices with their optima")
-    return None if kind is None else _look_of_text(file)
+    return _look_of_text(file) if kind == "text" else None  # plain numbers may be anything
 
 
 def _look_of_text(file: Path) -> Look:
@@ -121,7 +123,7 @@ def sources_in(path: Path, options: AssignmentPrepareOptions) -> list[ReadInstan
         raise UserError(
             f"{path} holds no assignment problems",
             fix="give .h5 files with the keys C, u, v, rows, cols, cost, n; OR-Library's text files; Matrix Market "
-            "files; or the folder of prepared data",
+            "files; matrices in .npy, .npz, .csv or .tsv; or the folder of prepared data",
         )
     return found
 
@@ -144,7 +146,9 @@ def _kind_of(file: Path) -> str | None:
     for kind, suffixes in (("hdf5", SUFFIXES), ("market", MARKET_SUFFIXES)):
         if file.name.endswith(suffixes):
             return kind
-    return "text" if holds_assign_text(file) else "arrays" if holds_assign_arrays(file) else None
+    if holds_assign_text(file) or holds_assign_arrays(file):
+        return "text" if file.suffix == ".txt" else "arrays"
+    return "plain" if file.name.endswith(PLAIN_SUFFIXES) else None
 
 
 def _opened(file: Path, kind: str, options: AssignmentPrepareOptions) -> ReadInstances:
@@ -152,6 +156,8 @@ def _opened(file: Path, kind: str, options: AssignmentPrepareOptions) -> ReadIns
         return Hdf5Records(file, split=split_by_name(file), duals=options.duals)
     if kind == "market":
         return market_matrix(file, options.matrix_costs)
+    if kind == "plain":
+        return plain_matrices(file)
     return assign_text(file) if kind == "text" else assign_arrays(file)
 
 
