@@ -175,6 +175,41 @@ def test_a_model_with_a_forward_of_its_own_is_not_trimmed():
     )
 
 
+class WithNorms(models.GIN):
+    """PyG's MLP has batch norms where nobody says otherwise."""
+
+    def init_conv(self, in_channels: int, out_channels: int, **_: object) -> nn.Module:
+        return peers.GINConv(peers.MLP([in_channels, out_channels, out_channels]))
+
+
+class Unlike(models.GCN):
+    """Layers that read two matrices."""
+
+    def init_conv(self, in_channels: int, out_channels: int, **_: object) -> nn.Module:
+        return peers.GCNConv(in_channels, out_channels, add_self_loops=in_channels == IN)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.GIN(IN, HIDDEN, 1, OUT, norm="batch_norm"),  # it has norms within its layer alone
+        WithNorms(IN, HIDDEN, 2, OUT),
+        Unlike(IN, HIDDEN, 2, OUT),
+        models.GraphSAGE(IN, HIDDEN, 2, OUT, act=nn.Softmax(dim=0)),
+        models.GraphSAGE(IN, HIDDEN, 2, OUT, act=lambda x: x - x.mean(0)),
+        models.GraphSAGE(IN, HIDDEN, 2, OUT, aggr=peers.DeepSetsAggregation(nn.BatchNorm1d(IN))),
+    ],
+    ids=["norm in GIN", "norm in MLP", "unlike layers", "softmax", "function", "norm in aggregation"],
+)
+def test_a_model_whose_parts_look_at_all_rows_is_not_trimmed(model):
+    assert not may_be_trimmed(model)
+
+
+@pytest.mark.parametrize("options", [{"act": torch.tanh}, {"act": "prelu"}, {"aggr": "lstm"}, {"aggr": ["max", "std"]}])
+def test_a_model_whose_parts_look_at_one_row_is_trimmed(options):
+    assert may_be_trimmed(models.GraphSAGE(IN, IN, 2, OUT, **options))
+
+
 @pytest.mark.parametrize("options", [{"norm": "batch_norm"}, {"jk": "cat"}, {"jk": "last"}], ids=str)
 def test_a_model_that_looks_at_all_rows_is_not_trimmed(options):
     assert not may_be_trimmed(fused(made("SAGE", **options)))

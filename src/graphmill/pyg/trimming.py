@@ -7,9 +7,13 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import activation
 from torch_geometric import nn as peers
+from torch_geometric.nn.aggr.fused import FusedAggregation
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.nn.dense.linear import Linear
 from torch_geometric.nn.models.basic_gnn import BasicGNN
+from torch_geometric.utils._trim_to_layer import TrimToLayer
 
 from graphmill.pyg import attention_layers, layers
 
@@ -20,6 +24,18 @@ _OF_ENDS: Final = frozenset(
     }
 )
 """Layers whose messages depend on what lies at both ends alone; GCN's on the degrees of the sources as well."""
+_OVER_ROWS: Final = ("GLU", "MultiheadAttention", "Softmin", "Softmax", "Softmax2d", "LogSoftmax")  # with a `dim` of 0
+_OF_ROWS: Final = frozenset(
+    {
+        *(nn.ModuleList, nn.Sequential, nn.Identity, nn.Dropout, nn.Linear, nn.LayerNorm, nn.LSTM),
+        *(getattr(activation, name) for name in activation.__all__ if name not in _OVER_ROWS),
+        *(Linear, TrimToLayer, peers.MLP, peers.MultiAggregation, peers.LSTMAggregation, peers.MulAggregation),
+        *(peers.SumAggregation, peers.MeanAggregation, peers.MaxAggregation, peers.MinAggregation),
+        *(peers.VarAggregation, peers.StdAggregation, peers.MedianAggregation, peers.QuantileAggregation),
+        *(peers.SoftmaxAggregation, peers.PowerMeanAggregation, FusedAggregation),
+    }
+)
+"""What makes each row of its own inputs, or of its own in-edges, whatever the others are; a batch norm does not."""
 
 
 def may_be_trimmed(model: nn.Module) -> bool:
@@ -28,14 +44,25 @@ def may_be_trimmed(model: nn.Module) -> bool:
     So it is in GraphSAGE, GCN, GIN and GAT of `torch_geometric.nn.models`, fused or not, without norms, which see all
     rows, and without jumping knowledge, which reads each layer's.
     """
-    if not isinstance(model, BasicGNN) or type(model).forward is not BasicGNN.forward or model.jk_mode is not None:
+    if not isinstance(model, BasicGNN) or getattr(model.forward, "__func__", None) is not BasicGNN.forward:
         return False
-    if not all(isinstance(norm, nn.Identity) for norm in model.norms):
+    convs: Any = list(model.convs)
+    parts = [part for part in model.modules() if part is not model and part not in convs]
+    acts = [getattr(part, "act", None) for part in (model, *parts)]
+    if not all(type(part) in _OF_ROWS for part in parts) or not all(map(_is_of_rows, acts)):
         return False
-    if any(conv.flow != "source_to_target" for conv in model.convs):
+    if model.jk_mode is not None or any(conv.flow != "source_to_target" for conv in convs):
         return False
-    of_ends = all(type(conv) in _OF_ENDS for conv in model.convs)
-    return of_ends or all(type(conv) in (peers.GCNConv, layers.GCNConv) and not conv.cached for conv in model.convs)
+    if all(type(conv) in _OF_ENDS for conv in convs):
+        return True
+    is_gcn = all(type(conv) in (peers.GCNConv, layers.GCNConv) and not conv.cached for conv in convs)
+    return is_gcn and len({(conv.normalize, conv.improved, conv.add_self_loops) for conv in convs}) == 1  # one matrix
+
+
+def _is_of_rows(act: object) -> bool:
+    """Whether an activation makes each row of its own input: none, one of those above, or a function of torch's."""
+    name = getattr(act, "__name__", "")
+    return act is None or type(act) in _OF_ROWS or any(act is getattr(of, name, None) for of in (torch, nn.functional))
 
 
 @contextmanager
