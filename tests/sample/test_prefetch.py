@@ -1,5 +1,6 @@
 """Items made ahead by a thread: in order, with errors where they belong, and no thread left behind."""
 
+import gc
 import subprocess
 import sys
 import threading
@@ -166,6 +167,48 @@ def test_a_failure_does_not_wait_for_what_other_ranks_would_make():
     never.set()
     for thread in workers():
         thread.join()
+
+
+def test_the_thread_itself_may_collect_the_iterator(monkeypatch):
+    """As garbage in a cycle, which any thread may look for."""
+    collects, unraisable = threading.Event(), []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+
+    def make():
+        yield 1
+        collects.wait(HANG_S)
+        gc.collect()
+        yield 2
+
+    cycle = [prefetch(make, 1)]
+    cycle.append(cycle)
+    gc.disable()
+    try:
+        next(cycle[0])
+        del cycle
+        collects.set()
+        wait_until(lambda: not workers(), "the end of the thread")
+    finally:
+        gc.enable()
+    assert not unraisable
+
+
+MANY_HELD_AT_THE_END = """
+import time
+from graphmill.sample.prefetch import prefetch
+
+held = [prefetch(lambda: iter(range(100)), 1) for _ in range(200)]
+assert [next(each) for each in held] == [0] * 200
+time.sleep(0.2)  # until each waits for room
+print(time.monotonic(), flush=True)
+"""
+
+
+def test_a_script_that_holds_many_iterators_ends_at_once():
+    """It waited for each in turn, up to 0.1 s each."""
+    script = [sys.executable, "-c", MANY_HELD_AT_THE_END]
+    began = float(subprocess.run(script, check=True, capture_output=True, text=True, timeout=HANG_S).stdout)
+    assert time.monotonic() - began < 4
 
 
 HELD_AT_THE_END = """

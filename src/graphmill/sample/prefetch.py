@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 _LONGEST_CLOSE: Final = 30.0  # seconds: collectives wait for ranks that may have ended already
 
 Item = TypeVar("Item")
-_open: Final[dict[threading.Thread, tuple[threading.Event, bool]]] = {}  # of iterators that nobody has closed
+_open: Final[dict[threading.Thread, tuple[threading.Event, bool]]] = {}  # that have not ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,16 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool =
             put(_Finished)
         except BaseException as error:  # noqa: BLE001  # handed to the consumer, who raises it
             put(_Failed(error))
+        finally:
+            _open.pop(thread, None)
 
     thread = threading.Thread(target=fill, name="graphmill-prefetch", daemon=True)
-    thread.start()
     _open[thread] = (closed, together)
+    try:
+        thread.start()
+    except BaseException:
+        del _open[thread]
+        raise
     try:
         while True:
             entry = waiting.get()
@@ -82,17 +88,20 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool =
     finally:
         is_failing = has_failed(sys.exception())
         closed.set()
-        if not (together and is_failing):  # the thread may wait for ranks that have stopped; it ends with the process
+        if together and is_failing:  # the thread may wait for ranks that have stopped; it ends with the process
+            _open.pop(thread, None)
+        elif thread is not threading.current_thread():  # it may collect this iterator as garbage
             thread.join()
-        del _open[thread]
 
 
 @atexit.register
 def _close_all() -> None:
     """End the threads of iterators that a script still holds: Python ending one in native code aborts the process."""
     has_raised = getattr(sys, "last_value", None) is not None
-    for thread, (closed, together) in list(_open.items()):
+    still_open = list(_open.items())
+    for _, (closed, _) in still_open:
         closed.set()
+    for thread, (_, together) in still_open:
         if not (together and has_raised):  # as above
             thread.join(_LONGEST_CLOSE)
 
