@@ -230,6 +230,15 @@ def test_features_in_another_layout(data):
     assert torch.equal(batch.x, data.x[batch.n_id])
 
 
+def test_ids_that_a_transform_makes_int32(data):
+    def narrow(out):
+        out.node = out.node.int()
+        return out
+
+    batch = next(iter(loader_of(data, transform_sampler_output=narrow)))
+    assert torch.equal(batch.x, data.x[batch.n_id])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

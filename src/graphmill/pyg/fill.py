@@ -111,7 +111,8 @@ class Copies:
             return torch.from_numpy(np.take(value, ids.numpy(), axis=dimension))
         if not isinstance(value, Tensor):
             return value[ids.to(value.device)]  # a TensorFrame
-        if dimension != 0 or value.requires_grad or not (_is_plain(value) and _is_plain(ids) and value.dim()):
+        is_plain = _is_plain(value) and value.dim() > 0 and _is_plain(ids) and ids.dtype == torch.int64
+        if dimension != 0 or value.requires_grad or not is_plain:
             return value.index_select(dimension, ids.to(value.device))
         shape = (ids.shape[0], *value.shape[1:])
         num_bytes = value.element_size() * math.prod(shape)
