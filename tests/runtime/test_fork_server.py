@@ -215,6 +215,32 @@ def test_another_environment_needs_another_fork_server(server, environ):
     assert not server.is_fit_for({name: value for name, value in environ.items() if name != "PATH"})
 
 
+@pytest.mark.parametrize("searched", [".", ":", "/usr:lib"])
+def test_another_working_folder_needs_another_fork_server_where_it_is_searched(
+    environ, server, tmp_path, monkeypatch, searched
+):
+    (tmp_path / "other").mkdir()
+    relative = {**environ, "PYTHONPATH": f"{environ['PYTHONPATH']}:{searched}"}
+    of_folder = ForkServer(relative)
+    assert of_folder.is_fit_for(relative)
+    monkeypatch.chdir(tmp_path / "other")
+    assert not of_folder.is_fit_for(relative)
+    assert server.is_fit_for(environ), "it searches the same folders wherever it is"
+    of_folder.close()
+
+
+def test_a_fork_server_that_was_sent_a_signal_is_not_used_again(server, environ, start, tmp_path):
+    """It may take a while to end, and what is asked of it meanwhile would end with it."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    program = start("", imports=["slow"])
+    wait_until((tmp_path / "importing").exists, "the import")
+    server._process.send_signal(signal.SIGSTOP)  # so that it cannot end yet
+    program.send_signal(signal.SIGTERM)
+    assert not server.is_fit_for(environ)
+    server._process.send_signal(signal.SIGCONT)
+    assert program.wait() == -signal.SIGTERM
+
+
 def test_other_limits_need_another_fork_server(server, environ):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))

@@ -136,13 +136,13 @@ class ForkServer:
     """The fork server of programs with one environment, apart from the variables `OF_EACH_START`."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self.environ, self.inherited = _lasting(environ), _inherited()
+        self.environ, self.inherited, self.folder = _lasting(environ), _inherited(), _folder_searched(environ)
         self.owner = os.getpid()
         self._lock = threading.Lock()
         self._programs: dict[int, ForkedProcess] = {}  # that have not ended
         self._waiting: dict[int, list[signal.Signals]] = {}  # for programs that are not forked yet
         self._num_started = 0
-        self._is_over = False
+        self._is_ending = self._is_over = False  # it was sent a signal; it has ended
         self._line, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
             self._process = subprocess.Popen(
@@ -197,12 +197,15 @@ class ForkServer:
             elif any(each.pid is not None for each in self._programs.values()):
                 self._waiting[program.number].append(number)
             else:  # while Python starts, it would tell of a KeyboardInterrupt
+                self._is_ending = True
                 self._process.send_signal(signal.SIGTERM if number == signal.SIGINT else number)
 
     def is_fit_for(self, environ: Mapping[str, str]) -> bool:
         """Whether programs of this environment can be forked from it."""
-        is_alive = self.owner == os.getpid() and self._process.poll() is None
-        return is_alive and self.environ == _lasting(environ) and self.inherited == _inherited()
+        if self._is_ending or self.owner != os.getpid() or self._process.poll() is not None:
+            return False
+        is_same = self.environ == _lasting(environ) and self.inherited == _inherited()
+        return is_same and self.folder == _folder_searched(environ)
 
     def running(self) -> list[ForkedProcess]:
         """Programs forked from it that have not ended."""
@@ -256,6 +259,15 @@ def _inherited() -> tuple[object, ...]:
     """What else a child of this process has from it, and what may change: its cores and its limits."""
     limits = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
     return (os.sched_getaffinity(0), *map(resource.getrlimit, limits))
+
+
+def _folder_searched(environ: Mapping[str, str]) -> str | None:
+    """The working folder, if Python searches it, or what lies in it, for modules: it asks where that is once."""
+    if all(map(os.path.isabs, (environ.get("PYTHONPATH") or "/").split(os.pathsep))):
+        return None
+    with suppress(OSError):  # it was removed
+        return str(Path.cwd())
+    return None
 
 
 def _lasting(environ: Mapping[str, str]) -> dict[str, str]:
