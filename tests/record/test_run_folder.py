@@ -1,8 +1,12 @@
+import errno
 import json
 import math
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,6 +39,33 @@ def test_same_plan_same_bytes_and_it_comes_back(tmp_path):
 
 
 def test_a_folder_that_holds_a_run_is_refused(tmp_path):
+    RunFolder.create(make_plan(), tmp_path)
+    with pytest.raises(UserError, match="holds a run already"):
+        RunFolder.create(make_plan(), tmp_path)
+
+
+def test_of_runs_of_one_id_that_begin_at_once_one_does(tmp_path):
+    """Its plan is the one on disk; the others are told."""
+    for number in range(10):
+        plans = [make_plan(f"run-{number}").model_copy(update={"seed": seed}) for seed in range(6)]
+        at_once = threading.Barrier(len(plans))
+
+        def begin(plan, at_once=at_once):
+            at_once.wait()
+            with suppress(UserError):
+                return RunFolder.create(plan, tmp_path)
+
+        with ThreadPoolExecutor(len(plans)) as pool:
+            made = list(pool.map(begin, plans))
+        begun = [plan for plan, folder in zip(plans, made, strict=True) if folder]
+        assert [plan.seed for plan in begun] == [RunFolder(tmp_path / f"run-{number}").read_plan().seed]
+
+
+def test_a_plan_is_put_where_there_are_no_hard_links(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EPERM, "not on this file system")
+
+    monkeypatch.setattr(os, "link", refuse)
     RunFolder.create(make_plan(), tmp_path)
     with pytest.raises(UserError, match="holds a run already"):
         RunFolder.create(make_plan(), tmp_path)

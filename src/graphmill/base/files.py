@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from graphmill.base.retries import insist
 
 _TEMPORARY = re.compile(r"\..+@[0-9]+(\.(new|old))?\.tmp")
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)  # a file system without hard links
 
 
 def fsync_folder(folder: Path) -> None:
@@ -35,18 +37,33 @@ def fsync_file(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary sibling that takes the place of `path` only if the block succeeds."""
+def replacing(path: Path, *, is_new: bool = False) -> Iterator[Path]:
+    """Yield a temporary sibling that takes the place of `path` only if the block succeeds.
+
+    `is_new`: there must be no such file, else `FileExistsError`: of several writers at once, one is the first.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{socket.gethostname()}@{os.getpid()}.tmp")
+    writer = threading.get_native_id()  # Linux: of the main thread it is the process's
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}@{writer}.tmp")
     try:
         yield temporary
         fsync_file(temporary)
-        temporary.replace(path)
+        (_put_new if is_new else os.replace)(temporary, path)
         fsync_folder(path.parent)
     finally:
         with suppress(OSError):  # it must not hide why the block failed
             temporary.unlink(missing_ok=True)
+
+
+def _put_new(temporary: Path, path: Path) -> None:
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        temporary.replace(path)
 
 
 @contextmanager
@@ -121,12 +138,19 @@ def _exchange(temporary: Path, folder: Path, aside: Path) -> None:
     raise OSError(errno.EBUSY, "other processes keep replacing this folder", str(folder))
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path`, whole or not at all; again from the start after an I/O error."""
+def write_text(path: Path, text: str, *, is_new: bool = False) -> None:
+    """Write `text` to `path`, whole or not at all; again from the start after an I/O error. `is_new`: `replacing`'s."""
+    num_tries = 0
 
     def write() -> None:
-        with replacing(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        nonlocal num_tries
+        num_tries += 1
+        try:
+            with replacing(path, is_new=is_new) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        except FileExistsError:
+            if num_tries == 1 or path.read_text(encoding="utf-8") != text:  # else an earlier try has put it there
+                raise
 
     insist(write)
 
