@@ -122,6 +122,8 @@ class LocalAccess:
         if isinstance(model, LayerwiseModel):
             self.collector.release()
             return self.source.sweep(model, nodes, pause)
+        if self.spec.propagation is not None:  # rows hold what their hops give
+            hops = 0
         collector = self.source.collecting(replace(self.collector, prefetch=0, dtype=torch.float32))
         if self.spec.evaluates_whole:
             self.collector.release()

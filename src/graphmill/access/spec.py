@@ -6,6 +6,7 @@ from pathlib import Path
 from graphmill.spec.gpu_draws import GpuDraws
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
+from graphmill.spec.sign import Propagation
 from graphmill.spec.transform import FeatureTransform
 
 
@@ -19,7 +20,7 @@ class AccessSpec:
     plan: Plan  # its rng seed, batches, calendar, threads and prefetch
     num_train: int  # seeds of an epoch: all training nodes, or fewer
     num_features: int  # columns of the nodes' features
-    fanouts: tuple[int, ...]  # first hop first; -1: all in-neighbours
+    fanouts: tuple[int, ...]  # first hop first; -1: all in-neighbours; (): no neighbours are read
     relation_fanouts: tuple[tuple[int, ...], ...]  # of each relation in turn; (): fan-outs are for all together
     resample: bool  # whether a node draws its neighbours anew at each hop (blocks), or once (PyG's subgraphs)
     undirected: bool  # whether messages pass along both directions of every edge
@@ -30,5 +31,6 @@ class AccessSpec:
     partition: PartitionSpec | None  # None: the graph is stored whole
     evaluates_whole: bool  # a model of unknown layers: by one call on the whole graph; False: on neighbourhoods
     presampled: Path | None  # folder of sampled epochs; None: neighbourhoods are drawn when they are needed
+    propagation: Propagation | None = None  # of features, before anything is read; None: they are as stored
     gpu_graph_bytes: int | None = None  # of a GPU that holds and draws of the graph; None: the CPU does
     gpu_draws: GpuDraws = "measured"  # who draws of it, for the GPU that holds it

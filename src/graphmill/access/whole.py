@@ -10,6 +10,7 @@ from torch import Tensor
 
 from graphmill.access.graph import Collects, Ids, LayerwiseModel, SeedNodes
 from graphmill.access.layerwise import LayerwiseInference
+from graphmill.access.propagated import propagated
 from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import WholeStore
 from graphmill.access.transform import transformed
@@ -51,6 +52,8 @@ class WholeGraph:
         if edges is not None and spec.has_weighted_means:
             refuse_negative_weights(edges.values[:, 0], str(store.metadata.name))
         features = transformed(store.features, spec.features)
+        if spec.propagation is not None:
+            features = propagated(features, store.topology(undirected=spec.undirected), spec.propagation)
         return cls(spec, store, group, features, edges, WholeTables(features, edges))
 
     @property
@@ -75,10 +78,9 @@ class WholeGraph:
         return collector
 
     def statistics(self, nodes: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and deviation of the features as stored."""
-        features = self.store.features
-        assert isinstance(features, DenseFeatures), "the plan was refused for sparse ones"
-        return statistics(features, nodes)
+        """Mean and deviation of the features as they are read, before the model standardises them."""
+        assert isinstance(self.features, DenseFeatures), "the plan was refused for sparse ones"
+        return statistics(self.features, nodes)
 
     def sweep(self, model: LayerwiseModel, nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
         """This rank's contiguous share of `nodes` and their rows, computed layer by layer."""

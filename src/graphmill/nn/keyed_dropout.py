@@ -33,10 +33,13 @@ class KeyedDropout:
                 raise AssertionError("inputs that were averaged already cannot be dropped one by one: ask for rows")
 
     def after(self, layer: int, batch: MiniBatch) -> Activation:
-        """What follows a hidden layer, counted from 0, in training: ReLU and dropout of the rows that it computes."""
+        """What follows a hidden layer, counted from 0, in training: ReLU and dropout of the rows that it computes.
+
+        Of a batch without blocks each layer computes all rows.
+        """
         if self.of_hidden == 0:
             return RELU
-        rows = batch.node_ids[: batch.blocks[layer].num_rows]
+        rows = batch.node_ids[: batch.blocks[layer].num_rows] if batch.blocks else batch.node_ids
         return Activation(row_keys(self._key(batch, layer + 1), rows), self.of_hidden)
 
     def _key(self, batch: MiniBatch, layer: int) -> int:

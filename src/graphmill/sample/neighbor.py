@@ -72,6 +72,6 @@ def cut_into_blocks(
 ) -> tuple[SampledBlock, ...]:
     """A block per layer, cut out of the rows of all hops, which are stored consecutively."""
     ends = list(accumulate(num_rows_per_hop))
-    begins = [0, *ends[:-1]] if resample else [0] * len(ends)
+    begins = [0, *ends][:-1] if resample else [0] * len(ends)
     spans = zip(begins, ends, strict=True)
     return tuple(SampledBlock(indptr[begin : end + 1], indices) for begin, end in reversed(list(spans)))

@@ -12,16 +12,17 @@ from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec
 from graphmill.spec.node_sizes import SampledPlan
 from graphmill.spec.relational import HgtSpec, RelationalSpec
+from graphmill.spec.sign import SignSpec
 
 EvaluateOn = Literal["whole_graph", "neighbourhoods"]
 AskedEvaluation = Literal["auto", "whole_graph", "neighbourhoods"]
 
 ABOUT_EVALUATE_ON: Final = (
-    "exact evaluation of models whose layers are not known (all but graphsage): whole_graph, one call of the model on "
-    "the whole graph by every rank; neighbourhoods, on all neighbours of 512 nodes at a time, shared out over the "
-    "ranks; auto: whole_graph where the graph is stored whole and that call is estimated to take no more than half of "
-    "a process's share of the host's memory (of 4 GiB where it is not known, as a GPU's); both give the same, to "
-    "rounding"
+    "exact evaluation of models whose layers are not known (all but graphsage and sign): whole_graph, one call of the "
+    "model on the whole graph by every rank; neighbourhoods, on all neighbours of 512 nodes at a time, shared out "
+    "over the ranks; auto: whole_graph where the graph is stored whole and that call is estimated to take no more "
+    "than half of a process's share of the host's memory (of 4 GiB where it is not known, as a GPU's); both give the "
+    "same, to rounding"
 )
 
 _COPIES: Final = 6  # of messages, in unknown layers: both ends, their difference or sum, and what is summed up
@@ -155,11 +156,12 @@ def evaluated_on(
         memory_bytes: that each process may use; None: unknown.
         in_parts: whether the graph is stored in parts.
     """
-    if isinstance(model, GraphSageSpec):
+    if isinstance(model, GraphSageSpec | SignSpec):
         if asked == "auto":
             return None
         raise UserError(
-            f"train.evaluate_on is {asked}, but model.kind graphsage is evaluated layer by layer",
+            f"train.evaluate_on is {asked}, but model.kind {model.kind} is evaluated"
+            f" {'layer by layer' if isinstance(model, GraphSageSpec) else 'row by row'}",
             fix="leave train.evaluate_on out",
         )
     if asked == "whole_graph" and in_parts:

@@ -10,6 +10,7 @@ from graphmill.config.frozen import Spec
 from graphmill.spec.attention import AttentionSpec
 from graphmill.spec.experiment import CustomModelSpec, Fraction
 from graphmill.spec.relational import TYPED_MODELS, HgtSpec, RelationalSpec
+from graphmill.spec.sign import SignSpec
 from graphmill.spec.synonyms import HIDDEN_WIDTH
 from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, triplets
 
@@ -70,7 +71,6 @@ class NodeCustomModelSpec(CustomModelSpec):
         **dict.fromkeys(("gcn", "gcnconv", "graphconv"), _of_layers("GCN")),
         **dict.fromkeys(("gin", "ginconv"), _of_layers("GIN")),
         **dict.fromkeys(("edgecnn", "edgeconv"), _of_layers("EdgeCNN")),
-        **dict.fromkeys(("sgc", "sgconv", "sgcn"), _of_pyg("SGConv", K=2)),
         **dict.fromkeys(("tag", "tagcn", "tagconv"), _of_pyg("TAGConv", K=2)),
         **dict.fromkeys(("cheb", "chebnet", "chebconv"), _of_pyg("ChebConv", K=2)),
         **dict.fromkeys(("arma", "armaconv"), _of_pyg("ARMAConv")),
@@ -80,7 +80,8 @@ class NodeCustomModelSpec(CustomModelSpec):
 
 
 NodeModelSpec = Annotated[
-    GraphSageSpec | NodeAttentionSpec | RelationalSpec | HgtSpec | NodeCustomModelSpec, Field(discriminator="kind")
+    GraphSageSpec | NodeAttentionSpec | RelationalSpec | HgtSpec | SignSpec | NodeCustomModelSpec,
+    Field(discriminator="kind"),
 ]
 
 
@@ -91,12 +92,12 @@ def reads_types(model: object) -> bool:
 
 def draws_anew(model: object) -> bool:
     """Whether a node draws its neighbours anew at each hop: models whose layers each compute their own rows."""
-    return isinstance(model, GraphSageSpec | RelationalSpec | HgtSpec)
+    return isinstance(model, GraphSageSpec | RelationalSpec | HgtSpec | SignSpec)
 
 
 def refuse_other_depth(model: NodeModelSpec, fanouts: Sequence[int]) -> None:
     """Raise a `UserError` if a built-in model has not as many layers as there are fan-outs."""
-    if not isinstance(model, CustomModelSpec) and len(fanouts) != model.num_layers:
+    if not isinstance(model, CustomModelSpec | SignSpec) and len(fanouts) != model.num_layers:
         raise UserError(
             f"train.num_neighbors has {len(fanouts)} fan-outs, but model.num_layers is {model.num_layers},"
             " and each layer reads one hop",

@@ -10,6 +10,7 @@ from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.fanouts import held_bytes
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec, NodeModelSpec
 from graphmill.spec.relational import TYPED_MODELS, HgtSizes, HgtSpec, RelationalSpec
+from graphmill.spec.sign import SignSpec, propagation_of
 
 
 class _KnownGraph(Protocol):
@@ -72,7 +73,7 @@ def sampled_model(plan: SampledPlan, model: NodeModelSpec, *, most_seeds: int, o
     known = plan.dataset
     return SampledModel(
         model=model,
-        num_neighbors=plan.num_neighbors,
+        num_neighbors=() if isinstance(model, SignSpec) else plan.num_neighbors,
         num_nodes=known.num_nodes,
         most_seeds=most_seeds,
         num_features=known.num_features,
@@ -82,6 +83,14 @@ def sampled_model(plan: SampledPlan, model: NodeModelSpec, *, most_seeds: int, o
         num_edge_columns=len(plan.edge_columns),
         out_channels=out_channels,
     )
+
+
+def held_by_rank(plan: SampledPlan, model: NodeModelSpec) -> int:
+    """Bytes that a rank keeps besides the mapped graph: propagated features, or what its sampler does."""
+    known, propagation = plan.dataset, propagation_of(model)
+    if propagation is None:
+        return held_by_sampler(plan)
+    return propagation.table_bytes(known.num_nodes, known.num_features, is_sparse=known.has_sparse_features)
 
 
 def held_by_sampler(plan: SampledPlan) -> int:
@@ -113,6 +122,8 @@ def parameters(of: SampledModel) -> int | None:
                 out_channels=of.out_channels,
             )
         )
+    if isinstance(of.model, SignSpec):
+        return of.model.parameters(of.num_features, of.out_channels)
     widths = [of.num_features, *layer_widths(of)]
     return sum(2 * inner * outer + outer for inner, outer in itertools.pairwise(widths))
 
@@ -154,6 +165,8 @@ def sampled_bytes(of: SampledModel, hops: Sequence[int]) -> tuple[int, int]:
         kept = 4 * sum(hops) * of.model.num_layers * of.model.width  # what the layers read, and the last one gives
         activations = kept_bytes(layers, kept, checkpointed=of.model.checkpoint_activations)
         return drawn + sum(hops) * of.num_features * 4, activations
+    if isinstance(of.model, SignSpec):
+        return _rows_bytes(of.model, of, hops[0]), of.model.activation_bytes(hops[0], of.out_channels)
     x = 0 if of.has_sparse_features else sum(hops) * of.num_features * 4
     if isinstance(of.model, RelationalSpec):
         widths, types = _relational_widths(of.model, of), of.num_relations
@@ -165,6 +178,14 @@ def sampled_bytes(of: SampledModel, hops: Sequence[int]) -> tuple[int, int]:
     hidden = of.model.hidden_channels if isinstance(of.model, GraphSageSpec) else 0
     activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))
     return drawn + inputs, activations
+
+
+def _rows_bytes(model: SignSpec, of: SampledModel, rows: int) -> int:
+    """Rows of propagated features of a mini-batch, at most."""
+    kept = of.num_features
+    if of.has_sparse_features:
+        kept = 2 * min(kept, model.values_per_hop or kept)
+    return 4 * rows * kept * model.propagation.num_blocks
 
 
 def num_drawn(of: SampledModel, hops: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""Models that give a row to each seed node of a mini-batch: GraphSAGE, GAT, GATv2, R-GCN, HGT, one by dotted path."""
+"""Models that give a row to each seed node of a mini-batch: GraphSAGE, GAT, GATv2, R-GCN, HGT, SIGN, one by path."""
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +16,7 @@ from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.hgt import Hgt
 from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.rgcn import RelationalGcn
+from graphmill.nn.sign import Sign
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.subgraph import csr_rows, dense_rows, edge_index
 from graphmill.spec.experiment import CustomModelSpec
@@ -29,6 +30,7 @@ from graphmill.spec.node_models import (
 )
 from graphmill.spec.plan import Plan
 from graphmill.spec.relational import HgtSpec, RelationalSpec
+from graphmill.spec.sign import SignSpec
 from graphmill.spec.typed_graph import TypedInfo, source_types
 from graphmill.tasks.custom_model import construct, try_out
 from graphmill.tasks.hetero_model import HeteroModel, Types, check_hetero, construct_hetero
@@ -116,7 +118,7 @@ class EdgeIndexModel(nn.Module):
         return trimmed(self.inner, batch.num_nodes_per_hop, batch.num_edges_per_hop)
 
 
-NodeEncoder = GraphSage | RelationalGcn | Hgt | EdgeIndexModel | HeteroModel
+NodeEncoder = GraphSage | RelationalGcn | Hgt | Sign | EdgeIndexModel | HeteroModel
 
 
 def build_model(
@@ -168,6 +170,19 @@ def build_model(
                 seed=plan.seed,
                 standardise=standardise,
             )
+        case SignSpec():
+            return Sign(
+                in_channels=reads.in_channels,
+                num_blocks=spec.propagation.num_blocks,
+                hidden_channels=spec.hidden_channels,
+                out_channels=reads.out_channels,
+                num_layers=spec.num_layers,
+                dropout=spec.dropout,
+                input_dropout=spec.input_dropout,
+                seed=plan.seed,
+                training_dtype=DTYPE_OF[plan.precision],
+                standardise=standardise,
+            )
         case NodeAttentionSpec():
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
             attention = NodeAttention(
@@ -185,25 +200,32 @@ def build_model(
             )
             edges = reads.edge_argument
             return EdgeIndexModel(attention, seed=plan.seed, rank=rank, standardise=standardise, edges=edges)
-        case NodeCustomModelSpec(heterogeneous=True):
-            types = Types.of(reads.types, reads.in_channels)
-            inner, dtype = construct_hetero(spec, types, reads.out_channels, plan.seed), DTYPE_OF[plan.precision]
-            return HeteroModel(inner, types, seed=plan.seed, rank=rank, dtype=dtype, standardise=standardise)
-        case CustomModelSpec():
-            torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
-            channels = {"in_channels": reads.in_channels, "out_channels": reads.out_channels}
-            inner, dtype = construct(spec, channels), DTYPE_OF[plan.precision]
-            return EdgeIndexModel(
-                inner,
-                seed=plan.seed,
-                rank=rank,
-                dtype=dtype,
-                standardise=standardise,
-                edges=reads.edge_argument,
-                called_with=CalledWith.of(inner, is_sparse=reads.is_sparse and plan.device == "cpu" and spec.fused),
-            )
+        case NodeCustomModelSpec():
+            return _custom_model(plan, spec, reads, rank, standardise)
         case _:
             assert_never(spec)
+
+
+def _custom_model(
+    plan: Plan, spec: NodeCustomModelSpec, reads: NodeModelInputs, rank: int, standardise: Standardise | None
+) -> EdgeIndexModel | HeteroModel:
+    """A model by dotted path."""
+    dtype = DTYPE_OF[plan.precision]
+    if spec.heterogeneous:
+        types = Types.of(reads.types, reads.in_channels)
+        of_types = construct_hetero(spec, types, reads.out_channels, plan.seed)
+        return HeteroModel(of_types, types, seed=plan.seed, rank=rank, dtype=dtype, standardise=standardise)
+    torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
+    inner = construct(spec, {"in_channels": reads.in_channels, "out_channels": reads.out_channels})
+    return EdgeIndexModel(
+        inner,
+        seed=plan.seed,
+        rank=rank,
+        dtype=dtype,
+        standardise=standardise,
+        edges=reads.edge_argument,
+        called_with=CalledWith.of(inner, is_sparse=reads.is_sparse and plan.device == "cpu" and spec.fused),
+    )
 
 
 def check_model(plan: Plan, spec: NodeModelSpec, reads: NodeModelInputs, fanouts: tuple[int, ...]) -> None:

@@ -1,22 +1,26 @@
-"""GraphSAGE and R-GCN outside training: called on a whole graph, as PyTorch Geometric's models are."""
+"""GraphSAGE, R-GCN and SIGN outside training: called on a whole graph, as PyTorch Geometric's models are."""
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphmill.access.propagated import propagated
 from graphmill.access.transform import transformed
 from graphmill.base.errors import InvalidInputError
 from graphmill.graph.batch import Block, DenseRows, Inputs, SparseRows
-from graphmill.graph.features import SparseFeatures
+from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.graph.raw import refuse_wrong_edges
+from graphmill.graph.topology import Topology
 from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.hgt import Hgt
 from graphmill.nn.layer_edges import WeightedBlock
 from graphmill.nn.operators import RELU, self_and_mean
 from graphmill.nn.relations import RelationEdges
 from graphmill.nn.rgcn import RelationalGcn
+from graphmill.nn.sign import Sign
 from graphmill.nn.standardise import Standardise
 from graphmill.sample.checked_data import array_of
+from graphmill.spec.sign import Propagation
 from graphmill.spec.transform import FeatureTransform
 from graphmill.tasks.hetero_model import HeteroModel, OnStandardisedTypes
 from graphmill.tasks.node_encoders import EdgeIndexModel, NodeEncoder
@@ -141,11 +145,59 @@ class RelationalClassifier(nn.Module):
         return DenseRows(rows if standardise is None else standardise(rows))
 
 
-def portable(encoder: NodeEncoder, features: FeatureTransform) -> nn.Module:
+class PropagatedClassifier(nn.Module):
+    """A trained SIGN: features are propagated over the edges that it is called with, then each row is computed.
+
+    On the CPU its logits are those of `graphmill evaluate` to rounding, if features and edges are the prepared ones.
+    No gradient reaches `x`.
+    """
+
+    def __init__(self, model: Sign, features: FeatureTransform, propagation: Propagation) -> None:
+        super().__init__()
+        self.model, self.features, self.propagation = model, features, propagation
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits [num_nodes, num_classes].
+
+        Args:
+            x: features [num_nodes, num_features] as they were prepared (`dataset.features` is applied here), strided or
+                sparse CSR.
+            edge_index: int64 [2, num_edges], sources in row 0, targets in row 1; an edge that is there twice counts
+                twice.
+
+        Raises:
+            InvalidInputError (a ValueError): a shape does not fit, or an edge names a node that is not there.
+        """
+        _refuse_strange_features(x, self.model.in_channels)
+        block = whole_graph(edge_index, x.shape[0])
+        topology = Topology(block.indptr.cpu().numpy(), block.indices.cpu().numpy())
+        rows = rows_of(x.detach(), self.features, keeps_sparse=True)
+        stored: DenseFeatures | SparseFeatures
+        if isinstance(rows, SparseRows):
+            indptr, indices, values = (each.cpu().numpy() for each in (rows.indptr, rows.indices, rows.values))
+            stored = SparseFeatures(indptr, indices, values, rows.num_features)
+        else:
+            stored = DenseFeatures(rows.cpu().numpy(), "float32")
+        return self.model.evaluated(_inputs_of(propagated(stored, topology, self.propagation), x.device))
+
+
+def _inputs_of(features: DenseFeatures | SparseFeatures, device: torch.device) -> Inputs:
+    if isinstance(features, DenseFeatures):
+        return DenseRows(torch.from_numpy(features.x).to(device))
+    arrays = (features.indptr, features.indices, features.values)
+    indptr, indices, values = (torch.from_numpy(each).to(device) for each in arrays)
+    return SparseRows(indptr, indices, values, features.num_features)
+
+
+def portable(encoder: NodeEncoder, features: FeatureTransform, propagation: Propagation | None = None) -> nn.Module:
     """A trained encoder as it is called without prepared data: model(x, edge_index, …).
 
-    One by dotted path is returned as it is, unless what it reads is standardised.
+    One by dotted path is returned as it is, unless what it reads is standardised. `propagation`: of the features that
+    SIGN reads.
     """
+    if isinstance(encoder, Sign):
+        assert propagation is not None, "the plan of such a model has it"
+        return PropagatedClassifier(encoder, features, propagation)
     if isinstance(encoder, HeteroModel):
         return encoder.inner if encoder.standardise is None else OnStandardisedTypes(encoder)
     if isinstance(encoder, EdgeIndexModel):

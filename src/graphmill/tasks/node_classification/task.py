@@ -38,6 +38,7 @@ from graphmill.spec.node_models import reads_node_types
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
+from graphmill.spec.sign import columns_read, propagation_of, refuse_parts
 from graphmill.spec.transform import refuse_other_form
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause, never_pause
@@ -207,6 +208,7 @@ class NodeClassification:
                 fix=f"give data that were prepared with target={known.target_kind}",
             )
         refuse_other_form(own.features, found)
+        refuse_parts(own.model, found.name, found.num_parts)
         if own.edge_features is not None and found.edge_features != known.edge_features:
             raise UserError(
                 f"{found.name} has the edge features {', '.join(found.edge_features) or 'none'}, and the model was"
@@ -229,10 +231,11 @@ class NodeClassification:
         """Trained model, called as model(x, edge_index), with the edge features or types that it reads."""
         own = plan.task
         assert isinstance(own, NodeClassificationPlan)
-        scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None
+        columns = columns_read(own.model, own.dataset.num_features)
+        scale = Standardise.unknown(columns) if own.features == "standardised" else None
         model = build_model(plan, own.model, model_inputs(own), rank=0, standardise=scale)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
-        return portable(model, own.features)
+        return portable(model, own.features, propagation_of(own.model))
 
     def _custom_measures_of(self, split: Split, nodes: NDArray[np.int64], logits: Tensor) -> dict[str, float]:
         """Custom measures, by rank 0 of all ranks' logits in order; `logits` [n, …] are of this rank's `nodes` [n]."""

@@ -24,6 +24,7 @@ from graphmill.spec.exact_pass import evaluated_on_other
 from graphmill.spec.experiment import CustomLossSpec
 from graphmill.spec.node_models import reads_node_types
 from graphmill.spec.plan import Plan
+from graphmill.spec.sign import columns_read, propagation_of
 from graphmill.spec.transform import refuse_other_form
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause, never_pause
@@ -168,11 +169,12 @@ class NodeRegression:
         """Trained model in the data's units, without a store: called as model(x, edge_index), R-GCN with edge_type."""
         own = plan.task
         assert isinstance(own, NodeRegressionPlan)
-        scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None
+        columns = columns_read(own.model, own.dataset.num_features)
+        scale = Standardise.unknown(columns) if own.features == "standardised" else None
         targets = Standardise.unknown(own.dataset.num_targets)
         model = NodeRegressor(plan, own, rank=0, standardise=scale, targets=targets)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
-        return InUnits(portable(model.encoder, own.features), model.targets)
+        return InUnits(portable(model.encoder, own.features, propagation_of(own.model)), model.targets)
 
     def exact_rows(self, nodes: NDArray[np.int64], pause: Pause) -> tuple[NDArray[np.int64], Tensor]:
         """This rank's share of `nodes`, and what is predicted of them, standardised; all ranks must call it."""
@@ -227,7 +229,7 @@ def access_spec(plan: Plan, own: NodeRegressionPlan) -> AccessSpec:
         plan=plan,
         num_train=own.dataset.num_train,
         num_features=own.dataset.num_features,
-        fanouts=own.num_neighbors,
+        fanouts=() if propagation_of(own.model) else own.num_neighbors,
         relation_fanouts=own.relation_fanouts or (),
         resample=own.resamples,
         undirected=own.undirected,
@@ -238,4 +240,5 @@ def access_spec(plan: Plan, own: NodeRegressionPlan) -> AccessSpec:
         partition=None,
         evaluates_whole=own.evaluate_on == "whole_graph",
         presampled=None,
+        propagation=propagation_of(own.model),
     )

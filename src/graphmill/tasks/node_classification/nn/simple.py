@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from graphmill.access.propagated import step_rows
 from graphmill.access.transform import transformed
 from graphmill.graph.features import SparseFeatures
 from graphmill.graph.statistics import statistics
@@ -130,9 +131,6 @@ def _features(own: NodeClassificationPlan, store: LabelledGraphStore) -> Matrix:
 
 
 def _propagation(topology: Topology) -> Csr:
-    """D^-1/2 (A + I) D^-1/2 over in-neighbours, where D counts them and the node itself."""
-    degrees = np.diff(topology.indptr)
-    indptr = np.arange(topology.num_nodes + 1) + topology.indptr
-    indices = np.insert(topology.indices.astype(np.int64), topology.indptr[1:], np.arange(topology.num_nodes))
-    scale = (degrees + 1.0) ** -0.5
-    return Csr(indptr, indices, np.repeat(scale, degrees + 1) * scale[indices], topology.num_nodes)
+    """S of `access.propagated`, whole."""
+    rows = step_rows(topology, 0, topology.num_nodes)
+    return Csr(rows.indptr, rows.sources, rows.values, topology.num_nodes)

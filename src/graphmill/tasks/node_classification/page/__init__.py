@@ -26,6 +26,7 @@ from graphmill.spec.node_models import (
 )
 from graphmill.spec.parted_info import PartedInfo
 from graphmill.spec.partition import InParts, PartitionSpec, parts_named, refuse_partition
+from graphmill.spec.sign import SignSpec, refuse_sampling
 from graphmill.spec.targets import TARGET, TargetKind
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import plain_features
@@ -222,8 +223,9 @@ class NodeClassificationPlan(TaskPlan):
 def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> NodeClassificationPlan:
     """The task's section of a plan."""
     model, undirected = experiment.model, experiment.dataset.undirected
+    refuse_sampling(model, experiment, dataset.name, dataset.num_parts)
     drawn = resolve_fanouts(
-        experiment.train.num_neighbors,
+        (-1,) * model.hops if isinstance(model, SignSpec) else experiment.train.num_neighbors,
         dataset,
         undirected=undirected,
         num_parts=dataset.num_parts,

@@ -6,6 +6,7 @@ from graphmill.base.errors import UserError
 from graphmill.spec.device_memory import ResidentGraph
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.node_sizes import SampledModel, layer_widths, num_drawn
+from graphmill.spec.sign import SignSpec
 
 if TYPE_CHECKING:
     from graphmill.tasks.node_classification.page import NodeClassificationPlan
@@ -36,6 +37,13 @@ def unfit_for_gpu(plan: "NodeClassificationPlan") -> str:
         return "train.num_neighbors has fan-outs by relation, and a GPU draws of all relations together"
     if plan.edge_columns:
         return "the model reads features or types of edges, and a GPU gathers rows of nodes only"
+    return _undrawn(plan)
+
+
+def _undrawn(plan: "NodeClassificationPlan") -> str:
+    """Why nothing is drawn of the plan's graph, in words; "": something is."""
+    if isinstance(plan.model, SignSpec):
+        return "model.kind sign reads features that were propagated before, so that nothing is drawn"
     if plan.presampled is not None:
         return "train.presampled gives the neighbourhoods, so that nothing is drawn"
     return ""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from graphmill.base.errors import UserError
 from graphmill.spec.node_models import EdgeArgument, GraphSageSpec, NodeAttentionSpec, NodeModelSpec, reads_types
+from graphmill.spec.sign import SignSpec
 from graphmill.spec.typed_graph import no_union_of_types
 
 if TYPE_CHECKING:
@@ -49,6 +50,11 @@ def _refuse_unread(key: str, asked: EdgeArgument, model: NodeModelSpec) -> None:
         raise UserError(
             f"{key}, but model.kind {model.kind} reads weights of edges and no other features",
             fix="set dataset.edge_features=edge_weight, or model.kind=gat, gatv2 or custom",
+        )
+    if isinstance(model, SignSpec):
+        raise UserError(
+            f"{key}, but model.kind sign reads no features of edges: they count alike when features are propagated",
+            fix="leave dataset.edge_features out, or set model.kind=graphsage, gat, gatv2 or custom",
         )
     if reads_types(model):
         raise UserError(

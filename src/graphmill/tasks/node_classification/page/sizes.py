@@ -8,7 +8,7 @@ from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec
 from graphmill.spec.node_sizes import (
     SampledModel,
     drawn_bytes,
-    held_by_sampler,
+    held_by_rank,
     nodes_per_hop,
     num_drawn,
     parameters,
@@ -45,7 +45,7 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
             batch,
             activations,
             nodes_per_batch=sum(hops),
-            index_bytes=held_by_sampler(plan),
+            index_bytes=held_by_rank(plan, plan.model),
             not_counted=not_counted,
             resident=resident_graph(plan, of, hops),
         )

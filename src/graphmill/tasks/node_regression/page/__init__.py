@@ -26,7 +26,8 @@ from graphmill.spec.node_models import (
     refuse_other_depth,
     refuse_untyped,
 )
-from graphmill.spec.node_sizes import held_by_sampler, nodes_per_hop, parameters, sampled_bytes, sampled_model
+from graphmill.spec.node_sizes import held_by_rank, nodes_per_hop, parameters, sampled_bytes, sampled_model
+from graphmill.spec.sign import SignSpec, refuse_sampling
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import TypedInfo, plain_features
 from graphmill.tasks.node_regression.page.data import COUNTS, DATASETS, LINEAR, MEAN, NAME, ValuesPrepareOptions
@@ -141,6 +142,8 @@ class NodeRegressionPlan(TaskPlan):
 def resolve(experiment: NodeRegressionExperiment, dataset: ValuesInfo) -> NodeRegressionPlan:
     """The task's section of a plan."""
     model, asked, undirected = experiment.model, experiment.train.num_neighbors, experiment.dataset.undirected
+    refuse_sampling(model, experiment, dataset.name)
+    asked = (-1,) * model.hops if isinstance(model, SignSpec) else asked
     drawn = resolve_fanouts(asked, dataset, undirected=undirected, num_parts=None, presampled=None)
     refuse_other_depth(model, drawn.of_hops)
     refuse_fused(model, experiment.train)
@@ -170,7 +173,7 @@ def sizes(plan: NodeRegressionPlan, step: StepShape) -> Sizes:
         batch,
         activations,
         nodes_per_batch=sum(hops),
-        index_bytes=held_by_sampler(plan),
+        index_bytes=held_by_rank(plan, plan.model),
         not_counted=not_counted,
     )
 

@@ -1,0 +1,128 @@
+"""SIGN: a perceptron on features that were propagated before training; its keys, what it takes, what it cannot have."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, PositiveInt
+
+from graphmill.base.errors import UserError
+from graphmill.config.frozen import Spec
+from graphmill.spec.experiment import Experiment, Fraction
+from graphmill.spec.synonyms import HIDDEN_WIDTH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Propagation:
+    """What is made of features before anything is learnt."""
+
+    hops: int
+    reads: Literal["all", "last"]
+    values_per_hop: int | None  # of a sparse row; None: all
+
+    @property
+    def num_blocks(self) -> int:
+        """How many rows of features stand side by side for each node."""
+        return self.hops + 1 if self.reads == "all" else 1
+
+    def table_bytes(self, num_nodes: int, num_features: int, *, is_sparse: bool) -> int:
+        """What the rows of all nodes take at most, and sparse ones while they are put together."""
+        if not is_sparse:
+            return 4 * num_nodes * num_features * (self.num_blocks if self.reads == "all" else 2)
+        kept = min(num_features, self.values_per_hop or num_features)
+        return 2 * 8 * num_nodes * (num_features + self.hops * kept)  # of its own row nothing is left out
+
+
+class SignSpec(Spec):
+    """A perceptron on features of a node and of its hops, propagated before training (SIGN, SGC).
+
+    SIGN: Frasca et al. 2020, arXiv 2004.11198; SGC, with hops_read=last and num_layers=1: Wu et al. 2019, arXiv
+    1902.07153. Nothing is sampled: a step reads rows.
+    """
+
+    also_called: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(HIDDEN_WIDTH, "model.hidden_channels"),
+        **dict.fromkeys(("k", "num_hops", "propagated_hops"), "model.hops"),
+    }
+    called_elsewhere: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        name: {"kind": "sign", "hops": 2, "hops_read": "last", "num_layers": 1} for name in ("sgc", "sgconv", "sgcn")
+    }
+
+    kind: Literal["sign"] = "sign"
+    hops: int = Field(2, ge=1, le=16, description="how often features are propagated: x, S x, …, S^hops x")
+    hops_read: Literal["all", "last"] = Field(
+        "all", description="all: the model reads x, S x, …, side by side; last: S^hops x alone, as SGC does"
+    )
+    values_per_hop: PositiveInt | None = Field(
+        512,
+        description="of sparse features: the largest so many values of a node are kept at each hop, which bounds memory"
+        " and time; null: all that are not 0; dense features are kept whole",
+    )
+    hidden_channels: PositiveInt = Field(256, description="width of every layer but the last")
+    num_layers: PositiveInt = Field(2, description="linear layers; 1: a regression on the propagated features")
+    dropout: Fraction = Field(0.5, description="probability of dropping a hidden channel")
+    input_dropout: Fraction = Field(0.0, description="probability of dropping a propagated feature")
+
+    @property
+    def propagation(self) -> Propagation:
+        """What is made of features before training."""
+        return Propagation(hops=self.hops, reads=self.hops_read, values_per_hop=self.values_per_hop)
+
+    def widths(self, num_features: int, out_channels: int) -> list[int]:
+        """Channels that the first layer reads, and that each layer gives."""
+        read = num_features * self.propagation.num_blocks
+        return [read, *[self.hidden_channels] * (self.num_layers - 1), out_channels]
+
+    def parameters(self, num_features: int, out_channels: int) -> int:
+        """Number of parameters: matrices and biases."""
+        widths = self.widths(num_features, out_channels)
+        return sum(inner * outer + outer for inner, outer in itertools.pairwise(widths))
+
+    def activation_bytes(self, rows: int, out_channels: int) -> int:
+        """What the backward pass of so many rows keeps, and the gradients beside it."""
+        return 2 * 4 * rows * sum(self.widths(0, out_channels))
+
+
+def propagation_of(model: object) -> Propagation | None:
+    """What is made of features before a model is trained; None: it samples neighbours."""
+    return model.propagation if isinstance(model, SignSpec) else None
+
+
+def columns_read(model: object, num_features: int) -> int:
+    """Columns of the features that a model reads, of a node with `num_features`."""
+    found = propagation_of(model)
+    return num_features if found is None else num_features * found.num_blocks
+
+
+def refuse_sampling(model: object, experiment: Experiment, name: str, num_parts: int | None = None) -> None:
+    """Raise a `UserError` if a model that samples nothing is asked to, or its graph is not whole.
+
+    Args:
+        model: the section.
+        experiment: which has the other keys.
+        name: of the prepared graph.
+        num_parts: into which that is cut; None: it is whole.
+    """
+    if not isinstance(model, SignSpec):
+        return
+    train, said = experiment.train, "model.kind is sign, which reads features that were propagated before training"
+    if "num_neighbors" in train.model_fields_set:
+        raise UserError(
+            f"{said}, and train.num_neighbors says how many neighbours to sample",
+            fix="leave train.num_neighbors out, and set model.hops; or set model.kind=graphsage",
+        )
+    if train.presampled_in is not None:
+        raise UserError(f"{said}, and train.presampled has sampled epochs", fix="leave train.presampled out")
+    if experiment.roles is not None:
+        raise UserError(f"{said}, and roles has processes that sample", fix="leave roles out, or model.kind=graphsage")
+    refuse_parts(model, name, num_parts)
+
+
+def refuse_parts(model: object, name: str, num_parts: int | None) -> None:
+    """Raise a `UserError` if features were to be propagated over a graph of which no rank has all."""
+    if isinstance(model, SignSpec) and num_parts is not None:
+        raise UserError(
+            f"model.kind is sign, which propagates features over a whole graph, and {name} is in {num_parts} parts",
+            fix="name the graph that was partitioned, or set model.kind=graphsage",
+        )

@@ -1,0 +1,139 @@
+"""model.kind=sign: what it refuses, what a batch holds, that it is loaded as it was trained, memory as planned."""
+
+import numpy as np
+import pytest
+import torch
+from labelled_stores import made_store, split_made
+
+from graphmill.access.propagated import propagated
+from graphmill.base.errors import UserError
+from graphmill.graph.batch import DenseRows, SparseRows
+from graphmill.nn.weights import Weights
+from graphmill.record.weights import Origin
+from graphmill.spec.modelled import modelled
+from graphmill.sync.group import Group
+from graphmill.tasks.build import build_task
+from graphmill.tasks.node_classification.access import epochs_of
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
+from graphmill.tasks.node_classification.page import NodeClassificationExperiment
+from graphmill.tasks.node_classification.parts import open_graph
+from graphmill.tasks.node_classification.task import NodeClassification
+from graphmill.tasks.planning import plan_experiment
+
+ALONE = Group(0, 1, torch.device("cpu"))
+ORIGIN = Origin(run_id="run", task="t", dataset="d", step=0, epoch=0, plan_hash="", measures={})
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    made_store(folder / "dense")
+    made_store(folder / "sparse", is_sparse=True)
+    return folder
+
+
+def plan_of(root, name="dense", model=None, train=None, dataset=None, **sections):
+    raw = {
+        "dataset": {"name": name, **(dataset or {})},
+        "model": {"kind": "sign", "hidden_channels": 16, **(model or {})},
+        "train": {"epochs": 2, "batch_size": 8, "prefetch": 0, "device": "cpu", "threads": 1, **(train or {})},
+        **sections,
+    }
+    experiment = NodeClassificationExperiment.model_validate(raw)
+    return plan_experiment(experiment, dataset_root=root, run_id="run")
+
+
+@pytest.mark.parametrize(
+    ("sections", "says", "fix"),
+    [
+        ({"train": {"num_neighbors": [5, 5]}}, "train.num_neighbors says how many", "leave train.num_neighbors out"),
+        ({"train": {"presampled": "somewhere"}}, "train.presampled has sampled epochs", "leave train.presampled out"),
+        ({"train": {"evaluate_on": "whole_graph"}}, "model.kind sign is evaluated row by row", "leave train.evaluate"),
+        ({"roles": {"samplers": 1, "trainers": 1}}, "roles has processes that sample", "leave roles out"),
+        ({"dataset": {"edge_features": "edge_weight"}}, "model.kind sign reads no features of edges", "leave dataset"),
+    ],
+)
+def test_what_clashes_is_said_with_what_to_type(root, sections, says, fix):
+    with pytest.raises(UserError) as refused:
+        plan_of(root, **sections)
+    assert says in refused.value.args[0]
+    assert fix in refused.value.fix
+
+
+def test_there_is_nothing_to_sample_before(root):
+    with pytest.raises(UserError, match="samples nothing"):
+        epochs_of(plan_of(root))
+
+
+def test_graphs_in_parts_are_refused_to_train_and_to_evaluate_on(root, tmp_path):
+    split_made(LabelledGraphStore.open(root / "dense"), tmp_path / "parts", num_parts=2)
+    parts = open_graph(tmp_path / "parts")
+    with pytest.raises(UserError, match="is in 2 parts") as refused:
+        plan_of(root, str(parts.path))
+    assert "name the graph that was partitioned" in refused.value.fix
+    with pytest.raises(UserError, match="is in 2 parts"):
+        NodeClassification.on_other_data(plan_of(root).task, parts)
+
+
+@pytest.mark.parametrize("hops", [0, 17])
+def test_hops_that_are_none_or_too_many_are_refused(root, hops):
+    with pytest.raises(ValueError, match="hops"):
+        plan_of(root, model={"hops": hops})
+
+
+@pytest.mark.parametrize("dataset", ["dense", "sparse"])
+@pytest.mark.parametrize("reads", ["all", "last"])
+def test_a_batch_is_the_propagated_rows_of_its_seeds(root, dataset, reads):
+    plan = plan_of(root, dataset, {"hops_read": reads, "hops": 3})
+    task = build_task(plan, ALONE)
+    store = task.access.store
+    whole = propagated(store.features, store.topology(undirected=True), plan.task.model.propagation)
+    for batch in task.batches(0, 0):
+        assert np.array_equal(batch.node_ids.numpy(), batch.seeds.ids)
+        match batch.inputs:
+            case DenseRows(x):
+                assert np.array_equal(x.numpy(), whole.x[batch.seeds.ids])
+            case SparseRows(indptr, indices, values, _):
+                for row, node in enumerate(batch.seeds.ids):
+                    mine, its = slice(indptr[row], indptr[row + 1]), slice(*whole.indptr[node : node + 2])
+                    assert np.array_equal(indices[mine].numpy(), whole.indices[its])
+                    assert np.array_equal(values[mine].numpy(), whole.values[its])
+            case _:
+                raise AssertionError(batch.inputs)
+
+
+@pytest.mark.parametrize("dataset", ["dense", "sparse"])
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_a_loaded_model_gives_the_logits_of_predict(root, dataset, layers):
+    """As a user of PyG has the graph: edges in any order, features as prepared."""
+    features = "standardised" if dataset == "dense" else "row_normalised"
+    plan = plan_of(root, dataset, {"num_layers": layers}, dataset={"features": features})
+    task = build_task(plan, ALONE)
+    for batch in task.batches(0, 0):
+        task.loss_sum(batch).backward()
+    with torch.no_grad():
+        for parameter in task.model.parameters():
+            if parameter.grad is not None:
+                parameter -= 0.01 * parameter.grad.sign()
+    weights = Weights.of(task.model.state_dict(), ORIGIN)
+    loaded = NodeClassification.inference_model(plan, weights).eval()
+    store = task.access.store
+    topology = store.topology(undirected=True)
+    targets = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
+    edges = np.stack([np.asarray(topology.indices, dtype=np.int64), targets])
+    edges = torch.from_numpy(edges[:, np.random.default_rng(0).permutation(edges.shape[1])])
+    stored = store.features
+    if dataset == "dense":
+        x = torch.from_numpy(np.array(stored.x))
+    else:
+        parts = (torch.from_numpy(np.array(each)) for each in (stored.indptr, stored.indices, stored.values))
+        x = torch.sparse_csr_tensor(*parts, size=(stored.num_nodes, stored.num_features))
+    expected = task.predict(None, embeddings=False).values["logit"]
+    np.testing.assert_allclose(loaded(x, edges).detach().numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_table_is_in_what_a_plan_says_of_memory(root):
+    held = {hops: modelled(plan_of(root, model={"hops": hops})).memory_per_rank_mib for hops in (1, 8)}
+    store = build_task(plan_of(root), ALONE).access.store
+    more = 7 * 4 * store.metadata.num_nodes * store.features.num_features / 2**20
+    assert held[8] - held[1] >= more
