@@ -28,6 +28,7 @@ class Sign(nn.Module):
         *,
         in_channels: int,
         num_blocks: int,
+        is_sparse: bool,
         hidden_channels: int,
         out_channels: int,
         num_layers: int,
@@ -37,13 +38,14 @@ class Sign(nn.Module):
         training_dtype: torch.dtype = torch.float32,
         standardise: Standardise | None = None,
     ) -> None:
-        """`in_channels`: of each of `num_blocks` hops. `training_dtype`: of factors of dense products in training.
+        """`in_channels`: of each of `num_blocks` hops. `is_sparse`: features.
 
-        `standardise`: of dense rows; None: they are taken as they are.
+        `training_dtype`: of factors of dense products in training. `standardise`: of dense rows; None: they are taken
+        as they are.
         """
         super().__init__()
         self.standardise, self.in_channels, self.num_blocks = standardise, in_channels, num_blocks
-        self.training_dtype = training_dtype
+        self.is_sparse, self.training_dtype = is_sparse, training_dtype
         widths = [in_channels * num_blocks, *[hidden_channels] * (num_layers - 1), out_channels]
         self.first = nn.Parameter(torch.empty(widths[0], widths[1]))
         self.first_bias = nn.Parameter(torch.zeros(widths[1]))
@@ -52,7 +54,10 @@ class Sign(nn.Module):
         self._begin(torch.Generator().manual_seed(key_of(seed, Purpose.INITIAL_WEIGHTS) >> 1))
 
     def _begin(self, generator: torch.Generator) -> None:
-        """Weights and biases uniform on ±1 / √in_channels, as `torch.nn.Linear`; of the first those of a hop."""
+        """Weights and biases uniform on ±1 / √in_channels, as `torch.nn.Linear`; of the first those of a hop.
+
+        The last begin at 0, as a regression does: what few labels do not say is not told by chance either.
+        """
         begun: list[tuple[Tensor, int]] = [(self.first, self.in_channels), (self.first_bias, self.in_channels)]
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
@@ -60,6 +65,8 @@ class Sign(nn.Module):
         for parameter, width in begun:
             bound = 1 / math.sqrt(max(1, width))
             nn.init.uniform_(parameter, -bound, bound, generator=generator)
+        for parameter, _ in begun[-2:]:
+            nn.init.zeros_(parameter)
 
     @property
     def input_form(self) -> InputForm:

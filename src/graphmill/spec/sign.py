@@ -27,11 +27,14 @@ class Propagation:
         return self.hops + 1 if self.reads == "all" else 1
 
     def table_bytes(self, num_nodes: int, num_features: int, *, is_sparse: bool) -> int:
-        """What the rows of all nodes take at most, and sparse ones while they are put together."""
+        """What the rows of all nodes take at most, sparse ones while they are put together.
+
+        Of sparse ones without each node's own, of which a plan does not know how many values they have.
+        """
         if not is_sparse:
             return 4 * num_nodes * num_features * (self.num_blocks if self.reads == "all" else 2)
         kept = min(num_features, self.values_per_hop or num_features)
-        return 2 * 8 * num_nodes * (num_features + self.hops * kept)  # of its own row nothing is left out
+        return 2 * 8 * num_nodes * self.hops * kept
 
 
 class SignSpec(Spec):
@@ -61,7 +64,7 @@ class SignSpec(Spec):
     )
     hidden_channels: PositiveInt = Field(256, description="width of every layer but the last")
     num_layers: PositiveInt = Field(2, description="linear layers; 1: a regression on the propagated features")
-    dropout: Fraction = Field(0.5, description="probability of dropping a hidden channel")
+    dropout: Fraction = Field(0.8, description="probability of dropping a hidden channel")
     input_dropout: Fraction = Field(0.0, description="probability of dropping a propagated feature")
 
     @property

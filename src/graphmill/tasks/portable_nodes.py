@@ -171,7 +171,10 @@ class PropagatedClassifier(nn.Module):
         _refuse_strange_features(x, self.model.in_channels)
         block = whole_graph(edge_index, x.shape[0])
         topology = Topology(block.indptr.cpu().numpy(), block.indices.cpu().numpy())
-        rows = rows_of(x.detach(), self.features, keeps_sparse=True)
+        x = x.detach()
+        if self.model.is_sparse and x.layout != torch.sparse_csr:  # of which the largest values are kept
+            x = x.to_sparse_csr()
+        rows = rows_of(x, self.features, keeps_sparse=self.model.is_sparse)
         stored: DenseFeatures | SparseFeatures
         if isinstance(rows, SparseRows):
             indptr, indices, values = (each.cpu().numpy() for each in (rows.indptr, rows.indices, rows.values))
