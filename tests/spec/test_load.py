@@ -142,7 +142,7 @@ def test_a_section_is_replaced_as_a_whole(file):
         ),
         (
             "model:\n  kind: gcn\n",
-            '{f}:2: model.kind is "gcn", but it is one of graphsage, gat, gatv2, rgcn, rsage, hgt, custom',
+            '{f}:2: model.kind is "gcn", but it is one of graphsage, gat, gatv2, rgcn, rsage, hgt, sign, custom',
             "write model: {kind: custom, target: torch_geometric.nn.models.GCN, "
             "options: {hidden_channels: 64, num_layers: 2, dropout: 0.5}}",
         ),
