@@ -7,6 +7,7 @@ from torch import from_numpy
 
 from graphmill.access import propagated as module
 from graphmill.access.propagated import propagated
+from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures, SparseFeatures, dense, sparse, stored_as
 from graphmill.graph.topology import Topology
 from graphmill.spec.sign import Propagation
@@ -122,6 +123,13 @@ def test_no_edges_and_no_values(x):
     assert np.array_equal(written_out(propagated(as_sparse(x), empty, asked(2))), np.tile(x, 3))
     none = SparseFeatures(np.zeros(NUM_NODES + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), WIDTH)
     assert not written_out(propagated(none, empty, asked(1))).any()
+
+
+def test_more_rows_than_a_product_can_name_are_refused(topology, x, monkeypatch):
+    monkeypatch.setattr(module, "_MOST_ROWS", 3 * NUM_NODES)
+    propagated(dense(x), topology, asked(2))
+    with pytest.raises(UserError, match="40 nodes with 4 rows of propagated features each are more than 120"):
+        propagated(dense(x), topology, asked(3))
 
 
 @pytest.mark.parametrize("form", [dense, as_sparse])

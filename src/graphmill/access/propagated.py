@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures, to_float32
 from graphmill.graph.topology import Topology
 from graphmill.nn import native
 from graphmill.spec.sign import Propagation
 
+_MOST_ROWS: Final = 2**31 - 1  # of a table that a native product reads
 _VALUES_AT_A_TIME: Final = 1 << 22  # of a block of rows, written out: 32 MiB in float64
 
 
@@ -66,6 +68,11 @@ def _dense(features: DenseFeatures, topology: Topology, asked: Propagation) -> D
     """
     count, width = features.num_nodes, features.num_features
     slots = asked.hops + 1 if asked.reads == "all" else 2
+    if count * slots > _MOST_ROWS:
+        raise UserError(
+            f"{count:,} nodes with {slots} rows of propagated features each are more than {_MOST_ROWS:,}",
+            fix="set a smaller model.hops, or model.hops_read=last",
+        )
     x = np.empty((count, slots, width), dtype=np.float32)
     table, scale = torch.from_numpy(x.reshape(-1, width)), step_scale(topology)
     for begin, end in _blocks(np.full(count, width)):
@@ -104,8 +111,7 @@ def _next_hop(x: SparseFeatures, topology: Topology, most: int | None) -> Sparse
     """S x, a block of rows at a time: each is written out, and the largest of its values that are not 0 are kept."""
     scale, own, width = step_scale(topology), np.diff(x.indptr), x.num_features
     lengths, indices, values = [np.zeros(1, dtype=np.int64)], [np.empty(0, np.int32)], [np.empty(0, np.float32)]
-    read = np.concatenate([[0], np.cumsum(own[topology.indices])])
-    for begin, end in _blocks(np.diff(read[topology.indptr]) + own + width):
+    for begin, end in _blocks_read(topology, own, width):
         block = _written_out(x, step_rows(topology, begin, end, scale))
         if most is not None and most < width:
             _keep_largest(block, most)
@@ -134,6 +140,16 @@ def _keep_largest(block: NDArray[np.float32], most: int) -> None:
         ties = np.flatnonzero(sizes == least)
         block[row, sizes < least] = 0
         block[row, ties[len(ties) - (np.count_nonzero(sizes >= least) - most) :]] = 0
+
+
+def _blocks_read(topology: Topology, own: NDArray[np.int64], width: int) -> Iterator[tuple[int, int]]:
+    """Blocks of rows by the values that they read; `own`: of each node [num_nodes]."""
+    for first, last in _blocks(np.diff(topology.indptr) + width):
+        ends = topology.indptr[first : last + 1] - topology.indptr[first]
+        of_neighbours = own[topology.indices[topology.indptr[first] : topology.indptr[last]]]
+        read = np.diff(np.concatenate([[0], np.cumsum(of_neighbours)])[ends])
+        for begin, end in _blocks(read + own[first:last] + width):
+            yield first + begin, first + end
 
 
 def _blocks(costs: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -1,5 +1,7 @@
 """model.kind=sign: what it refuses, what a batch holds, that it is loaded as it was trained, memory as planned."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -100,6 +102,23 @@ def test_a_batch_is_the_propagated_rows_of_its_seeds(root, dataset, reads):
                     assert np.array_equal(values[mine].numpy(), whole.values[its])
             case _:
                 raise AssertionError(batch.inputs)
+
+
+def test_what_is_computed_of_a_node_depends_on_it_alone(root):
+    """Dropout too: of one step, whichever rank has the node and whatever else is in its batch."""
+    task = build_task(plan_of(root, model={"input_dropout": 0.3}), ALONE)
+    torch.nn.init.normal_(task.model.layers[-1].weight)
+    batch = next(task.batches(0, 0))
+    few = replace(batch, node_ids=batch.node_ids[1::2], inputs=DenseRows(batch.inputs.x[1::2]))
+    torch.testing.assert_close(task.model(few), task.model(batch)[1::2])
+
+
+@pytest.mark.parametrize("dataset", ["dense", "sparse"])
+def test_a_split_is_evaluated_by_its_own_rows(root, dataset):
+    task = build_task(plan_of(root, dataset), ALONE)
+    torch.nn.init.normal_(task.model.layers[-1].weight)
+    found, everyone = (task.predict(splits, embeddings=False) for splits in (["test"], None))
+    np.testing.assert_allclose(found.values["logit"], everyone.values["logit"][found.axes["node"]], rtol=1e-5)
 
 
 @pytest.mark.parametrize("dataset", ["dense", "sparse"])

@@ -11,7 +11,9 @@ from torch import nn
 import graphmill as package
 from graphmill.base.errors import UserError
 from graphmill.graph.features import dense
+from graphmill.nn.weights import Weights
 from graphmill.record.run_folder import RunFolder
+from graphmill.record.weights import Origin
 from graphmill.sync.group import Group
 from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.build import build_task
@@ -235,3 +237,24 @@ def test_other_data_must_have_as_many_values(planned, root):
     )
     with pytest.raises(UserError, match="other has 1 values of each node, and the model was trained on made with 2"):
         NodeRegression.on_other_data(planned().task, write_values(other, root / "other"))
+
+
+def test_sign_reads_propagated_features_and_a_loaded_one_predicts_in_the_datas_units(root, store):
+    model = {"kind": "sign", "hops": 2, "hidden_channels": 16, "dropout": 0.0}
+    asked = {"task": {"kind": "node_regression"}, "dataset": {"name": "made"}, "model": model, "train": {"epochs": 1}}
+    plan = plan_experiment(NodeRegressionExperiment.model_validate(asked), dataset_root=root, run_id="run")
+    task = build_task(plan, ALONE)
+    optimizer = torch.optim.Adam([each for each in task.model.parameters() if each.requires_grad], lr=0.05)
+    for _ in range(200):
+        for batch in task.batches(0, 0):
+            task.loss_sum(batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert task.evaluate("test").values["r2"] > 0.5
+    origin = Origin(run_id="run", task="t", dataset="d", step=0, epoch=0, plan_hash="", measures={})
+    loaded = NodeRegression.inference_model(plan, Weights.of(task.model.state_dict(), origin)).eval()
+    topology = store.topology(undirected=True)
+    targets = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
+    edges = torch.from_numpy(np.stack([np.asarray(topology.indices, dtype=np.int64), targets]))
+    found = loaded(torch.from_numpy(np.array(store.features.x)), edges).detach().numpy()
+    np.testing.assert_allclose(found, task.predict(None, embeddings=False).values["prediction"], rtol=1e-4)
