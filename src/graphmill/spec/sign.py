@@ -64,7 +64,7 @@ class SignSpec(Spec):
     )
     hidden_channels: PositiveInt = Field(256, description="width of every layer but the last")
     num_layers: PositiveInt = Field(2, description="linear layers; 1: a regression on the propagated features")
-    dropout: Fraction = Field(0.8, description="probability of dropping a hidden channel")
+    dropout: Fraction = Field(0.5, description="probability of dropping a hidden channel")
     input_dropout: Fraction = Field(0.0, description="probability of dropping a propagated feature")
 
     @property
