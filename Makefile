@@ -186,7 +186,7 @@ $(VENV)/.graphmill-packages: constraints.txt pyproject.toml | $(VENV)/.graphmill
 
 $(VENV)/.graphmill-installed: $(VENV)/.graphmill-packages $(NATIVE)
 	@echo "== graphmill and its native core, editable (minutes: it is compiled)"
-	CXX=$(CXX) $(BIN)/pip install -qq --no-build-isolation -c constraints.txt -C cmake.define.GRAPHMILL_WERROR=$(WERROR) -e '.[pyg,partition,tensorboard,mlflow,dev]'
+	CXX=$(CXX) $(BIN)/pip install -qq --no-build-isolation -c constraints.txt -C cmake.define.GRAPHMILL_WERROR=$(WERROR) -e '.[pyg,partition,tune,tensorboard,mlflow,dev]'
 	@touch $@
 
 # Large, and needed by `make tidy` alone.

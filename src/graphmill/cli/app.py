@@ -34,6 +34,7 @@ _GROUPS: Final = {
         "batch-size": "batch_size",
         "train": "train",
         "study": "study",
+        "tune": "tune",
         "pipeline": "pipeline",
     },
     "Cluster": {
@@ -76,7 +77,8 @@ COMPLETION_VARIABLE: Final = "_GRAPHMILL_COMPLETE"
 
 
 _MEANT: Final = {
-    **dict.fromkeys(("tune", "sweep", "search", "hpo"), "graphmill study: runs over lists of values"),
+    "sweep": "graphmill study: runs over lists of values",
+    **dict.fromkeys(("search", "hpo", "optimize"), "graphmill tune: a search for the best values"),
     "resume": "graphmill train --resume RUN, or graphmill submit --resume RUN",
     **dict.fromkeys(
         ("info", "show", "describe", "status"), "graphmill inspect RUN, or graphmill watch RUN while it runs"

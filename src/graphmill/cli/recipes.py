@@ -1,4 +1,4 @@
-"""`recipes`: the experiments, studies and pipelines that come with graphmill."""
+"""`recipes`: the experiments, studies, searches and pipelines that come with graphmill."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ import typer
 from graphmill.cli.options import Json
 from graphmill.cli.show import Cell, print_json, print_table
 
-_RUN_WITH: Final = {"experiment": "train", "study": "study run", "pipeline": "pipeline run"}
+_RUN_WITH: Final = {"experiment": "train", "study": "study run", "search": "tune", "pipeline": "pipeline run"}
 
 
 def register(app: typer.Typer) -> None:
@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 
 def recipes(json: Json = False) -> None:
-    """List the recipes: experiments, studies and pipelines that come with graphmill.
+    """List the recipes: experiments, studies, searches and pipelines that come with graphmill.
 
     What each is, what it learns from, and whether its settings were measured by us.
 

@@ -17,7 +17,7 @@ def schema(
         typer.Argument(
             metavar="[TASK]",
             show_default=False,
-            help="Of an experiment of this task, else of the default one; package.module:KIND; or study, or pipeline.",
+            help="Of experiments of this task, else of the default one; package.module:KIND; study; search; pipeline.",
         ),
     ] = None,
     output: Annotated[

@@ -75,10 +75,11 @@ def find_several(text: str | None, logs_root: Path) -> list[RunFolder]:
 
 
 def name_of_runs(text: str, logs_root: Path) -> str:
-    """What the runs of `text` are called: the name of the study or pipeline in that file or recipe, else `text`."""
+    """What the runs of `text` are called: the name of the study, search or pipeline in that file, else `text`."""
     from graphmill.config.yaml_text import read_document
     from graphmill.spec.pipeline import load_pipeline
     from graphmill.spec.recipes import SUFFIXES, kind_of, list_recipes
+    from graphmill.spec.search import load_search
     from graphmill.spec.study import load_study
 
     if Path(text).is_dir() or (logs_root / text).is_dir():
@@ -86,6 +87,8 @@ def name_of_runs(text: str, logs_root: Path) -> str:
     kinds = {recipe.name: recipe.kind for recipe in list_recipes()}
     if text.endswith(SUFFIXES):
         kinds[text] = kind_of(read_document(Path(text), holds="a study or a pipeline").value)
+    if kinds.get(text) == "search":
+        return load_search(text).name
     if kinds.get(text) == "study":
         return load_study(text).name
     return load_pipeline(text).name if kinds.get(text) == "pipeline" else text

@@ -8,12 +8,15 @@ from typing import Any, Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
+from graphmill.config.frozen import Spec
 from graphmill.spec.kinds import DEFAULT_TASK, TASKS, find_kind
 from graphmill.spec.pipeline import PipelineFile
+from graphmill.spec.search import Search
 from graphmill.spec.study import Study
 
-FILES: Final = (*TASKS, "study", "pipeline")
-"""What has a schema: experiments of each task, studies, pipelines."""
+_OTHERS: Final[dict[str, type[Spec]]] = {"study": Study, "search": Search, "pipeline": PipelineFile}
+FILES: Final = (*TASKS, *_OTHERS)
+"""What has a schema: experiments of each task, studies, searches, pipelines."""
 
 SCHEMA_FOLDER: Final = "schema"
 """In the folder of recipes, which name theirs in a comment."""
@@ -22,10 +25,9 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(of: str) -> dict[str, Any]:
-    """JSON schema of an experiment of the task `of` (package.module:KIND of an outside one), of a study or pipeline."""
-    if of in ("study", "pipeline"):
-        model = Study if of == "study" else PipelineFile
-        found = _plain(model.model_json_schema())
+    """JSON schema of an experiment of the task `of` (package.module:KIND of an outside one), or of another file."""
+    if of in _OTHERS:
+        found = _plain(_OTHERS[of].model_json_schema())
     elif of in TASKS or ":" in of:
         found = _with_short_task(_plain(find_kind(of).experiment.model_json_schema()), of)
     else:

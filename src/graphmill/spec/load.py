@@ -15,7 +15,7 @@ from graphmill.runtime import trust
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.kinds import DEFAULT_TASK, TASKS, find_kind
 from graphmill.spec.kinds.kind import AnyKind
-from graphmill.spec.recipes import PIPELINE_KEY, STUDY_KEYS, find_recipe
+from graphmill.spec.recipes import PIPELINE_KEY, STUDY_KEYS, find_recipe, is_search
 
 DEFAULT_RECIPE = "debian-packages-sage"
 
@@ -29,6 +29,8 @@ def load_experiment(source: str | Path | None, overrides: Sequence[str] = ()) ->
     document = read_document(path, holds="an experiment")
     if PIPELINE_KEY in document.value:
         raise UserError(f"{path} holds a pipeline, not an experiment", fix=f"graphmill pipeline run {source}")
+    if is_search(document.value):
+        raise UserError(f"{path} holds a search, not an experiment", fix=f"graphmill tune {source}")
     if "experiment" in document.value or STUDY_KEYS & document.value.keys():
         raise UserError(f"{path} holds a study, not an experiment", fix=f"graphmill study run {source}")
     return _experiment(Draft.of(document), str(path), overrides)
@@ -37,6 +39,19 @@ def load_experiment(source: str | Path | None, overrides: Sequence[str] = ()) ->
 def inline_experiment(value: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> Experiment:
     """The experiment inside another file, named `source` in messages."""
     return _experiment(Draft(copy.deepcopy(dict(value)), {}), source, overrides)
+
+
+def named_or_inline(experiment: str | Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> Experiment:
+    """The experiment of a study or search called `source`: by the name of a recipe or file, or written in place."""
+    if isinstance(experiment, str):
+        return load_experiment(experiment, overrides)
+    return inline_experiment(experiment, source, overrides)
+
+
+def beside(path: Path, experiment: str | dict[str, Any]) -> str | dict[str, Any]:
+    """The experiment that the file `path` names: one next to that file is found from anywhere."""
+    near = path.parent / experiment if isinstance(experiment, str) else None
+    return str(near) if near is not None and near.is_file() else experiment
 
 
 def _experiment(draft: Draft, source: str, overrides: Sequence[str]) -> Experiment:

@@ -1,4 +1,4 @@
-"""Recipes: whole experiments, studies and pipelines that come with graphmill, one YAML each."""
+"""Recipes: whole experiments, studies, searches and pipelines that come with graphmill, one YAML each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ from graphmill.config.yaml_text import read_document
 SUFFIXES = (".yaml", ".yml")
 STUDY_KEYS = {"kind", "vary", "cells", "seeds", "repeats", "set"}
 PIPELINE_KEY = "stages"
+SEARCH_KEYS = {"space", "trials", "hours"}
+RecipeKind = Literal["experiment", "study", "search", "pipeline"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,7 @@ class Recipe:
     """One file of the recipes folder."""
 
     name: str
-    kind: Literal["experiment", "study", "pipeline"]
+    kind: RecipeKind
     description: str  # its first comment line
     dataset: str  # of a study or a pipeline: what its experiment names, unless it sets another; "" if it names none
     is_measured: bool  # false where a comment of it says "not measured" (CONTRIBUTING.md)
@@ -58,7 +60,8 @@ def find_recipe(source: str, *, holds: str, folder: Path | None = None) -> Path:
 
 def _holds(name: str) -> str:
     """What a recipe is, by its name."""
-    return {"study": "a study", "pipeline": "a pipeline"}.get(name.partition("-")[0], "an experiment")
+    word = name.partition("-")[0]
+    return f"a {word}" if word in ("study", "search", "pipeline") else "an experiment"
 
 
 def is_recipe(source: str, *, folder: Path | None = None) -> bool:
@@ -105,8 +108,15 @@ def _dataset(value: Mapping[str, Any], folder: Path) -> str:
     return str(set_ or own or under)
 
 
-def kind_of(value: Mapping[str, Any]) -> Literal["experiment", "study", "pipeline"]:
+def is_search(value: Mapping[str, Any]) -> bool:
+    """Whether a file with these keys holds a search."""
+    return bool(SEARCH_KEYS & value.keys())
+
+
+def kind_of(value: Mapping[str, Any]) -> RecipeKind:
     """What a file with these keys holds."""
     if PIPELINE_KEY in value:
         return "pipeline"
+    if is_search(value):
+        return "search"
     return "study" if STUDY_KEYS & value.keys() else "experiment"

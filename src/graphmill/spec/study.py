@@ -26,8 +26,8 @@ from graphmill.config.frozen import Spec
 from graphmill.config.problems import Problem, refuse
 from graphmill.config.yaml_text import read_document
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.load import DEFAULT_RECIPE, inline_experiment, load_experiment
-from graphmill.spec.recipes import PIPELINE_KEY, find_recipe
+from graphmill.spec.load import DEFAULT_RECIPE, beside, named_or_inline
+from graphmill.spec.recipes import PIPELINE_KEY, find_recipe, is_search
 
 StudyKind = Literal["sweep", "strong", "weak", "sensitivity"]
 
@@ -99,10 +99,7 @@ def load_study(source: str | Path) -> Study:
     document = read_document(path, holds="a study")
     _refuse_experiment(document.value, str(path))
     study = checked(Study, Draft.of(document), str(path))
-    beside = path.parent / study.experiment if isinstance(study.experiment, str) else None
-    if beside is not None and beside.is_file():
-        study = study.model_copy(update={"experiment": str(beside)})
-    return study
+    return study.model_copy(update={"experiment": beside(path, study.experiment)})
 
 
 def expand(study: Study) -> list[Cell]:
@@ -125,10 +122,7 @@ def expand(study: Study) -> list[Cell]:
 
 def load_cell(study: Study, cell: Cell) -> Experiment:
     """The experiment that one cell runs."""
-    if isinstance(study.experiment, str):
-        experiment = load_experiment(study.experiment, cell.overrides)
-    else:
-        experiment = inline_experiment(study.experiment, f"study {study.name}", cell.overrides)
+    experiment = named_or_inline(study.experiment, f"study {study.name}", cell.overrides)
     _check_experiment(study, experiment)
     return experiment
 
@@ -154,6 +148,8 @@ def _settings(study: Study) -> list[dict[str, Any]]:
 def _refuse_experiment(value: Mapping[str, Any], source: str) -> None:
     if PIPELINE_KEY in value:
         raise UserError(f"{source} holds a pipeline, not a study", fix=f"graphmill pipeline run {source}")
+    if is_search(value):
+        raise UserError(f"{source} holds a search, not a study", fix=f"graphmill tune {source}")
     if "train" in value or "dataset" in value:
         raise UserError(
             f"{source} holds an experiment, not a study: it has the key {'train' if 'train' in value else 'dataset'}",

@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, Queue
@@ -27,6 +27,9 @@ from graphmill.spec.dotted import may_import
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import World
 
+Watch = Callable[[bool], bool]
+"""Called every moment while ranks run, and once after, with whether a signal has asked for their end. Returns whether
+they shall end now, as if by one: who watches a run may stop it."""
 WORKER: Final = tuple(as_module("graphmill.train.worker"))
 GRACE_S: Final = 5.0  # for the others, once a rank has failed
 _TICK_S: Final = 0.1
@@ -44,6 +47,7 @@ def run_ranks(
     program: Sequence[str] = WORKER,
     environ: Mapping[str, str] | None = None,
     grace_s: float = GRACE_S,
+    watch: Watch | None = None,
 ) -> int:
     """Start the ranks of the attempt that was begun, pass signals on to them, and wait for all.
 
@@ -53,34 +57,37 @@ def run_ranks(
     started, world = time.time(), folder.world()
     arguments = [*program, str(folder.path), *(["--resume"] if resume else [])]
     address = loopback() if world.processes > 1 else ""
-    with reserved_port(address) as port, _remembered_signals() as signals:
+    with reserved_port(address) as port, remembered_signals() as signals:
         given = os.environ if environ is None else environ
         shared = environment_of_ranks(given, plan, world, address=address, port=port, token=new_token())
         ranks = _start(folder, world, arguments, shared, imports_of(program, plan))
         try:
-            ended, killed = _supervise(ranks, signals, grace_s)
+            ended, killed = _supervise(ranks, signals, grace_s, watch)
         finally:
             for rank in ranks:
                 rank.kill()
             for rank in ranks:
                 rank.close()
+    if watch is not None:
+        watch(bool(signals.received))
     if killed < float("inf") and sys.stdout.isatty():
         sys.stdout.write(_SHOW_CURSOR)  # a killed rank 0 cannot show the cursor again that its progress bars hid
     judgement = judge(folder, AttemptEvidence(started, ended, killed, asked=signals.asked))
     if judgement.first is not None and judgement.ending.name != "interrupted":
         _report(judgement, judgement.first, ranks, folder)
-    elif ranks[0].shown is not None and not signals.received:
+    elif ranks[0].shown is not None and signals.asked is None:
         ranks[0].shown.release()
     note_outcome(folder, judgement, started)
     return judgement.ending.exit_status
 
 
 @dataclass(slots=True)
-class _Signals:
+class Signals:
     """Signals the launcher received and has not passed on yet. Handlers append, and do nothing more."""
 
     received: list[signal.Signals]
     num_passed_on: int = 0
+    is_ended_by_watch: bool = False
 
     @property
     def num_interrupts(self) -> int:
@@ -91,7 +98,7 @@ class _Signals:
     def asked(self) -> EndingName | None:
         """The ending that was requested."""
         if not self.received:
-            return None
+            return "stopped" if self.is_ended_by_watch else None
         return "interrupted" if self.num_interrupts > 1 else "stopped"
 
     def remember(self, number: int, frame: FrameType | None) -> None:
@@ -106,10 +113,18 @@ class _Signals:
             for rank in ranks:
                 rank.send(signal.SIGTERM if number == signal.SIGHUP else number)
 
+    def look(self, watch: Watch, ranks: Sequence[RankProcess]) -> None:
+        """Ask who watches, and end the ranks, once, if that is the answer."""
+        if watch(bool(self.received)) and not self.is_ended_by_watch:
+            self.is_ended_by_watch = True
+            for rank in ranks:
+                rank.send(signal.SIGTERM)
+
 
 @contextmanager
-def _remembered_signals() -> Iterator[_Signals]:
-    signals = _Signals([])
+def remembered_signals() -> Iterator[Signals]:
+    """Signals that ask for an end, in place of what they did before the block."""
+    signals = Signals([])
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield signals
         return
@@ -235,7 +250,9 @@ def _start(
     return ranks
 
 
-def _supervise(ranks: Sequence[RankProcess], signals: _Signals, grace_s: float) -> tuple[list[RankExit], float]:
+def _supervise(
+    ranks: Sequence[RankProcess], signals: Signals, grace_s: float, watch: Watch | None
+) -> tuple[list[RankExit], float]:
     """Wait until all ranks have ended. Returns how they did, and when we killed the rest (infinity: never)."""
     # No SimpleQueue: in CPython 3.11 a signal near the end of its timed wait makes that wait endless.
     queue: Queue[RankExit] = Queue()
@@ -247,10 +264,12 @@ def _supervise(ranks: Sequence[RankProcess], signals: _Signals, grace_s: float) 
         with suppress(Empty):
             ended.append(queue.get(timeout=_TICK_S))
         signals.pass_on(ranks)
+        if watch is not None:
+            signals.look(watch, ranks)
         failed = any(rank.failed for rank in ended)
         if failed or signals.num_interrupts > 1:
             give_up = min(give_up, time.monotonic() + grace_s)
-        elif ranks[0].shown is not None and not signals.received:  # else it may be how an import was interrupted
+        elif ranks[0].shown is not None and signals.asked is None:  # else it may be how an import was interrupted
             ranks[0].shown.release(older_than_s=_HOLD_S)
         if time.monotonic() > give_up and killed == float("inf"):
             killed = time.time()

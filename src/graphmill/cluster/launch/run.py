@@ -8,7 +8,7 @@ from pathlib import Path
 
 from graphmill.base import exits
 from graphmill.cluster.launch.check_model import refuse_unfit_model
-from graphmill.cluster.launch.local import WORKER, environment_of_ranks, imports_of, run_ranks
+from graphmill.cluster.launch.local import WORKER, Watch, environment_of_ranks, imports_of, run_ranks
 from graphmill.record.attempts import attempt
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.runtime.fork_server import import_ahead
@@ -20,8 +20,15 @@ from graphmill.spec.world import World, world_of
 _log = logging.getLogger(__name__)
 
 
-def start_run(plan: Plan, *, logs_root: Path, program: Sequence[str] = WORKER, is_tried: bool = False) -> int:
-    """Begin a run in a new folder and wait for its end. Returns its exit status.
+def start_run(
+    plan: Plan,
+    *,
+    logs_root: Path,
+    program: Sequence[str] = WORKER,
+    is_tried: bool = False,
+    watch: Watch | None = None,
+) -> int:
+    """Begin a run in a new folder and wait for its end; `watch` may end it. Returns its exit status.
 
     A user-defined model is tried first, unless it was already: where it does not fit, `UserError`, and nothing is made.
     """
@@ -29,13 +36,18 @@ def start_run(plan: Plan, *, logs_root: Path, program: Sequence[str] = WORKER, i
     if not is_tried:
         refuse_unfit_model(plan)
     import_ahead(environment_of_ranks(os.environ, plan), imports_of(program, plan))  # while the folder is made
-    return _attempt(RunFolder.create(plan, logs_root), plan, program=program)
+    return _attempt(RunFolder.create(plan, logs_root), plan, program=program, watch=watch)
 
 
 def resume_run(
-    folder: RunFolder, *, asked: Plan | None = None, world: World | None = None, program: Sequence[str] = WORKER
+    folder: RunFolder,
+    *,
+    asked: Plan | None = None,
+    world: World | None = None,
+    program: Sequence[str] = WORKER,
+    watch: Watch | None = None,
 ) -> int:
-    """Continue a run as it was planned, and wait for its end. Returns its exit status.
+    """Continue a run as it was planned, and wait for its end; `watch` may end it. Returns its exit status.
 
     `asked` is what the user would plan now: if it differs, the request is refused. `world`: see `world_here`.
     """
@@ -43,7 +55,7 @@ def resume_run(
     plan = folder.read_plan()
     if asked is not None:
         refuse_other_plan(folder, plan, asked)
-    return _attempt(folder, plan, world=world or world_here(folder), program=program)
+    return _attempt(folder, plan, world=world or world_here(folder), program=program, watch=watch)
 
 
 def world_here(folder: RunFolder, ranks: int | None = None) -> World:
@@ -58,9 +70,16 @@ def world_here(folder: RunFolder, ranks: int | None = None) -> World:
     return world_of(folder.read_plan(), ranks=ranks, hosts=1, machine=machine)
 
 
-def _attempt(folder: RunFolder, plan: Plan, *, program: Sequence[str], world: World | None = None) -> int:
+def _attempt(
+    folder: RunFolder,
+    plan: Plan,
+    *,
+    program: Sequence[str],
+    world: World | None = None,
+    watch: Watch | None = None,
+) -> int:
     with attempt(folder, command=sys.argv, world=world) as begun:
         if begun is None:
             _log.info(f"{folder.path} is done already: {plan.calendar.num_epochs} epochs; --extend gives it more")
             return exits.DONE
-        return run_ranks(folder, plan, resume=begun.resumed, program=program)
+        return run_ranks(folder, plan, resume=begun.resumed, program=program, watch=watch)

@@ -1,0 +1,188 @@
+"""`tune`: a search for the values of an experiment's keys."""
+
+import shlex
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphmill.api.planning import make_plan
+from graphmill.base import exits
+from graphmill.cli.options import DatasetRoot, Json, LogsRoot, Overrides
+from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from graphmill.cluster.launch.tune import Tuning
+    from graphmill.record.trials import SearchTrial
+    from graphmill.spec.search import Search
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(tune)
+
+
+def tune(
+    experiment: Annotated[
+        str, typer.Argument(metavar="EXPERIMENT|SEARCH", help="A YAML file, or the name of a recipe.")
+    ],
+    *,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            "--trials", metavar="N", show_default=False, help="Runs in all; without --hours 20, else no limit."
+        ),
+    ] = None,
+    hours: Annotated[
+        float | None,
+        typer.Option("--hours", metavar="H", show_default=False, help="Of searching in all, over interruptions."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", show_default=False, help="Folder of its runs; else tune-EXPERIMENT."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", show_default=False, help="Of the choice of values; else 0.")
+    ] = None,
+    prune: Annotated[
+        bool | None,
+        typer.Option("--prune/--no-prune", show_default=False, help="Stop trials that fall behind early; the default."),
+    ] = None,
+    override: Overrides = None,
+    root: DatasetRoot = None,
+    logs_root: LogsRoot = Path("logs"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is searched, and stop.")] = False,
+    json: Json = False,
+) -> None:
+    """Search for the hyperparameters of an experiment, by its score on the validation split.
+
+    Trials are runs, one after another. What is searched is in a file; of an experiment alone, its learning rate, weight
+    decay, dropout, width and depth. The first trial is the experiment as it is. Ctrl-C stops the search (75), and the
+    same command continues it; more --trials or --hours extend it. Needs Optuna: pip install 'graphmill[tune]'.
+
+    \b
+    Example:
+      graphmill tune cora-sage --trials 30
+      graphmill tune search-cora --hours 2
+      graphmill submit --run --time 2:10:00 -- graphmill tune search-cora --hours 2
+
+    \b
+    A search file:
+      name: tune-cora
+      experiment: cora-sage
+      set: {train.epochs: 100}
+      space:
+        train.optimizer.lr: {low: 1.0e-3, high: 1.0e-1, log: true}
+        model.hidden_channels: [32, 64, 128]
+      trials: 30
+    """
+    from graphmill.cluster.launch.asking import require_optuna
+    from graphmill.cluster.launch.trial import stdout_is_stderr
+    from graphmill.cluster.launch.tune import prepare, run_search
+    from graphmill.spec.search import load_search
+
+    changes = {"trials": trials, "hours": hours, "name": name, "seed": seed, "prune": prune}
+    search = load_search(experiment, override or [], changes)
+    if dry_run:
+        _print_space(search, json=json)
+        return
+    require_optuna()
+    with stdout_is_stderr() if json else nullcontext():
+        tuning = prepare(
+            search,
+            logs_root=logs_root,
+            planner=lambda asked, run_id: make_plan(asked, root, run_id, to_train=True, logs_root=logs_root),
+        )
+        code = run_search(tuning)
+    if code != exits.DONE:
+        print_line(f"{search.name}: stopped after {tuning.in_words()}; the same command continues")
+        raise typer.Exit(code)
+    if not _print_found(tuning, json=json):
+        raise typer.Exit(exits.ANSWER_IS_NO)
+
+
+def _print_space(search: "Search", *, json: bool) -> None:
+    from graphmill.spec.search import load_trial, own_values, searched_keys
+
+    keys = searched_keys(search)
+    own = own_values(keys, load_trial(search, {}))
+    if json:
+        print_json({**search.model_dump(mode="json"), "trials": search.most_trials, "first": own})
+        return
+    print_table(("key", "values"), [[key.key, str(key)] for key in keys], title=f"searched by {search.name}")
+    limits = [f"{search.most_trials} trials" if search.most_trials else "", f"{search.hours} h" if search.hours else ""]
+    first = "the experiment as it is" if own else "drawn: the space does not hold the experiment's own values"
+    print_line(f"{search.name}: up to {' or '.join(filter(None, limits))}; the first is {first}")
+
+
+def _print_found(tuning: "Tuning", *, json: bool) -> bool:
+    """Print what was found. Returns whether anything was."""
+    trials, best = tuning.folder.trials(), tuning.best()
+    importances = tuning.asking.importances(trials)
+    found = None if best is None else _best(tuning, best)
+    if json:
+        print_json(
+            {
+                "search": tuning.search.name,
+                "folder": tuning.folder.path,
+                "measure": tuning.measure.name,
+                "higher_is_better": tuning.measure.higher_is_better,
+                "spent_s": tuning.folder.spent_s(),
+                "best": found,
+                "importance": importances,
+                "trials": [
+                    {
+                        "trial": trial.number,
+                        "state": trial.state,
+                        "run": tuning.folder.path / trial.name,
+                        "val": _score(trial),
+                        "values": trial.values,
+                        "why": "" if trial.end is None else trial.end.why,
+                    }
+                    for trial in trials
+                ],
+            }
+        )
+        return found is not None
+    heads = [key.key.rpartition(".")[2] for key in tuning.keys]
+    rows: list[list[Cell]] = [
+        [trial.name, trial.state, _score(trial), *(_cell(trial.values[key.key]) for key in tuning.keys)]
+        for trial in trials
+    ]
+    print_table(("trial", "state", f"val {tuning.measure.name}", *heads), rows)
+    if importances:
+        shares = ", ".join(f"{key} {share:.0%}" for key, share in importances.items())
+        print_line(f"what told good trials from the others: {shares}")
+    if found is not None:
+        print_facts([(key, str(value)) for key, value in found.items()], title="the best by its validation score:")
+    print_line(f"{tuning.search.name}: {tuning.in_words()}{'' if found else '; none is complete: give it more'}")
+    return found is not None
+
+
+def _best(tuning: "Tuning", best: "SearchTrial") -> dict[str, Any]:
+    """What the best trial is, and what trains with its values; its test score has chosen nothing."""
+    from graphmill.spec.search import trial_overrides
+
+    name, run = tuning.measure.name, tuning.folder.path / best.name
+    test = tuning.test_score(best)
+    source = tuning.search.experiment
+    words = [f"-O {shlex.quote(text)}" for text in trial_overrides(tuning.search, best.values)]
+    saved = f"graphmill train {tuning.write_best(best)}"
+    return {
+        "trial": best.name,
+        "run": str(run),
+        f"val {name}": _score(best),
+        f"test {name}": test,
+        "train it": saved,
+        "or": " ".join(["graphmill train", source, *words]) if isinstance(source, str) else saved,
+    }
+
+
+def _score(trial: "SearchTrial") -> float | None:
+    return None if trial.end is None or trial.end.best is None else round(trial.end.best[1], 6)
+
+
+def _cell(value: Any) -> Cell:  # noqa: ANN401  # any JSON value
+    return f"{value}" if value is None or isinstance(value, list | Mapping) else value

@@ -1,0 +1,328 @@
+"""Search for the values of an experiment's keys: trials one after another, each a run of its own on this machine.
+
+A trial is asked for by one appended line, runs like any run, and its end is one appended line (`record/trials.py`).
+Killed at any moment, the same command finds the trial without an end and continues, begins, or only judges its run.
+What a trial is worth, and whether it was pruned, depends on the scores in its run folder alone, not on when they were
+looked at: so a short run may be done before its pruning could stop it, and is pruned all the same.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_text
+from graphmill.base.names import counted
+from graphmill.base.retries import is_io_error
+from graphmill.cluster.launch.asking import Asking
+from graphmill.cluster.launch.local import WORKER, Watch, remembered_signals
+from graphmill.cluster.launch.run import resume_run, start_run
+from graphmill.cluster.launch.run_graph import Planner, RunGraph, Wording, checked_plans
+from graphmill.record.endings import DONE, ending_of
+from graphmill.record.evaluations import read_evaluations
+from graphmill.record.judged import can_be_best
+from graphmill.record.run_folder import RunFolder
+from graphmill.record.trials import SearchFolder, SearchTrial, TrialEnd, counts
+from graphmill.spec.columns import Measure
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.plan import Plan
+from graphmill.spec.search import Search, SearchedKey, corners, load_trial, own_values, searched_keys
+
+_log = logging.getLogger(__name__)
+
+_FIRST: Final = 3  # trials: if all of these fail, so would the rest
+_BY_CHANCE: Final = (exits.LOST_A_RANK, exits.IO_ERROR, exits.PORT_BUSY)  # need not happen again: tried twice
+_NOTE_S: Final = 5.0
+_WARMUP: Final = 5  # of a run's epochs one in so many is too early to prune
+_WORDING: Final = Wording("search", "trial", "", "", "", "")
+
+Scores = tuple[tuple[int, float], ...]
+
+
+@dataclass(slots=True)
+class _Clock:
+    """How long the search has taken, over all its attempts, noted every few seconds."""
+
+    folder: SearchFolder
+    limit_s: float
+    before_s: float
+    started: float = field(default_factory=time.monotonic)
+    noted: float = field(default_factory=time.monotonic)
+
+    @property
+    def spent_s(self) -> float:
+        return self.before_s + time.monotonic() - self.started
+
+    @property
+    def is_over(self) -> bool:
+        return self.spent_s >= self.limit_s
+
+    def tick(self, *, now: bool = False) -> None:
+        if now or time.monotonic() - self.noted > _NOTE_S:
+            self.noted = time.monotonic()
+            self.folder.note_spent(self.spent_s)
+
+
+@dataclass(slots=True)
+class _Follower:
+    """Watches a run: ends it once the time is over, or its scores say that it is not worth more."""
+
+    run: RunFolder
+    measure: str
+    prunes_at: Callable[[Scores, int], int | None]
+    clock: _Clock
+    is_asked: bool = False  # by a signal
+    is_over: bool = False
+    pruned_at: int | None = None
+    _seen: int = -1  # bytes of the file of scores
+    _judged: int = 0  # of the scores, by which it was not pruned
+
+    def __call__(self, is_asked: bool) -> bool:
+        """Look, as a `Watch`."""
+        self.is_asked, self.is_over = is_asked, self.is_over or self.clock.is_over
+        self.clock.tick()
+        with suppress(UserError, OSError):  # a look that fails is no reason to end a run: it is judged at its end
+            self.pruned_at = self.pruned_at or self._look()
+        return self.is_over or self.pruned_at is not None
+
+    def _look(self) -> int | None:
+        size = self.run.evaluations_path.stat().st_size
+        if size == self._seen:
+            return None
+        self._seen = size
+        scores = scores_of(self.run, self.measure)
+        found = self.prunes_at(scores, self._judged)
+        self._judged = len(scores)
+        return found
+
+
+@dataclass(slots=True)
+class Tuning:
+    """A search at work."""
+
+    search: Search
+    keys: Sequence[SearchedKey]
+    base: Plan  # of the experiment as it is
+    folder: SearchFolder
+    planner: Planner
+    program: Sequence[str]
+    clock: _Clock
+
+    @property
+    def measure(self) -> Measure:
+        """What trials are compared by, on the validation split."""
+        return self.base.kind.measures[0]
+
+    @property
+    def asking(self) -> Asking:
+        """What chooses values."""
+        return Asking(self.keys, self.search.seed, self.measure.higher_is_better)
+
+    def best(self) -> SearchTrial | None:
+        """The complete trial with the best score on the validation split; None: none is complete."""
+        return best_of(self.folder.trials(), self.measure)
+
+    def test_score(self, trial: SearchTrial) -> float | None:
+        """What the run of a trial scored on the test split."""
+        outcome = RunFolder(self.folder.path / trial.name).read_outcome()
+        test = None if outcome is None or outcome.test is None else outcome.test.get(self.measure.name)
+        return None if test is None else float(test)
+
+    def write_best(self, trial: SearchTrial) -> Path:
+        """Write the experiment of a trial as a file that `graphmill train` takes. Returns its path."""
+        experiment = load_trial(self.search, trial.values).model_dump(mode="json", exclude_unset=True)
+        path = self.folder.path / "best.yaml"
+        about = f"# {trial.name} of the search {self.search.name}: the best by its score on the validation split\n"
+        write_text(path, about + yaml.safe_dump(experiment, sort_keys=False, allow_unicode=True))
+        return path
+
+    def in_words(self) -> str:
+        """How many trials ended how, and the time they took."""
+        trials = self.folder.trials()
+        told = ", ".join(f"{number} {state}" for state, number in counts(trials).items() if number)
+        return f"{counted(len(trials), 'trial')} ({told or 'none'}) in {self.folder.spent_s() / 3600:.2f} h"
+
+    def loop(self, is_asked: Callable[[], bool]) -> int:
+        """Trials, until there are enough, the time is over, or it is stopped. Returns the exit status."""
+        most = self.search.most_trials
+        while True:
+            trials = self.folder.trials()
+            self._refuse_hopeless(trials)
+            current = next((trial for trial in trials if trial.end is None), None)
+            if self.clock.is_over or (current is None and most is not None and len(trials) >= most):
+                return exits.DONE
+            if is_asked():
+                return exits.OUT_OF_TIME
+            if current is None:
+                self.folder.ask(self._values(trials))
+                continue
+            code = self._trial(current, trials[: current.number])
+            if code != exits.DONE:
+                return code
+
+    def _values(self, trials: Sequence[SearchTrial]) -> dict[str, Any]:
+        own = own_values(self.keys, load_trial(self.search, {})) if not trials else None
+        return own or self.asking.values(trials)
+
+    def _trial(self, trial: SearchTrial, before: Sequence[SearchTrial]) -> int:
+        """One trial, to its end if nothing stops it; 0 then, also if it failed, and if only the time is over."""
+        run = RunFolder(self.folder.path / trial.name)
+        most = self.search.most_trials
+        place = f"{trial.number + 1}/{most}" if most is not None else f"{trial.number + 1}"
+        _log.info(f"[{place}] {trial.name}: {in_words(trial.values)}")
+        follower = _Follower(run, self.measure.name, lambda *seen: self._pruned_at(run, before, *seen), self.clock)
+        code, why = self._run(trial, run, follower)
+        if code in _BY_CHANCE and run.plan_path.exists():
+            code, why = self._run(trial, run, follower)
+        if follower.is_asked and follower.pruned_at is None and code in (exits.OUT_OF_TIME, exits.INTERRUPTED):
+            return code
+        end = self._end(trial, run, before, code, why)
+        if end is None:
+            return exits.DONE if follower.is_over and not follower.is_asked else code
+        self.folder.tell(end)
+        self.clock.tick(now=True)
+        self._say(trial, end)
+        return exits.INTERRUPTED if code == exits.INTERRUPTED else exits.DONE
+
+    def _run(self, trial: SearchTrial, run: RunFolder, watch: Watch) -> tuple[int, str]:
+        """Begin or continue its run, unless it is done or pruned. Returns its exit status, and why it did not begin."""
+        try:
+            if run.plan_path.exists():
+                if run.is_done() or watch(False):
+                    return exits.DONE if run.is_done() else exits.OUT_OF_TIME, ""
+                return resume_run(run, program=self.program, watch=watch), ""
+            plan = self.planner(load_trial(self.search, trial.values), f"{self.search.name}/{trial.name}")
+            return start_run(plan, logs_root=self.folder.path.parent, program=self.program, watch=watch), ""
+        except UserError as error:
+            _log.error(f"{error}")
+            return exits.BAD_REQUEST, error.message
+        except OSError as error:
+            if not is_io_error(error):
+                raise
+            _log.error(f"{error}")
+            return exits.IO_ERROR, f"{error}"
+
+    def _end(
+        self, trial: SearchTrial, run: RunFolder, before: Sequence[SearchTrial], code: int, why: str
+    ) -> TrialEnd | None:
+        """How the trial ended; None: it has not, and is to be continued."""
+        number, name = trial.number, self.measure.name
+        scores = scores_of(run, name) if run.plan_path.exists() else ()
+        pruned = self._pruned_at(run, before, scores) if scores else None
+        if pruned is not None:
+            kept = tuple(score for score in scores if score[0] <= pruned)
+            return TrialEnd(trial=number, state="pruned", scores=kept, why=f"at epoch {pruned}")
+        outcome = run.read_outcome() if run.plan_path.exists() else None
+        best = None if outcome is None or outcome.best is None else outcome.best
+        if code == exits.DONE and best is not None and float(best.get(name, "nan")) == best.get(name):
+            return TrialEnd(trial=number, state="complete", scores=scores, best=(int(best["epoch"]), float(best[name])))
+        if code in (exits.OUT_OF_TIME, exits.INTERRUPTED):
+            return None
+        said = why or (outcome.message if outcome is not None and code != DONE.exit_status else "")
+        no_score = f"{self.measure.words} on the validation split is not a number"
+        ended = ending_of(code).text if code != exits.DONE else no_score
+        return TrialEnd(trial=number, state="failed", scores=scores, why=said or ended)
+
+    def _pruned_at(self, run: RunFolder, before: Sequence[SearchTrial], scores: Scores, judged: int = 0) -> int | None:
+        if not self.search.prune:
+            return None
+        after = -(-run.read_plan().calendar.num_epochs // _WARMUP)
+        return self.asking.prunes_at(before, scores, after=after, judged=judged)
+
+    def _say(self, trial: SearchTrial, end: TrialEnd) -> None:
+        found = best_of(self.folder.trials(), self.measure)
+        so_far = (
+            f"; best so far: {found.name}, {found.end.best[1]:.4f}" if found and found.end and found.end.best else ""
+        )
+        own = f", {self.measure.words} {end.best[1]:.4f} at epoch {end.best[0]}" if end.best else f", {end.why}"
+        _log.info(f"{trial.name}: {end.state}{own}{so_far}")
+
+    def _refuse_hopeless(self, trials: Sequence[SearchTrial]) -> None:
+        ends = [trial.end for trial in trials[:_FIRST] if trial.end is not None and trial.end.state == "failed"]
+        if len(ends) == _FIRST:
+            raise UserError(
+                f"the first {_FIRST} trials failed, and so would others: {ends[-1].why}",
+                fix=f"correct it, remove {self.folder.path}, and search again; its runs have their logs until then",
+            )
+
+
+def prepare(search: Search, *, logs_root: Path, planner: Planner, program: Sequence[str] = WORKER) -> Tuning:
+    """Check a search before anything is written: its keys, its folder, the plan of each value alone.
+
+    Raises a `UserError` with all that is wrong.
+    """
+    keys, folder = searched_keys(search), SearchFolder(logs_root / search.name)
+    folder.refuse_others()
+    experiment = load_trial(search, {})
+    if experiment.slurm.hosts > 1:
+        raise UserError(
+            f"slurm.hosts is {experiment.slurm.hosts}, and `graphmill tune` has this one only", fix="set slurm.hosts=1"
+        )
+    tried = [{}] if folder.trials() else [*corners(keys)]
+    names = {in_words(values) or "as it is": load_trial(search, values) for values in tried}
+    graph = RunGraph(search.name, logs_root, _WORDING, dict.fromkeys(names, ()))
+    plans = checked_plans(graph, [*names], lambda name: planner(names[name], f"{search.name}/trial-0000"))
+    _ = plans[0].dataset.prepared_checksum
+    limit = float("inf") if search.hours is None else search.hours * 3600
+    return Tuning(search, keys, plans[0], folder, planner, program, _Clock(folder, limit, folder.spent_s()))
+
+
+def run_search(tuning: Tuning) -> int:
+    """Run trials until there are enough, or the time is over; continue what was interrupted.
+
+    Returns the exit status: 0, 75 after a stop, 130 after a second interrupt. Raises a `UserError` if another process
+    has the search, if the folder holds a search for something else, or if the first trials all fail.
+    """
+    folder = tuning.folder
+    folder.path.mkdir(parents=True, exist_ok=True)
+    with folder.lock(), remembered_signals() as signals:
+        folder.begin(_identity(tuning.search, load_trial(tuning.search, {})))
+        try:
+            return tuning.loop(lambda: bool(signals.received))
+        finally:
+            tuning.clock.tick(now=True)
+
+
+def scores_of(run: RunFolder, measure: str) -> Scores:
+    """Score of each epoch on the validation split, as far as they were recorded."""
+    rows = read_evaluations(run, is_growing=True)
+    return tuple(
+        (row.epoch, row.value) for row in rows if (row.set, row.measure) == ("val", measure) and can_be_best(row.epoch)
+    )
+
+
+def best_of(trials: Sequence[SearchTrial], measure: Measure) -> SearchTrial | None:
+    """The complete trial with the best validation score, the first of equals; None: none is complete."""
+    best: SearchTrial | None = None
+    for trial in trials:
+        if trial.end is None or trial.end.best is None:
+            continue
+        if (
+            best is None
+            or best.end is None
+            or best.end.best is None
+            or measure.is_better(trial.end.best[1], best.end.best[1])
+        ):
+            best = trial
+    return best
+
+
+def in_words(values: Mapping[str, Any]) -> str:
+    """Values in one line, each by the last word of its key."""
+    texts = {key: f"{value:.4g}" if isinstance(value, float) else f"{value}" for key, value in values.items()}
+    return ", ".join(f"{key.rpartition('.')[2]} {text}" for key, text in texts.items())
+
+
+def _identity(search: Search, experiment: Experiment) -> dict[str, Any]:
+    dumped = search.model_dump(mode="json")
+    return {
+        "experiment": experiment.model_dump(mode="json", exclude_unset=True),
+        **{key: dumped[key] for key in ("space", "seed", "prune")},
+    }

@@ -1,0 +1,143 @@
+"""The folder of a search: which trials it has asked for, how each ended, and how long it has taken.
+
+A trial's run lies beside these files, in a folder of its own. They alone say what a search knows: Optuna's sampler is
+told all of it before each choice and keeps nothing, so that a search which was killed asks for what it would have asked
+for anyway. A trial exists once its line does; whoever continues takes the one without an end first.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_json
+from graphmill.base.json_text import parse_json
+from graphmill.base.retries import is_there, retried
+from graphmill.record.lines import append_line, complete_lines
+from graphmill.record.lock import Owner, hold
+
+TrialState = Literal["complete", "pruned", "failed"]
+
+_ASKED: Final = "search.json"
+_TRIALS: Final = "trials.jsonl"
+_SPENT: Final = "spent.json"
+
+
+class _Line(BaseModel):
+    """A line of trials.jsonl; no number is null in it, and a score may be none."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, ser_json_inf_nan="strings")
+
+    trial: int
+
+
+class TrialAsked(_Line):
+    """Values that a trial was given."""
+
+    values: dict[str, Any]
+
+
+class TrialEnd(_Line):
+    """How a trial ended."""
+
+    state: TrialState
+    scores: tuple[tuple[int, float], ...] = ()  # on the validation split: epoch, value; of a pruned one, up to there
+    best: tuple[int, float] | None = None  # epoch and value of the best checkpoint, of one that is complete
+    why: str = ""  # it was pruned, or failed
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTrial:
+    """One trial of a search: what was asked for, and what came of it."""
+
+    number: int
+    values: Mapping[str, Any]
+    end: TrialEnd | None  # None: it runs, or is to be continued
+
+    @property
+    def name(self) -> str:
+        """The name of its run."""
+        return f"trial-{self.number:04d}"
+
+    @property
+    def state(self) -> str:
+        """How it ended, in a word."""
+        return "unfinished" if self.end is None else self.end.state
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFolder:
+    """`<logs root>/<search>/`: the files, and what they hold."""
+
+    path: Path
+
+    def begin(self, asked: Mapping[str, Any]) -> None:
+        """Note what is searched, or refuse what differs from that with a `UserError`; limits are no part of it."""
+        path = self.path / _ASKED
+        if not is_there(path):
+            write_json(path, dict(asked))
+            return
+        begun = parse_json(retried(path, lambda file: file.read_text(encoding="utf-8")))
+        others = [key for key in asked if not isinstance(begun, dict) or begun.get(key) != asked[key]]
+        if others:
+            raise UserError(
+                f"{self.path} holds a search with another {', another '.join(others)}",
+                fix="leave the change out to continue it, or give another --name for a new one",
+            )
+
+    def refuse_others(self) -> None:
+        """Raise a `UserError` if something else than a search is in the folder."""
+        if not self.path.is_dir() or is_there(self.path / _ASKED):
+            return
+        others = sorted(each.name for each in self.path.iterdir() if not each.name.startswith("."))
+        if others:
+            raise UserError(
+                f"{self.path} is no search: it holds {', '.join(others[:3])}", fix="give another --name, or --logs-root"
+            )
+
+    def trials(self) -> list[SearchTrial]:
+        """All trials, in the order in which they were asked for."""
+        path = self.path / _TRIALS
+        lines = complete_lines(path) if is_there(path) else []
+        try:
+            asked = [TrialAsked.model_validate_json(line) for line in lines if '"values"' in line]
+            ends = {end.trial: end for end in (_end(line) for line in lines if '"values"' not in line)}
+        except ValidationError:
+            raise UserError(f"{path} is damaged", fix="restore it, or begin the search anew with --name") from None
+        return [SearchTrial(each.trial, each.values, ends.get(each.trial)) for each in asked]
+
+    def ask(self, values: Mapping[str, Any]) -> None:
+        """Add a trial."""
+        append_line(self.path / _TRIALS, TrialAsked(trial=len(self.trials()), values=dict(values)).model_dump_json())
+
+    def tell(self, end: TrialEnd) -> None:
+        """Add how a trial ended."""
+        append_line(self.path / _TRIALS, end.model_dump_json())
+
+    def spent_s(self) -> float:
+        """Seconds that the search has taken in all its attempts, by the last note of each."""
+        path = self.path / _SPENT
+        found = parse_json(retried(path, lambda file: file.read_text(encoding="utf-8"))) if is_there(path) else {}
+        return float(found.get("seconds", 0.0)) if isinstance(found, dict) else 0.0
+
+    def note_spent(self, seconds: float) -> None:
+        """Note how long it has taken so far."""
+        write_json(self.path / _SPENT, {"seconds": round(seconds, 1)})
+
+    def lock(self) -> AbstractContextManager[Owner]:
+        """Keep other processes from continuing the search while the block lasts."""
+        return hold(self.path)
+
+
+def counts(trials: Sequence[SearchTrial]) -> dict[str, int]:
+    """How many trials ended how."""
+    states = [trial.state for trial in trials]
+    return {state: states.count(state) for state in ("complete", "pruned", "failed", "unfinished")}
+
+
+def _end(line: str) -> TrialEnd:
+    return TrialEnd.model_validate_json(line)
