@@ -23,6 +23,7 @@ from graphmill.spec.kinds.extras import Bench
 from graphmill.spec.load import load_experiment
 from graphmill.spec.pipeline import load_pipeline
 from graphmill.spec.recipes import list_recipes
+from graphmill.spec.search import load_search, searched_keys
 from graphmill.spec.study import load_study
 
 ROOT = Path(__file__).parents[2]
@@ -142,6 +143,12 @@ def test_studies_of_the_documents_are_recipes(command):
         )
 
 
+@pytest.mark.parametrize("command", [c for c in commands("graphmill") if c.words[1:2] == ("tune",)], ids=str)
+def test_searches_of_the_documents_are_recipes_or_files(command):
+    name = next((word for word in command.words[2:] if not word.startswith("-")), "EXPERIMENT")
+    assert name.endswith(".yaml") or PLACEHOLDER.fullmatch(name) or RECIPES.get(name) in ("experiment", "search")
+
+
 @pytest.mark.parametrize("command", commands("torchrun"), ids=str)
 def test_torchruns_commands(command):
     if "graphmill.train" in command.words:
@@ -202,6 +209,8 @@ def test_yaml_in_documents_is_an_experiment_or_a_part_of_one(tmp_path):
             file.write_text(body, encoding="utf-8")
             if re.search(r"^stages:", body, re.MULTILINE):
                 load_pipeline(file)
+            elif re.search(r"^space:", body, re.MULTILINE):
+                searched_keys(load_search(file))
             elif re.search(r"^(vary|cells|kind):", body, re.MULTILINE):
                 load_study(file)
             elif ":KIND" in body:  # of a task outside the package: tests/integration/test_own_task.py trains it

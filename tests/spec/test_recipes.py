@@ -3,6 +3,7 @@ import pytest
 from graphmill.spec.load import load_experiment
 from graphmill.spec.pipeline import load_pipeline, load_stage
 from graphmill.spec.recipes import find_recipe, list_recipes, recipes_folder
+from graphmill.spec.search import load_search, searched_keys
 from graphmill.spec.study import expand, load_cell, load_study
 
 
@@ -19,6 +20,8 @@ def test_every_recipe_loads_and_says_what_it_is(recipe):
     elif recipe.kind == "pipeline":
         pipeline = load_pipeline(recipe.name)
         assert all(load_stage(pipeline, stage, None) for stage in pipeline.stages)
+    elif recipe.kind == "search":
+        assert searched_keys(load_search(recipe.name))
     else:
         study = load_study(recipe.name)
         assert all(load_cell(study, cell) for cell in expand(study))

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from graphmill.base.errors import UserError
-from graphmill.config.check import checked
+from graphmill.config.check import checked, examined
 from graphmill.config.draft import Draft
 from graphmill.config.frozen import Spec
 from graphmill.config.keys import keys_of
@@ -42,6 +42,8 @@ class Range(Spec):
 
 Dimension = Range | list[Any]
 """What a key may be: a range, or a list of values."""
+Space = list[Any] | dict[str, Any]
+"""What a file has of that."""
 
 
 class Search(Spec):
@@ -54,7 +56,7 @@ class Search(Spec):
         description="a recipe, a YAML file (also relative to the search's own), or an experiment in place"
     )
     set: dict[str, Any] = Field({}, description="dotted keys that all trials share, laid over the experiment")
-    space: dict[str, Dimension] = Field(
+    space: dict[str, Space] = Field(
         {},
         description="dotted key: a list of values, or {low, high} of a range, with `log: true` for a log scale;"
         " without it what `graphmill tune EXPERIMENT` searches",
@@ -136,26 +138,32 @@ def trial_overrides(search: Search, values: Mapping[str, Value]) -> list[str]:
 
 def searched_keys(search: Search) -> list[SearchedKey]:
     """The keys of the space; `UserError` with all that is wrong with them. No data are opened."""
-    experiment = load_trial(search, {})
-    known = {key.dotted: key.takes.startswith(_WHOLE) for key in keys_of(type(experiment))}
-    keys = [
-        SearchedKey(key, dimension, isinstance(dimension, Range) and known.get(key, _is_whole(dimension)))
-        for key, dimension in search.space.items()
-    ]
-    problems = [problem for key in keys for problem in _problems(search, key)]
-    refuse(problems, f"search {search.name}")
-    for values in corners(keys):
+    source = f"search {search.name}"
+    known = {key.dotted: key.takes.startswith(_WHOLE) for key in keys_of(type(load_trial(search, {})))}
+    keys: list[SearchedKey] = []
+    problems: list[Problem] = []
+    for key, given in search.space.items():
+        dimension: Dimension | None = given if isinstance(given, list) else None
+        if isinstance(given, dict):
+            dimension, found = examined(Range, Draft(dict(given), {}), f"{source}, space.{key}")
+            problems += found
+        if dimension is not None:
+            is_whole = isinstance(dimension, Range) and known.get(key, _is_whole(dimension))
+            keys.append(SearchedKey(key, dimension, is_whole))
+            problems += _problems(search, keys[-1])
+    refuse(problems, source)
+    for searched in keys:
         try:
-            load_trial(search, values)
+            for value in searched.ends():
+                load_trial(search, {searched.key: value})
         except UserError as error:
-            add_problem(problems, f"search {search.name}", error)
-    refuse(problems, f"search {search.name}")
+            add_problem(problems, source, error)
+    refuse(problems, source)
     return keys
 
 
 def corners(keys: Sequence[SearchedKey]) -> Iterator[dict[str, Value]]:
-    """Trials in which each value that a list holds, and each end of a range, comes up once."""
-    yield {}
+    """Values by which each that a list holds, and each end of a range, comes up once, alone."""
     for key in keys:
         for value in key.ends():
             yield {key.key: value}
@@ -168,7 +176,7 @@ def own_values(keys: Sequence[SearchedKey], experiment: Experiment) -> dict[str,
     return own if all(key.holds(own[key.key]) for key in keys) else None
 
 
-def default_space(experiment: Experiment) -> dict[str, Dimension]:
+def default_space(experiment: Experiment) -> dict[str, Space]:
     """What is searched where nobody says: rate, decay, dropout, width and depth, as far as the experiment has them.
 
     The depth of a model that samples is given by its fan-outs, and stays.
@@ -176,8 +184,8 @@ def default_space(experiment: Experiment) -> dict[str, Dimension]:
     train, model = experiment.train, experiment.model
     rate, decay = train.optimizer.lr, train.optimizer.weight_decay
     others = [each for each in _DECAYS if (each if decay is None else not math.isclose(each, decay))]  # null: near 0
-    space: dict[str, Dimension] = {
-        "train.optimizer.lr": Range(low=_rounded(rate / 10), high=_rounded(rate * 10), log=True),
+    space: dict[str, Space] = {
+        "train.optimizer.lr": {"low": _rounded(rate / 10), "high": _rounded(rate * 10), "log": True},
         "train.optimizer.weight_decay": [decay, *others],
     }
     options = isinstance(model, CustomModelSpec)
@@ -188,11 +196,11 @@ def default_space(experiment: Experiment) -> dict[str, Dimension]:
     return space | _default_dimension("embedding_channels", "embedding_channels", width, train)
 
 
-def _default_dimension(key: str, name: str, value: Value, train: Spec) -> dict[str, Dimension]:
+def _default_dimension(key: str, name: str, value: Value, train: Spec) -> dict[str, Space]:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return {}
     if name in _DROPOUTS:
-        return {key: Range(low=0.0, high=max(_MOST_DROPOUT, value))}
+        return {key: {"low": 0.0, "high": max(_MOST_DROPOUT, value)}}
     if name in _WIDTHS and value > 1:
         return {key: [int(value) // 2, int(value), int(value) * 2]}
     if name == "num_layers" and not hasattr(train, "num_neighbors"):

@@ -41,6 +41,7 @@ _FIRST: Final = 3  # trials: if all of these fail, so would the rest
 _BY_CHANCE: Final = (exits.LOST_A_RANK, exits.IO_ERROR, exits.PORT_BUSY)  # need not happen again: tried twice
 _NOTE_S: Final = 5.0
 _WARMUP: Final = 5  # of a run's epochs one in so many is too early to prune
+_ANY: Final = "trial-0000"  # of plans that are made to see whether they can be
 _WORDING: Final = Wording("search", "trial", "", "", "", "")
 
 Scores = tuple[tuple[int, float], ...]
@@ -265,13 +266,14 @@ def prepare(search: Search, *, logs_root: Path, planner: Planner, program: Seque
         raise UserError(
             f"slurm.hosts is {experiment.slurm.hosts}, and `graphmill tune` has this one only", fix="set slurm.hosts=1"
         )
-    tried = [{}] if folder.trials() else [*corners(keys)]
-    names = {in_words(values) or "as it is": load_trial(search, values) for values in tried}
-    graph = RunGraph(search.name, logs_root, _WORDING, dict.fromkeys(names, ()))
-    plans = checked_plans(graph, [*names], lambda name: planner(names[name], f"{search.name}/trial-0000"))
-    _ = plans[0].dataset.prepared_checksum
+    base = planner(experiment, f"{search.name}/{_ANY}")
+    _ = base.dataset.prepared_checksum
+    tried = [] if folder.trials() else [*corners(keys)]
+    named = {f"with {key}={value}": load_trial(search, {key: value}) for each in tried for key, value in each.items()}
+    graph = RunGraph(search.name, logs_root, _WORDING, dict.fromkeys(named, ()))
+    checked_plans(graph, [*named], lambda name: planner(named[name], f"{search.name}/{_ANY}"))
     limit = float("inf") if search.hours is None else search.hours * 3600
-    return Tuning(search, keys, plans[0], folder, planner, program, _Clock(folder, limit, folder.spent_s()))
+    return Tuning(search, keys, base, folder, planner, program, _Clock(folder, limit, folder.spent_s()))
 
 
 def run_search(tuning: Tuning) -> int:
