@@ -23,6 +23,7 @@ trials: 2
 def test_a_search_from_file_to_best(graphmill, tmp_path):
     pytest.importorskip("optuna")
     (tmp_path / "search.yaml").write_text(SEARCH)
+    assert graphmill("prepare", "synthetic/sbm", "-o", "num_nodes=300", "-o", "num_edges=2400").code == 0
     said = graphmill("tune", "search.yaml", "--json")
     assert said.code == 0, said.err
     answer = json.loads(said.out)
@@ -46,7 +47,7 @@ def test_what_is_searched_is_shown_and_nothing_is_written(graphmill, tmp_path):
     said = graphmill("tune", "cora-sage", "--dry-run")
     assert (said.code, "0.001 to 0.1, log scale" in said.out, "up to 20 trials" in said.out) == (0, True, True)
     shown = json.loads(graphmill("tune", "search-cora", "--dry-run", "--json", "--hours", "0.5").out)
-    assert (shown["hours"], shown["trials"], shown["first"]) == (0.5, 20, None)
+    assert (shown["hours"], shown["trials"], shown["first"]["train.optimizer.lr"]) == (0.5, 20, 0.01)
     assert not (tmp_path / "logs").exists()
 
 
