@@ -1,5 +1,6 @@
 """`tune`: a search for the values of an experiment's keys."""
 
+import logging
 import shlex
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from graphmill.cluster.launch.tune import Tuning
     from graphmill.record.trials import SearchTrial
     from graphmill.spec.search import Search
+
+_log = logging.getLogger(__name__)
 
 
 def register(app: typer.Typer) -> None:
@@ -97,7 +100,7 @@ def tune(
         )
         code = run_search(tuning)
     if code != exits.DONE:
-        print_line(f"{search.name}: stopped after {tuning.in_words()}; the same command continues")
+        _log.info(f"{search.name}: stopped after {tuning.in_words()}; the same command continues")
         raise typer.Exit(code)
     if not _print_found(tuning, json=json):
         raise typer.Exit(exits.ANSWER_IS_NO)

@@ -18,7 +18,7 @@ experiment:
   model: {hidden_channels: 8}
   train: {epochs: 6, batch_size: 60, num_neighbors: [4, 4], threads: 1, baselines: false}
 space: {train.optimizer.lr: {low: 1.0e-3, high: 1.0e-1, log: true}, model.hidden_channels: [4, 8]}
-trials: 8
+trials: 6
 """
 
 
@@ -35,7 +35,7 @@ def test_a_search_that_is_ended_ten_times_goes_on(cluster, tmp_path, how):
     folder, job, found = tmp_path / said["run"], said["job_id"], SearchFolder(tmp_path / "logs" / "found")
     for number in range(10):
         until = time.monotonic() + HANG_S
-        while len(found.trials() if found.path.exists() else []) < min(1 + number // 2, 8):
+        while len(found.trials() if found.path.exists() else []) < min(1 + number // 2, 6):
             assert time.monotonic() < until
             time.sleep(0.1)
         time.sleep(0.35 * (number % 4))

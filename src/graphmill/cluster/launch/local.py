@@ -82,7 +82,7 @@ def run_ranks(
 
 
 @dataclass(slots=True)
-class Signals:
+class StopSignals:
     """Signals the launcher received and has not passed on yet. Handlers append, and do nothing more."""
 
     received: list[signal.Signals]
@@ -122,9 +122,9 @@ class Signals:
 
 
 @contextmanager
-def remembered_signals() -> Iterator[Signals]:
+def remembered_signals() -> Iterator[StopSignals]:
     """Signals that ask for an end, in place of what they did before the block."""
-    signals = Signals([])
+    signals = StopSignals([])
     if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
         yield signals
         return
@@ -251,7 +251,7 @@ def _start(
 
 
 def _supervise(
-    ranks: Sequence[RankProcess], signals: Signals, grace_s: float, watch: Watch | None
+    ranks: Sequence[RankProcess], signals: StopSignals, grace_s: float, watch: Watch | None
 ) -> tuple[list[RankExit], float]:
     """Wait until all ranks have ended. Returns how they did, and when we killed the rest (infinity: never)."""
     # No SimpleQueue: in CPython 3.11 a signal near the end of its timed wait makes that wait endless.

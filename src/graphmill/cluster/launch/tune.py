@@ -7,6 +7,7 @@ looked at: so a short run may be done before its pruning could stop it, and is p
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import Any, Final
 import yaml
 
 from graphmill.base import exits
+from graphmill.base.amounts import shown_clock
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.names import counted
@@ -25,7 +27,7 @@ from graphmill.cluster.launch.asking import Asking
 from graphmill.cluster.launch.local import WORKER, Watch, remembered_signals
 from graphmill.cluster.launch.run import resume_run, start_run
 from graphmill.cluster.launch.run_graph import Planner, RunGraph, Wording, checked_plans
-from graphmill.record.endings import DONE, ending_of
+from graphmill.record.endings import ending_of
 from graphmill.record.evaluations import read_evaluations
 from graphmill.record.judged import can_be_best
 from graphmill.record.run_folder import RunFolder
@@ -148,7 +150,7 @@ class Tuning:
         """How many trials ended how, and the time they took."""
         trials = self.folder.trials()
         told = ", ".join(f"{number} {state}" for state, number in counts(trials).items() if number)
-        return f"{counted(len(trials), 'trial')} ({told or 'none'}) in {self.folder.spent_s() / 3600:.2f} h"
+        return f"{counted(len(trials), 'trial')} ({told or 'none'}) in {shown_clock(self.folder.spent_s())}"
 
     def loop(self, is_asked: Callable[[], bool]) -> int:
         """Trials, until there are enough, the time is over, or it is stopped. Returns the exit status."""
@@ -180,7 +182,7 @@ class Tuning:
         _log.info(f"[{place}] {trial.name}: {in_words(trial.values)}")
         follower = _Follower(run, self.measure.name, lambda *seen: self._pruned_at(run, before, *seen), self.clock)
         code, why = self._run(trial, run, follower)
-        if code in _BY_CHANCE and run.plan_path.exists():
+        if code in _BY_CHANCE and run.plan_path.exists() and not follower.is_asked:
             code, why = self._run(trial, run, follower)
         if follower.is_asked and follower.pruned_at is None and code in (exits.OUT_OF_TIME, exits.INTERRUPTED):
             return code
@@ -194,11 +196,11 @@ class Tuning:
 
     def _run(self, trial: SearchTrial, run: RunFolder, watch: Watch) -> tuple[int, str]:
         """Begin or continue its run, unless it is done or pruned. Returns its exit status, and why it did not begin."""
+        if run.plan_path.exists():
+            if run.is_done() or watch(False):
+                return exits.DONE if run.is_done() else exits.OUT_OF_TIME, ""
+            return resume_run(run, program=self.program, watch=watch), ""
         try:
-            if run.plan_path.exists():
-                if run.is_done() or watch(False):
-                    return exits.DONE if run.is_done() else exits.OUT_OF_TIME, ""
-                return resume_run(run, program=self.program, watch=watch), ""
             plan = self.planner(load_trial(self.search, trial.values), f"{self.search.name}/{trial.name}")
             return start_run(plan, logs_root=self.folder.path.parent, program=self.program, watch=watch), ""
         except UserError as error:
@@ -221,15 +223,16 @@ class Tuning:
             kept = tuple(score for score in scores if score[0] <= pruned)
             return TrialEnd(trial=number, state="pruned", scores=kept, why=f"at epoch {pruned}")
         outcome = run.read_outcome() if run.plan_path.exists() else None
-        best = None if outcome is None or outcome.best is None else outcome.best
-        if code == exits.DONE and best is not None and float(best.get(name, "nan")) == best.get(name):
-            return TrialEnd(trial=number, state="complete", scores=scores, best=(int(best["epoch"]), float(best[name])))
+        best = {} if outcome is None or outcome.best is None else outcome.best
+        value = float(best.get(name, math.nan))
+        if code == exits.DONE and not math.isnan(value):
+            return TrialEnd(trial=number, state="complete", scores=scores, best=(int(best["epoch"]), value))
         if code in (exits.OUT_OF_TIME, exits.INTERRUPTED):
             return None
-        said = why or (outcome.message if outcome is not None and code != DONE.exit_status else "")
-        no_score = f"{self.measure.words} on the validation split is not a number"
-        ended = ending_of(code).text if code != exits.DONE else no_score
-        return TrialEnd(trial=number, state="failed", scores=scores, why=said or ended)
+        if code == exits.DONE:
+            why = f"{self.measure.words} on the validation split is not a number"
+        said = why or (outcome.message if outcome is not None else "") or ending_of(code).text
+        return TrialEnd(trial=number, state="failed", scores=scores, why=said)
 
     def _pruned_at(self, run: RunFolder, before: Sequence[SearchTrial], scores: Scores, judged: int = 0) -> int | None:
         if not self.search.prune:
