@@ -11,7 +11,7 @@ TEXTS = dict(help_texts())
 GROUPS = ["Data", "Training", "Cluster", "Results", "Tools"]
 COMMANDS = [  # by what one does, and there in the order in which a person meets them
     *("datasets", "prepare", "inspect", "convert", "baseline", "partition", "presample", "stage"),
-    *("recipes", "plan", "batch-size", "train", "study", "pipeline"),
+    *("recipes", "plan", "batch-size", "train", "study", "tune", "pipeline"),
     *("site", "script", "submit", "launch", "watch", "logs", "shell", "stop", "pull"),
     *("list", "verify", "evaluate", "predict", "detect"),
     *("compare", "report", "merge", "pareto", "figures", "scaling", "export"),
