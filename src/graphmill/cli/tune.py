@@ -81,9 +81,6 @@ def tune(
         model.hidden_channels: [32, 64, 128]
       trials: 30
     """
-    from graphmill.cluster.launch.asking import require_optuna
-    from graphmill.cluster.launch.trial import stdout_is_stderr
-    from graphmill.cluster.launch.tune import prepare, run_search
     from graphmill.spec.search import load_search
 
     changes = {"trials": trials, "hours": hours, "name": name, "seed": seed, "prune": prune}
@@ -91,6 +88,10 @@ def tune(
     if dry_run:
         _print_space(search, json=json)
         return
+    from graphmill.cluster.launch.asking import require_optuna
+    from graphmill.cluster.launch.trial import stdout_is_stderr
+    from graphmill.cluster.launch.tune import prepare, run_search
+
     require_optuna()
     with stdout_is_stderr() if json else nullcontext():
         tuning = prepare(
