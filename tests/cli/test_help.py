@@ -15,7 +15,7 @@ COMMANDS = [  # by what one does, and there in the order in which a person meets
     *("site", "script", "submit", "launch", "watch", "logs", "shell", "stop", "pull"),
     *("list", "verify", "evaluate", "predict", "detect"),
     *("compare", "report", "merge", "pareto", "figures", "scaling", "export"),
-    *("doctor", "profile", "bottleneck", "bench", "devcluster", "schema", "completion"),
+    *("doctor", "profile", "bottleneck", "solve", "bench", "devcluster", "schema", "completion"),
 ]
 
 

@@ -14,7 +14,7 @@ from graphmill.cli.show import print_facts, print_json, print_line, print_table
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from graphmill.tasks.assignment.data.plain import NamedMatrix
+    from graphmill.graph.matrix_files import NamedMatrix
 
 _SHOWN = 20  # pairs; all of them: --output, --json
 
@@ -49,7 +49,7 @@ def solve(
     """
     from graphmill.assignment import InvalidCostsError, solve_best
     from graphmill.assignment import solve as solved
-    from graphmill.tasks.assignment.data.plain import read_matrices
+    from graphmill.graph.matrix_files import read_matrices
 
     if not file.exists():
         raise UserError(f"{file} does not exist", fix="give a file of costs, such as costs.csv")

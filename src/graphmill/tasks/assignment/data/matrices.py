@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.arrays import UNREADABLE, reason
+from graphmill.graph.matrix_files import read_matrices
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.assignment.data.families import Matrix
 from graphmill.tasks.assignment.data.instance import About, Instance, RecordError, checked_costs, solved
-from graphmill.tasks.assignment.data.plain import read_matrices
 
 ORLIB: Final = "orlib"
 SUITESPARSE: Final = "suitesparse"

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from graphmill.base.errors import UserError
 from graphmill.graph.header import is_prepared
+from graphmill.graph.matrix_files import SUFFIXES as PLAIN_SUFFIXES
 from graphmill.tasks.assignment.data.hdf5 import SUFFIXES, Hdf5Records, holds_records, split_by_name
 from graphmill.tasks.assignment.data.instance import About, Instance
 from graphmill.tasks.assignment.data.matrices import (
@@ -22,7 +23,6 @@ from graphmill.tasks.assignment.data.matrices import (
     market_matrix,
     plain_matrices,
 )
-from graphmill.tasks.assignment.data.plain import SUFFIXES as PLAIN_SUFFIXES
 from graphmill.tasks.assignment.data.store import AssignmentStore, StoredInstances
 from graphmill.tasks.assignment.page.data import AssignmentPrepareOptions
 from graphmill.tasks.recognise import Look, best_of, named, shaped, weak

@@ -5,7 +5,7 @@ import pytest
 from assignment_problems import prepared
 
 from graphmill.base.errors import UserError
-from graphmill.tasks.assignment.data.plain import read_matrices
+from graphmill.graph.matrix_files import read_matrices
 
 
 def test_numpys_files(tmp_path):
