@@ -8,6 +8,7 @@ from graphmill.monitor.sampler import line
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import StagedHost, write_staged
+from graphmill.slurm.accounting import COLUMNS as OF_SACCT
 from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.tasks.node_classification.page import KIND as NODES
 from graphmill.tasks.traffic.page import KIND as TRAFFIC
@@ -112,6 +113,22 @@ def test_a_run_that_left_nothing_has_an_epilog_that_says_so(new_run, monkeypatch
     assert epilog.notes[0].startswith("no accounts: sacct is not on PATH")
     assert "nothing was measured" in epilog.notes[1]
     assert "sacct -D -j 17" in epilog_text(epilog)
+
+
+def test_accounts_that_lag_behind_the_start_of_the_job_are_not_kept(new_run, stand_ins):
+    """It has started, since there is something to sum up: that it waits and has no hosts is not to be read later."""
+    folder, _ = new_run()
+    fill(folder)
+    cells = {"JobID": "17", "JobIDRaw": "17", "State": "PENDING", "Submit": "100", "Start": "Unknown", "End": "Unknown"}
+    head, row = ("\\037".join(each) for each in (OF_SACCT, [cells.get(name, "") for name in OF_SACCT]))
+    stand_ins.says("sacct", f"printf '{head}\\n{row}\\n'")
+    epilog = write_epilog(folder, "17", patience_s=0)
+    assert epilog.notes[0].startswith("sacct does not know of the start of job 17 yet: python -m")
+    assert not folder.sacct_path.exists()
+    row = row.replace("PENDING", "RUNNING").replace("Unknown", "110", 1)
+    stand_ins.says("sacct", f"printf '{head}\\n{row}\\n'")
+    assert write_epilog(folder, "17", patience_s=0).state == "RUNNING"
+    assert folder.sacct_path.exists()
 
 
 def test_damaged_parts_are_left_out_and_named(new_run):

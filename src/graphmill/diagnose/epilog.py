@@ -138,8 +138,9 @@ def _accounts(
         notes.append(f"no accounts: {error.message}")
         return None, []
     spent = last_run(rows, job_id)
-    if spent is None:
-        notes.append(f"sacct does not know job {job_id} yet: python -m graphmill.diagnose.epilog {folder.path}")
+    if spent is None or spent.state == "PENDING":  # the job has begun, or there were nothing to sum up: sacct lags
+        what = "know job" if spent is None else "know of the start of job"
+        notes.append(f"sacct does not {what} {job_id} yet: python -m graphmill.diagnose.epilog {folder.path}")
         return None, []
     write_json(folder.sacct_path, [dict(row) for row in rows])
     write_text(folder.sacct_summary_path, summary_text(rows))
