@@ -14,6 +14,7 @@ from graphmill.partition.parts import PartedGraph
 from graphmill.tasks.node_classification.checked_labels import refuse_unknown_targets
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.node_classification.targets import Classes
+from graphmill.train import data_check
 from graphmill.train.data_check import DataCheck
 
 
@@ -83,3 +84,19 @@ def test_labels_that_are_no_class_are_refused_before_anything_counts_them(graph)
 def made_classes(graph: LabelledGraphStore | PartedGraph) -> int:
     known = graph.metadata
     return known.num_classes if isinstance(graph, LabelledGraphStore) else int(known.store["num_classes"])
+
+
+def test_nothing_is_noted_once_the_run_is_over(tmp_path, monkeypatch):
+    """Its folder may be thrown away by then, as that of a trial is."""
+    monkeypatch.setattr(data_check, "_WAITED_FOR", -1)
+    graph = made_store(tmp_path / "s")
+    path = graph.path / f"{next(iter(graph.metadata.arrays))}.npy"
+    content = path.read_bytes()
+    path.unlink()
+    os.mkfifo(path)  # read once there is something to read
+    check = checked(graph, tmp_path / "run" / "host.json")
+    check.finish()
+    path.write_bytes(content)
+    check._thread.join()
+    assert check._num_read == len(graph.metadata.arrays)
+    assert not (tmp_path / "run").exists()

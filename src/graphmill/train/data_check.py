@@ -42,6 +42,8 @@ class DataCheck:
     _error: UserError | None = field(default=None, init=False)
     _num_read: int = field(default=0, init=False)  # files
     _thread: threading.Thread | None = field(default=None, init=False)
+    _is_over: bool = field(default=False, init=False)  # the run: nothing is written into its folder any more
+    _noting: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def begin(self) -> None:
         """Read in the background, unless an earlier attempt has."""
@@ -64,6 +66,8 @@ class DataCheck:
             if left <= _WAITED_FOR:
                 self._thread.join()
             elif self._thread.is_alive():
+                with self._noting:
+                    self._is_over = True
                 _log.warning(
                     f"the run was over before the checksums of {left >> 20:,} MiB of {self.folder} were compared"
                     f" → graphmill inspect {self.folder} --check"
@@ -81,8 +85,9 @@ class DataCheck:
             self._error = self._with_fix(error)
             return
         assert self.note is not None
-        with best_effort_write():
-            write_text(self.note, self.said)
+        with self._noting, best_effort_write():
+            if not self._is_over:
+                write_text(self.note, self.said)
 
     def _with_fix(self, error: UserError) -> UserError:
         if not is_parts(self.folder):

@@ -191,12 +191,15 @@ def test_two_at_a_time_are_refused(tmp_path, tune, start):
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
 def test_killed_at_any_moment_no_trial_is_lost_or_doubled(tmp_path, tune, start, seed):
     _, never = tune(logs_root=tmp_path / "never")
-    moments = random.Random(seed)
-    kills = 0
+    moments, kills, told = random.Random(seed), 0, tmp_path / "s" / "trials.jsonl"
+
+    def lines_told() -> int:
+        return told.read_text().count("\n") if told.exists() else 0
+
     while kills < 10:
-        process = start(0.03)
-        wait_until((tmp_path / "s" / "search.json").exists, "the search")
-        time.sleep(moments.uniform(0.0, 4.0))
+        until, process = lines_told() + moments.randrange(2), start(0.03)
+        wait_until(lambda p=process, n=until: lines_told() >= n or p.poll() is not None, "what the search tells")
+        time.sleep(moments.uniform(0.0, 0.3))
         if process.poll() is not None:
             break
         process.kill()
