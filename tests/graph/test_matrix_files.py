@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from assignment_problems import prepared
 
 from graphmill.base.errors import UserError
 from graphmill.graph.matrix_files import read_matrices
@@ -17,11 +16,6 @@ def test_numpys_files(tmp_path):
     assert (one.name, one.costs.tolist(), one.row_names) == ("one", three[0].tolist(), ())
     assert [each.name for each in read_matrices(tmp_path / "all.npy")] == ["all[0]", "all[1]", "all[2]"]
     assert [each.name for each in read_matrices(tmp_path / "some.npz")] == ["whole", "more[0]", "more[1]"]
-    store = prepared(tmp_path, tmp_path / "some.npz")
-    assert [store.shape(each) for each in range(len(store))] == [(2, 2), (2, 4), (2, 4)]
-    assert (store.family(0), store.tag(1), store.optimum(0)) == ("given", "more[0]", 5)
-    assert np.array_equal(store.cost(2), three[1])
-    store.verify()
 
 
 @pytest.mark.parametrize(

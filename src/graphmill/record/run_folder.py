@@ -68,7 +68,7 @@ class RunFolder(RunPaths):
         try:
             write_text(folder.plan_path, text, is_new=True)
         except FileExistsError:  # another process has begun a run of this id since
-            raise folder._is_taken() from None
+            raise folder._taken() from None
         remember(code_in(parse_json(text)))  # who begins a run of it has named it
         return folder
 
@@ -77,7 +77,7 @@ class RunFolder(RunPaths):
         """Where a new run would be made, of which nothing is written; `UserError` if it cannot be made there."""
         folder = cls(root / checked_run_id(run_id))
         if folder.plan_path.exists():
-            raise folder._is_taken()
+            raise folder._taken()
         for parent in folder.path.relative_to(root).parents:
             if (root / parent / PLAN_FILE).exists():
                 raise UserError(f"{root / parent} is a run, and a run cannot hold another", fix="give another --run-id")
@@ -85,7 +85,7 @@ class RunFolder(RunPaths):
             _refuse_other_files(folder.path)
         return folder
 
-    def _is_taken(self) -> UserError:
+    def _taken(self) -> UserError:
         fix = f"continue it with `graphmill train --resume {self.path}`, or give another --run-id"
         return UserError(f"{self.path} holds a run already", fix=fix)
 

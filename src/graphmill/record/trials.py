@@ -105,9 +105,10 @@ class SearchFolder:
         lines = complete_lines(path) if is_there(path) else []
         try:
             asked = [TrialAsked.model_validate_json(line) for line in lines if '"values"' in line]
-            ends = {end.trial: end for end in (_end(line) for line in lines if '"values"' not in line)}
+            ended = [TrialEnd.model_validate_json(line) for line in lines if '"values"' not in line]
         except ValidationError:
             raise UserError(f"{path} is damaged", fix="restore it, or begin the search anew with --name") from None
+        ends = {end.trial: end for end in ended}
         return [SearchTrial(each.trial, each.values, ends.get(each.trial)) for each in asked]
 
     def ask(self, values: Mapping[str, Any]) -> None:
@@ -137,7 +138,3 @@ def counts(trials: Sequence[SearchTrial]) -> dict[str, int]:
     """How many trials ended how."""
     states = [trial.state for trial in trials]
     return {state: states.count(state) for state in ("complete", "pruned", "failed", "unfinished")}
-
-
-def _end(line: str) -> TrialEnd:
-    return TrialEnd.model_validate_json(line)

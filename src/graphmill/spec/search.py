@@ -162,13 +162,6 @@ def searched_keys(search: Search) -> list[SearchedKey]:
     return keys
 
 
-def corners(keys: Sequence[SearchedKey]) -> Iterator[dict[str, Value]]:
-    """Values by which each that a list holds, and each end of a range, comes up once, alone."""
-    for key in keys:
-        for value in key.ends():
-            yield {key.key: value}
-
-
 def own_values(keys: Sequence[SearchedKey], experiment: Experiment) -> dict[str, Value] | None:
     """What the experiment itself has of the searched keys; None: some of it cannot be drawn."""
     dumped = experiment.model_dump(mode="json")

@@ -35,7 +35,7 @@ from graphmill.record.trials import SearchFolder, SearchTrial, TrialEnd, counts
 from graphmill.spec.columns import Measure
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.plan import Plan
-from graphmill.spec.search import Search, SearchedKey, corners, load_trial, own_values, searched_keys
+from graphmill.spec.search import Search, SearchedKey, load_trial, own_values, searched_keys
 
 _log = logging.getLogger(__name__)
 
@@ -271,8 +271,8 @@ def prepare(search: Search, *, logs_root: Path, planner: Planner, program: Seque
         )
     base = planner(experiment, f"{search.name}/{_ANY}")
     _ = base.dataset.prepared_checksum
-    tried = [] if folder.trials() else [*corners(keys)]
-    named = {f"with {key}={value}": load_trial(search, {key: value}) for each in tried for key, value in each.items()}
+    ends = [(key.key, value) for key in keys for value in key.ends()] if not folder.trials() else []
+    named = {f"with {key}={value}": load_trial(search, {key: value}) for key, value in ends}
     graph = RunGraph(search.name, logs_root, _WORDING, dict.fromkeys(named, ()))
     checked_plans(graph, [*named], lambda name: planner(named[name], f"{search.name}/{_ANY}"))
     limit = float("inf") if search.hours is None else search.hours * 3600
@@ -305,18 +305,9 @@ def scores_of(run: RunFolder, measure: str) -> Scores:
 
 def best_of(trials: Sequence[SearchTrial], measure: Measure) -> SearchTrial | None:
     """The complete trial with the best validation score, the first of equals; None: none is complete."""
-    best: SearchTrial | None = None
-    for trial in trials:
-        if trial.end is None or trial.end.best is None:
-            continue
-        if (
-            best is None
-            or best.end is None
-            or best.end.best is None
-            or measure.is_better(trial.end.best[1], best.end.best[1])
-        ):
-            best = trial
-    return best
+    found = [(trial.end.best[1], trial) for trial in trials if trial.end is not None and trial.end.best is not None]
+    choose = max if measure.higher_is_better else min
+    return choose(found, key=lambda each: each[0])[1] if found else None
 
 
 def in_words(values: Mapping[str, Any]) -> str:

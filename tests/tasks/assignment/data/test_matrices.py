@@ -46,6 +46,16 @@ def test_an_optimum_that_is_wrong_is_told(tmp_path):
         prepared(tmp_path, tmp_path / "a.npz")
 
 
+def test_plain_matrices_are_instances(tmp_path):
+    more = np.random.default_rng(0).random((2, 2, 4))
+    np.savez(tmp_path / "some.npz", whole=np.array([[1, 2], [3, 4]]), more=more)
+    store = prepared(tmp_path, tmp_path / "some.npz")
+    assert [store.shape(each) for each in range(len(store))] == [(2, 2), (2, 4), (2, 4)]
+    assert (store.family(0), store.tag(1), store.optimum(0)) == ("given", "more[0]", 5)
+    assert np.array_equal(store.cost(2), more[1])
+    store.verify()
+
+
 def test_a_sparse_matrix_has_infeasible_pairs(tmp_path):
     dense = np.array([[0, -2.0, 0, 1], [4, 0, 0, 0], [0, 0, 0.5, 8]])
     io.mmwrite(tmp_path / "small.mtx", sparse.coo_array(dense))
