@@ -6,7 +6,7 @@ import numpy as np
 
 from graphs import Graph
 
-FANOUTS, NUM_FEATURES, HIDDEN, CLASSES = (25, 10), 602, 256, 41
+FANOUTS, HIDDEN, CLASSES = (25, 10), 256, 41
 
 
 @dataclass
@@ -16,3 +16,8 @@ class Problem:
     y: np.ndarray
     seeds: list[np.ndarray]
     threads: int
+
+    @property
+    def num_features(self) -> int:
+        """Columns of `x`."""
+        return int(self.x.shape[1])

@@ -7,17 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from problem import CLASSES, FANOUTS, HIDDEN, NUM_FEATURES, Problem
+from problem import CLASSES, FANOUTS, HIDDEN, Problem
 
 
 class PygSage(nn.Module):
     """The tutorial's model."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_features: int) -> None:
         super().__init__()
         from torch_geometric.nn import SAGEConv
 
-        self.convs = nn.ModuleList([SAGEConv(NUM_FEATURES, HIDDEN), SAGEConv(HIDDEN, CLASSES)])
+        self.convs = nn.ModuleList([SAGEConv(num_features, HIDDEN), SAGEConv(HIDDEN, CLASSES)])
         self.dropout = 0.5
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class PygLoaderStep:
         from torch_geometric.loader import NeighborLoader
         from torch_geometric.typing import SparseTensor  # noqa: F401
 
-        self.model, self.is_trimmed = PygSage(), trimmed
+        self.model, self.is_trimmed = PygSage(problem.num_features), trimmed
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01, fused=True)
         data = Data(x=torch.from_numpy(problem.x), y=torch.from_numpy(problem.y))
         indptr = torch.from_numpy(problem.graph.indptr)
@@ -87,7 +87,7 @@ class PygBestStep:
 
             sample = torch.ops.pyg.neighbor_sample
         self.problem, self.form, self.sample = problem, form, sample
-        self.model = PygSage()
+        self.model = PygSage(problem.num_features)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01, fused=True)
         self.colptr = torch.from_numpy(problem.graph.indptr)
         self.row = torch.from_numpy(problem.graph.indices.astype(np.int64))

@@ -1,12 +1,12 @@
 """One training step on a Reddit-shaped graph: sampling + gathering + forward + backward + Adam, against PyG's three
 forms.
 
-    python benchmarks/step.py [--rounds 15] [--threads 2] [--without tutorial trimmed]
+    python benchmarks/step.py [--rounds 15] [--threads 2] [--without tutorial trimmed] [--features 100]
 
-F = 602, 41 classes, hidden 256, 2 layers, fan-outs [25, 10], batch 1024, dropout 0.5, float32. Contenders, in turns
+F = 602 (of another number the result is printed only), 41 classes, hidden 256, 2 layers, fan-outs [25, 10], batch 1024, dropout 0.5, float32. Contenders, in turns
 in one process:
   graphmill           native sampler, features averaged straight from the store, native products
-  graphmill bf16      the same with bfloat16 inputs to the first layer
+  graphmill bf16      the same with features stored in bfloat16, averaged in float32, and train.precision=bf16
   PyG tutorial        NeighborLoader, the whole subgraph through both layers
   PyG trimmed         the same with trim_to_layer
   PyG best (…)        the best PyG can be made: pyg-lib's raw sampler, each layer only for the rows it needs. Edges as
@@ -45,10 +45,10 @@ from graphmill.sample.prefetch import prefetch
 from graphs import load
 from harness import Rounds, Spread, interleave, print_table, write_result
 from origin import Origin
-from problem import CLASSES, FANOUTS, HIDDEN, NUM_FEATURES, Problem
+from problem import CLASSES, FANOUTS, HIDDEN, Problem
 from pyg_forms import PygLoaderStep, pyg_best_forms
 
-BATCH = 1024
+BATCH, WIDE = 1024, 602  # WIDE: columns of Reddit's features
 WARMUP, CALLS = 2, 2  # rounds; steps in a row
 
 
@@ -64,7 +64,7 @@ class Ours:
     def __post_init__(self) -> None:
         p = self.problem
         self.model = GraphSage(
-            in_channels=NUM_FEATURES,
+            in_channels=p.num_features,
             hidden_channels=HIDDEN,
             out_channels=CLASSES,
             num_layers=2,
@@ -75,7 +75,10 @@ class Ours:
         )
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01, fused=True)
         self.sampler = WholeSampler(Topology(p.graph.indptr, p.graph.indices), FANOUTS, 0, p.threads, resample=True)
-        self.tables = WholeTables(DenseFeatures(p.x, "float32"), None)
+        stored = DenseFeatures(p.x, "float32")
+        if self.dtype == torch.bfloat16:
+            stored = DenseFeatures(torch.from_numpy(p.x).bfloat16().view(torch.uint16).numpy(), "bfloat16")
+        self.tables = WholeTables(stored, None)
         self.collector = Collector(p.y, "self_and_mean", self.dtype, p.threads, prefetch=0)
 
     def step(self, number: int) -> None:
@@ -102,7 +105,7 @@ class Ours:
         """Products of one step in dense form: forward, weight gradients, the second layer's input gradient; 2 per
         multiply-add."""
         rows1, rows2 = np.mean([edge[:2] for edge in self.edges], axis=0)
-        return float(2 * (2 * rows1 * 2 * NUM_FEATURES * HIDDEN + 3 * rows2 * 2 * HIDDEN * CLASSES) / 1e9)
+        return float(2 * (2 * rows1 * 2 * self.problem.num_features * HIDDEN + 3 * rows2 * 2 * HIDDEN * CLASSES) / 1e9)
 
     def gflop_left_out(self) -> float:
         """The part of them that is not multiplied: the first layer's weight gradient where ReLU or dropout made it
@@ -115,7 +118,7 @@ class Ours:
         with torch.no_grad():
             positive = float((layer.on_self_and_mean(batch.inputs.x, RELU) > 0).float().mean())
         rows1 = float(np.mean([edge[0] for edge in self.edges]))
-        return 2 * rows1 * 2 * NUM_FEATURES * HIDDEN * (1 - positive * (1 - self.model.dropout.of_hidden)) / 1e9
+        return 2 * rows1 * 2 * self.problem.num_features * HIDDEN * (1 - positive * (1 - self.model.dropout.of_hidden)) / 1e9
 
 
 def pipelined(problem: Problem) -> dict[str, float]:
@@ -142,9 +145,9 @@ def pipelined(problem: Problem) -> dict[str, float]:
     return {"seconds_per_step": total / steps, "waiting_share": waited / total}
 
 
-def matrix_rates(threads: int) -> dict[str, float]:
+def matrix_rates(threads: int, num_features: int) -> dict[str, float]:
     """GFLOP/s of this machine's own products in the shape of the first layer: torch's, oneDNN's, ours; best of 7."""
-    m, k, n = 25_000, 2 * NUM_FEATURES, HIDDEN
+    m, k, n = 25_000, 2 * num_features, HIDDEN
     a, w, out = torch.randn(m, k), torch.randn(n, k), torch.empty(m, n)
     a16, w16 = a.bfloat16(), w.bfloat16()
     runs: dict[str, Callable[[], object]] = {
@@ -197,11 +200,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--without", nargs="*", default=[], help="tutorial, trimmed")
     parser.add_argument("--graph", default="reddit_shaped")
+    parser.add_argument("--features", type=int, default=WIDE, help="columns of the nodes' features")
     options = parser.parse_args()
     origin = Origin.now()
     torch.set_num_threads(options.threads)
     _native.keep_freed_memory()  # for all contenders: they share the process
-    problem = make_problem(options.graph, (options.rounds + WARMUP) * CALLS, options.threads)
+    problem = make_problem(options.graph, (options.rounds + WARMUP) * CALLS, options.threads, options.features)
     ours, ours16 = Ours(problem, torch.float32), Ours(problem, torch.bfloat16)
     runs: dict[str, Callable[[int], object]] = {"graphmill": ours.step, "graphmill bf16": ours16.step}
     runs |= {name: form.step for name, form in pyg_best_forms(problem).items()}
@@ -209,23 +213,24 @@ def main() -> None:
         runs["PyG trimmed"] = PygLoaderStep(problem, trimmed=True).step
     if "tutorial" not in options.without:
         runs["PyG tutorial"] = PygLoaderStep(problem, trimmed=False).step
-    rates = matrix_rates(options.threads)
+    rates = matrix_rates(options.threads, options.features)
     rounds = interleave(runs, rounds=options.rounds, warmup=WARMUP, calls=CALLS)
-    rates_after = matrix_rates(options.threads)
+    rates_after = matrix_rates(options.threads, options.features)
     rates = {name: max(rate, rates_after[name]) for name, rate in rates.items()}
     memory = peak_memory(problem)
     overlapped = pipelined(problem)
-    result = report(rounds, ours, rates, memory, overlapped)
+    result = report(rounds, ours, ours16, rates, memory, overlapped)
     print(
         f"with batches made ahead on a thread: {overlapped['seconds_per_step'] * 1e3:.0f} ms a step,"
         f" {overlapped['waiting_share']:.1%} of it waiting for the loader"
     )
-    write_result("step", result, origin)
+    if options.features == WIDE:
+        write_result("step", result, origin)
 
 
-def make_problem(name: str, num_batches: int, threads: int) -> Problem:
+def make_problem(name: str, num_batches: int, threads: int, num_features: int) -> Problem:
     graph, rng = load(name), np.random.default_rng(1)
-    x = rng.standard_normal((graph.num_nodes, NUM_FEATURES), dtype=np.float32)
+    x = rng.standard_normal((graph.num_nodes, num_features), dtype=np.float32)
     y = rng.integers(CLASSES, size=graph.num_nodes)
     batch = min(BATCH, graph.num_nodes // num_batches)
     seeds = list(rng.permutation(graph.num_nodes)[: num_batches * batch].reshape(num_batches, batch))
@@ -247,7 +252,7 @@ def peak_memory(problem: Problem) -> dict[str, float]:
 
 
 def report(
-    rounds: Rounds, ours: Ours, rates: dict[str, float], memory: dict[str, float], overlapped: dict[str, float]
+    rounds: Rounds, ours: Ours, ours16: Ours, rates: dict[str, float], memory: dict[str, float], overlapped: dict[str, float]
 ) -> dict[str, object]:
     rows = [
         [
@@ -266,7 +271,7 @@ def report(
     seconds, gflop, left_out = rounds.spread("graphmill").median, ours.gflop(), ours.gflop_left_out()
     achieved, performed = gflop / seconds, (gflop - left_out) / seconds
     overlapped_rate = (gflop - left_out) / overlapped["seconds_per_step"]
-    phases = {name: Spread.of(values[(WARMUP + 1) * CALLS - 1 :: CALLS]) for name, values in ours.phases.items()}
+    phases, phases16 = phases_of(ours), phases_of(ours16)
     share = {name: spread.median / seconds for name, spread in phases.items()}
     print_table(
         f"graphmill: {gflop - left_out:.1f} GFLOP performed a step, {performed:.0f} GFLOP/s over the whole step,"
@@ -280,8 +285,8 @@ def report(
     )
     print_table(
         "phases of graphmill's step",
-        ["phase", "ms", "share"],
-        [[n, f"{phases[n].median * 1e3:.1f}", f"{share[n]:.1%}"] for n in phases],
+        ["phase", "ms", "share", "ms, bf16"],
+        [[n, f"{phases[n].median * 1e3:.1f}", f"{share[n]:.1%}", f"{phases16[n].median * 1e3:.1f}"] for n in phases],
     )
     return {
         "rounds": len(rounds.seconds["graphmill"]),
@@ -297,8 +302,14 @@ def report(
         "matrix_rates_gflops": rates,
         "phases_s": phases,
         "phases_share": share,
+        "phases_bf16_s": phases16,
         "peak_mib": memory,
     }
+
+
+def phases_of(ours: Ours) -> dict[str, Spread]:
+    """Seconds of each phase of the steps that are timed."""
+    return {name: Spread.of(values[(WARMUP + 1) * CALLS - 1 :: CALLS]) for name, values in ours.phases.items()}
 
 
 if __name__ == "__main__":
