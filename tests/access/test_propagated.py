@@ -89,12 +89,34 @@ def test_short_numbers_are_read_as_their_values(topology, x):
     assert np.array_equal(propagated(short, topology, asked(2)).x, propagated(exact, topology, asked(2)).x)
 
 
+@pytest.fixture
+def beside():
+    """More columns than features have."""
+    values = np.random.default_rng(3).random((NUM_NODES, WIDTH + 3), dtype=np.float32)
+    return np.where(values < 0.3, np.float32(0), values)
+
+
+@pytest.mark.parametrize("form", [dense, as_sparse])
+@pytest.mark.parametrize("reads", ["all", "last"])
+@pytest.mark.parametrize("num_beside", [1, WIDTH + 3])
+def test_columns_beside_follow_those_of_the_hops_as_they_are(topology, x, form, reads, num_beside, beside):
+    found = propagated(form(x), topology, asked(2, reads), beside[:, :num_beside])
+    alone = propagated(form(x), topology, asked(2, reads))
+    assert found.num_features == alone.num_features + num_beside
+    assert np.array_equal(written_out(found), np.concatenate([written_out(alone), beside[:, :num_beside]], axis=1))
+
+
+def test_columns_beside_are_read_of_nodes_without_features(topology, beside):
+    nothing = dense(np.empty((NUM_NODES, 0), dtype=np.float32))
+    assert np.array_equal(propagated(nothing, topology, asked(2), beside).x, beside)
+
+
 @pytest.mark.parametrize("form", [dense, as_sparse])
 @pytest.mark.parametrize("at_a_time", [1, 50, 300])
-def test_the_size_of_a_block_changes_nothing(topology, x, form, at_a_time, monkeypatch):
-    whole = written_out(propagated(form(x), topology, asked(2, values_per_hop=3)))
+def test_the_size_of_a_block_changes_nothing(topology, x, form, at_a_time, beside, monkeypatch):
+    whole = written_out(propagated(form(x), topology, asked(2, values_per_hop=3), beside))
     monkeypatch.setattr(module, "_VALUES_AT_A_TIME", at_a_time)
-    assert np.array_equal(written_out(propagated(form(x), topology, asked(2, values_per_hop=3))), whole)
+    assert np.array_equal(written_out(propagated(form(x), topology, asked(2, values_per_hop=3), beside)), whole)
 
 
 def test_sparse_rows_keep_their_largest_values_and_the_next_hop_is_made_of_those(topology, x):

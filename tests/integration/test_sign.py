@@ -19,16 +19,21 @@ from graphmill.tasks.planning import plan_experiment
 pytestmark = pytest.mark.distributed
 
 
-@pytest.fixture(params=["dense", "sparse"])
+@pytest.fixture(params=["dense", "sparse", "labels"])
 def planned(request, tmp_path_factory):
-    """Two ranks, several steps of each an epoch, the last of them uneven."""
+    """Two ranks, several steps of each an epoch, the last of them uneven; `labels`: propagated ones are read too."""
     root = tmp_path_factory.mktemp("data")
     made_store(root / "made", num_nodes=150, num_edges=700, is_sparse=request.param == "sparse")
 
     def plan(**train: Any) -> Plan:
         raw = {
             "dataset": {"name": "made"},
-            "model": {"kind": "sign", "hidden_channels": 8, "input_dropout": 0.1},
+            "model": {
+                "kind": "sign",
+                "hidden_channels": 8,
+                "input_dropout": 0.1,
+                "label_propagation": request.param == "labels",
+            },
             "train": {
                 "epochs": 4,
                 "batch_size": 4,

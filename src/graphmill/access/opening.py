@@ -2,6 +2,9 @@
 
 from typing import cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from graphmill.access.device import DeviceGraph
 from graphmill.access.device_kernels import kernels_of
 from graphmill.access.draws import EitherSampler
@@ -25,6 +28,7 @@ def open_access(
     group: Group,
     served: SamplerClient | None = None,
     seeds: SeedNodes | None = None,
+    beside: NDArray[np.float32] | None = None,
 ) -> GraphAccess:
     """One rank's way to mini-batches.
 
@@ -34,19 +38,22 @@ def open_access(
         group: the ranks that share the seeds out.
         served: by a process that samples, which holds the graph; None: this one does.
         seeds: what steps learn from, of a graph that this process reads; None: the nodes of the training split.
+        beside: columns [num_nodes, n] that are read beside propagated features; None: no others are.
     """
     if served is not None:
         return ServedAccess(spec, store, group, served)
-    source = source_of(spec, store, group)
+    source = source_of(spec, store, group, beside)
     seeds = seeds or training_nodes(spec, store, source.owners, group.world_size)
     return LocalAccess(spec, store, source, sampler_of(spec, store, source, group), seeds, group)
 
 
-def source_of(spec: AccessSpec, store: NodeStore, group: Group) -> GraphSource:
+def source_of(
+    spec: AccessSpec, store: NodeStore, group: Group, beside: NDArray[np.float32] | None = None
+) -> GraphSource:
     """Where neighbourhoods and rows come from."""
     if spec.partition is not None:
         return GraphInParts.of(spec, spec.partition, store.path, group)
-    whole = WholeGraph.of(spec, cast("WholeStore", store), group)
+    whole = WholeGraph.of(spec, cast("WholeStore", store), group, beside)
     if spec.gpu_graph_bytes is not None and group.device.type != "cpu":  # a model may be used where no GPU is
         return DeviceGraph.of(spec, whole, spec.gpu_graph_bytes, kernels_of(group.device))
     return whole

@@ -50,18 +50,24 @@ def step_scale(topology: Topology) -> NDArray[np.float64]:
     return np.asarray((np.diff(topology.indptr) + 1.0) ** -0.5)
 
 
-def propagated(features: Features, topology: Topology, asked: Propagation) -> Features:
+def propagated(
+    features: Features, topology: Topology, asked: Propagation, beside: NDArray[np.float32] | None = None
+) -> Features:
     """Rows of all hops side by side, or of the last alone: [num_nodes, num_blocks * num_features], float32.
 
     Of sparse features so many values of each row are kept at each hop, the largest, and the next hop is made of those.
     Besides the result a block of rows is in memory; of sparse ones the result twice, while it is put together.
+    `beside` [num_nodes, n]: columns that follow those, as they are.
     """
+    beside = np.empty((topology.num_nodes, 0), dtype=np.float32) if beside is None else beside
     if isinstance(features, SparseFeatures):
-        return _sparse(features, topology, asked)
-    return _dense(features, topology, asked)
+        return _sparse(features, topology, asked, beside)
+    return _dense(features, topology, asked, beside)
 
 
-def _dense(features: DenseFeatures, topology: Topology, asked: Propagation) -> DenseFeatures:
+def _dense(
+    features: DenseFeatures, topology: Topology, asked: Propagation, beside: NDArray[np.float32]
+) -> DenseFeatures:
     """Row k of a node in a table of `slots` rows a node is its hop k, so that a hop is read where it was written.
 
     Where the last hop alone is read, two slots are used in turn.
@@ -73,8 +79,9 @@ def _dense(features: DenseFeatures, topology: Topology, asked: Propagation) -> D
             f"{count:,} nodes with {slots} rows of propagated features each are more than {_MOST_ROWS:,}",
             fix="set a smaller model.hops, or model.hops_read=last",
         )
-    x = np.empty((count, slots, width), dtype=np.float32)
-    table, scale = torch.from_numpy(x.reshape(-1, width)), step_scale(topology)
+    room = np.empty(count * (slots * width + beside.shape[1]), dtype=np.float32)
+    x = room[: count * slots * width].reshape(count, slots, width)
+    table, scale = torch.from_numpy(x.reshape(count * slots, width)), step_scale(topology)
     for begin, end in _blocks(np.full(count, width)):
         x[begin:end, 0] = to_float32(DenseFeatures(features.x[begin:end], features.dtype))
     for hop in range(1, asked.hops + 1):
@@ -84,27 +91,46 @@ def _dense(features: DenseFeatures, topology: Topology, asked: Propagation) -> D
             tensors = [torch.from_numpy(each) for each in (rows.indptr, places.astype(np.int32), values)]
             x[begin:end, hop % slots] = native.sparse_linear(*tensors, table).numpy()
     if asked.reads == "last":
-        return DenseFeatures(np.ascontiguousarray(x[:, asked.hops % slots]), "float32")
-    return DenseFeatures(x.reshape(count, -1), "float32")
+        return DenseFeatures(np.concatenate([x[:, asked.hops % slots], beside], axis=1), "float32")
+    return DenseFeatures(_widened(room, x.reshape(count, slots * width), beside), "float32")
 
 
-def _sparse(features: SparseFeatures, topology: Topology, asked: Propagation) -> SparseFeatures:
+def _widened(room: NDArray[np.float32], rows: NDArray[np.float32], beside: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rows that lie at the beginning of `room`, moved apart in it, the last first, so that `beside` stands by them."""
+    wide = room.reshape(len(rows), rows.shape[1] + beside.shape[1])
+    if beside.shape[1] == 0:
+        return wide
+    for begin, end in reversed(list(_blocks(np.full(len(rows), wide.shape[1])))):
+        wide[begin:end] = np.concatenate([rows[begin:end], beside[begin:end]], axis=1)
+    return wide
+
+
+def _sparse(
+    features: SparseFeatures, topology: Topology, asked: Propagation, beside: NDArray[np.float32]
+) -> SparseFeatures:
     of_hops = [features]
     for _ in range(asked.hops):
         of_hops.append(_next_hop(of_hops[-1], topology, asked.values_per_hop))
-    return of_hops[-1] if asked.reads == "last" else _side_by_side(of_hops)
+    kept = of_hops[-1:] if asked.reads == "last" else of_hops
+    return _side_by_side([*kept, _without_zeros(beside)])
 
 
-def _side_by_side(of_hops: list[SparseFeatures]) -> SparseFeatures:
-    count, width = len(of_hops), of_hops[0].num_features
-    lengths = np.stack([np.diff(each.indptr) for each in of_hops], axis=1)  # [num_nodes, hops + 1]
+def _without_zeros(x: NDArray[np.float32]) -> SparseFeatures:
+    indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(x, axis=1))])
+    rows, columns = x.nonzero()
+    return SparseFeatures(indptr, columns.astype(np.int32), x[rows, columns], x.shape[1])
+
+
+def _side_by_side(blocks: list[SparseFeatures]) -> SparseFeatures:
+    count, begins = len(blocks), np.cumsum([0, *(each.num_features for each in blocks)])
+    lengths = np.stack([np.diff(each.indptr) for each in blocks], axis=1)  # [num_nodes, blocks]
     ends = np.concatenate([[0], np.cumsum(lengths.ravel())])
     indices, values = np.empty(ends[-1], dtype=np.int32), np.empty(ends[-1], dtype=np.float32)
-    for hop, its in enumerate(of_hops):
-        places = np.arange(len(its.indices)) + np.repeat(ends[hop:-1:count] - its.indptr[:-1], lengths[:, hop])
-        indices[places] = its.indices + hop * width
+    for number, its in enumerate(blocks):
+        places = np.arange(len(its.indices)) + np.repeat(ends[number:-1:count] - its.indptr[:-1], lengths[:, number])
+        indices[places] = its.indices + begins[number]
         values[places] = its.values
-    return SparseFeatures(ends[::count].copy(), indices, values, count * width)
+    return SparseFeatures(ends[::count].copy(), indices, values, int(begins[-1]))
 
 
 def _next_hop(x: SparseFeatures, topology: Topology, most: int | None) -> SparseFeatures:

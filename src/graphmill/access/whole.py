@@ -36,6 +36,7 @@ class WholeGraph:
     features: Features
     edge_features: EdgeFeatures | None  # the columns that batches carry
     tables: WholeTables
+    num_beside: int = 0  # the last columns, which are no features
 
     owners: ClassVar[None] = None
     window: ClassVar[int] = 1
@@ -44,8 +45,10 @@ class WholeGraph:
     is_shared: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, spec: AccessSpec, store: WholeStore, group: Group) -> "WholeGraph":
-        """Map what `spec` reads of an opened store."""
+    def of(
+        cls, spec: AccessSpec, store: WholeStore, group: Group, beside: NDArray[np.float32] | None = None
+    ) -> "WholeGraph":
+        """Map what `spec` reads of an opened store. `beside`: columns beside propagated features; None: none are."""
         edges = None
         if spec.edge_columns:
             edges = store.edge_features(undirected=spec.undirected).with_columns(spec.edge_columns)
@@ -53,8 +56,9 @@ class WholeGraph:
             refuse_negative_weights(edges.values[:, 0], str(store.metadata.name))
         features = transformed(store.features, spec.features)
         if spec.propagation is not None:
-            features = propagated(features, store.topology(undirected=spec.undirected), spec.propagation)
-        return cls(spec, store, group, features, edges, WholeTables(features, edges))
+            features = propagated(features, store.topology(undirected=spec.undirected), spec.propagation, beside)
+        num_beside = 0 if beside is None else beside.shape[1]
+        return cls(spec, store, group, features, edges, WholeTables(features, edges), num_beside)
 
     @property
     def topology(self) -> Topology:
@@ -78,9 +82,15 @@ class WholeGraph:
         return collector
 
     def statistics(self, nodes: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and deviation of the features as they are read, before the model standardises them."""
+        """Mean and deviation of the features as they are read, before the model standardises them.
+
+        0 and 1 of columns beside them, which are left as they are.
+        """
         assert isinstance(self.features, DenseFeatures), "the plan was refused for sparse ones"
-        return statistics(self.features, nodes)
+        mean, sd = statistics(self.features, nodes)
+        of_features = len(mean) - self.num_beside
+        mean[of_features:], sd[of_features:] = 0, 1
+        return mean, sd
 
     def sweep(self, model: LayerwiseModel, nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
         """This rank's contiguous share of `nodes` and their rows, computed layer by layer."""

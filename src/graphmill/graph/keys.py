@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     SPLIT = 8
     CURRICULUM = 9
     NEGATIVES = 10
+    LABEL_FOLDS = 11
 
 
 def key_of(seed: int, purpose: Purpose, *coordinates: int) -> int:

@@ -10,7 +10,7 @@ from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.fanouts import held_bytes
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec, NodeModelSpec
 from graphmill.spec.relational import TYPED_MODELS, HgtSizes, HgtSpec, RelationalSpec
-from graphmill.spec.sign import SignSpec, propagation_of
+from graphmill.spec.sign import SignSpec
 
 
 class _KnownGraph(Protocol):
@@ -85,12 +85,18 @@ def sampled_model(plan: SampledPlan, model: NodeModelSpec, *, most_seeds: int, o
     )
 
 
-def held_by_rank(plan: SampledPlan, model: NodeModelSpec) -> int:
-    """Bytes that a rank keeps besides the mapped graph: propagated features, or what its sampler does."""
-    known, propagation = plan.dataset, propagation_of(model)
-    if propagation is None:
+def held_by_rank(plan: SampledPlan, model: NodeModelSpec, out_channels: int) -> int:
+    """Bytes that a rank keeps besides the mapped graph: propagated features and labels, or what its sampler does.
+
+    Labels are propagated first, which takes three tables of them.
+    """
+    if not isinstance(model, SignSpec):
         return held_by_sampler(plan)
-    return propagation.table_bytes(known.num_nodes, known.num_features, is_sparse=known.has_sparse_features)
+    known, beside = plan.dataset, model.num_beside(out_channels)
+    table = model.propagation.table_bytes(
+        known.num_nodes, known.num_features, is_sparse=known.has_sparse_features, num_beside=beside
+    )
+    return max(table, 3 * 4 * known.num_nodes * (beside + 1) if beside else 0)
 
 
 def held_by_sampler(plan: SampledPlan) -> int:
@@ -182,10 +188,10 @@ def sampled_bytes(of: SampledModel, hops: Sequence[int]) -> tuple[int, int]:
 
 def _rows_bytes(model: SignSpec, of: SampledModel, rows: int) -> int:
     """Rows of propagated features of a mini-batch, at most."""
-    kept = of.num_features
+    kept, beside = of.num_features, model.num_beside(of.out_channels)
     if of.has_sparse_features:
-        kept = 2 * min(kept, model.values_per_hop or kept)
-    return 4 * rows * kept * model.propagation.num_blocks
+        kept, beside = 2 * min(kept, model.values_per_hop or kept), 2 * beside
+    return 4 * rows * (kept * model.propagation.num_blocks + beside)
 
 
 def num_drawn(of: SampledModel, hops: Sequence[int]) -> int:

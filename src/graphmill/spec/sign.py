@@ -26,15 +26,17 @@ class Propagation:
         """How many rows of features stand side by side for each node."""
         return self.hops + 1 if self.reads == "all" else 1
 
-    def table_bytes(self, num_nodes: int, num_features: int, *, is_sparse: bool) -> int:
-        """What the rows of all nodes take at most, sparse ones while they are put together.
+    def table_bytes(self, num_nodes: int, num_features: int, *, is_sparse: bool, num_beside: int = 0) -> int:
+        """What the rows of all nodes take at most, while they are put together.
 
-        Of sparse ones without each node's own, of which a plan does not know how many values they have.
+        Of sparse ones without each node's own, of which a plan does not know how many values they have. `num_beside`:
+        columns that stand beside those of the features; they are there twice meanwhile.
         """
-        if not is_sparse:
-            return 4 * num_nodes * num_features * (self.num_blocks if self.reads == "all" else 2)
-        kept = min(num_features, self.values_per_hop or num_features)
-        return 2 * 8 * num_nodes * self.hops * kept
+        if is_sparse:
+            kept = min(num_features, self.values_per_hop or num_features)
+            return num_nodes * (2 * 8 * (self.hops * kept + num_beside) + 4 * num_beside)
+        blocks = self.num_blocks if self.reads == "all" else 2
+        return 4 * num_nodes * (num_features * blocks + 2 * num_beside)
 
 
 class SignSpec(Spec):
@@ -47,6 +49,7 @@ class SignSpec(Spec):
     also_called: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(HIDDEN_WIDTH, "model.hidden_channels"),
         **dict.fromkeys(("k", "num_hops", "propagated_hops"), "model.hops"),
+        **dict.fromkeys(("use_labels", "use_label", "label_emb", "label_reuse"), "model.label_propagation"),
     }
     called_elsewhere: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         name: {"kind": "sign", "hops": 2, "hops_read": "last", "num_layers": 1} for name in ("sgc", "sgconv", "sgcn")
@@ -66,15 +69,24 @@ class SignSpec(Spec):
     num_layers: PositiveInt = Field(2, description="linear layers; 1: a regression on the propagated features")
     dropout: Fraction = Field(0.5, description="probability of dropping a hidden channel")
     input_dropout: Fraction = Field(0.0, description="probability of dropping a propagated feature")
+    label_propagation: bool = Field(
+        False,
+        description="whether the model reads, beside features, the labels of training nodes propagated along edges, of "
+        "which a training node never reads its own; for classes and several labels",
+    )
 
     @property
     def propagation(self) -> Propagation:
         """What is made of features before training."""
         return Propagation(hops=self.hops, reads=self.hops_read, values_per_hop=self.values_per_hop)
 
+    def num_beside(self, out_channels: int) -> int:
+        """Columns that stand beside those of the features: shares of the classes, or labels."""
+        return out_channels if self.label_propagation else 0
+
     def widths(self, num_features: int, out_channels: int) -> list[int]:
         """Channels that the first layer reads, and that each layer gives."""
-        read = num_features * self.propagation.num_blocks
+        read = num_features * self.propagation.num_blocks + self.num_beside(out_channels)
         return [read, *[self.hidden_channels] * (self.num_layers - 1), out_channels]
 
     def parameters(self, num_features: int, out_channels: int) -> int:
@@ -84,7 +96,7 @@ class SignSpec(Spec):
 
     def activation_bytes(self, rows: int, out_channels: int) -> int:
         """What the backward pass of so many rows keeps, and the gradients beside it."""
-        return 2 * 4 * rows * sum(self.widths(0, out_channels))
+        return 2 * 4 * rows * sum(self.widths(0, out_channels)[1:])
 
 
 def propagation_of(model: object) -> Propagation | None:
@@ -92,10 +104,9 @@ def propagation_of(model: object) -> Propagation | None:
     return model.propagation if isinstance(model, SignSpec) else None
 
 
-def columns_read(model: object, num_features: int) -> int:
+def columns_read(model: object, num_features: int, out_channels: int) -> int:
     """Columns of the features that a model reads, of a node with `num_features`."""
-    found = propagation_of(model)
-    return num_features if found is None else num_features * found.num_blocks
+    return model.widths(num_features, out_channels)[0] if isinstance(model, SignSpec) else num_features
 
 
 def refuse_sampling(model: object, experiment: Experiment, name: str, num_parts: int | None = None) -> None:
@@ -128,4 +139,13 @@ def refuse_parts(model: object, name: str, num_parts: int | None) -> None:
         raise UserError(
             f"model.kind is sign, which propagates features over a whole graph, and {name} is in {num_parts} parts",
             fix="name the graph that was partitioned, or set model.kind=graphsage",
+        )
+
+
+def refuse_label_propagation(model: object, name: str) -> None:
+    """Raise a `UserError` if labels were to be propagated where nodes have values; `name`: of the prepared graph."""
+    if isinstance(model, SignSpec) and model.label_propagation:
+        raise UserError(
+            f"model.label_propagation is true, which propagates classes or labels, and nodes of {name} have values",
+            fix="leave model.label_propagation out; it is for task.kind=node_classification",
         )

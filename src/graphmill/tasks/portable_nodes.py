@@ -1,7 +1,10 @@
 """GraphSAGE, R-GCN and SIGN outside training: called on a whole graph, as PyTorch Geometric's models are."""
 
+from typing import Any
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graphmill.access.propagated import propagated
@@ -23,6 +26,7 @@ from graphmill.sample.checked_data import array_of
 from graphmill.spec.sign import Propagation
 from graphmill.spec.transform import FeatureTransform
 from graphmill.tasks.hetero_model import HeteroModel, OnStandardisedTypes
+from graphmill.tasks.label_propagation import KnownLabels, label_shares_of_others
 from graphmill.tasks.node_encoders import EdgeIndexModel, NodeEncoder
 
 
@@ -148,15 +152,15 @@ class RelationalClassifier(nn.Module):
 class PropagatedClassifier(nn.Module):
     """A trained SIGN: features are propagated over the edges that it is called with, then each row is computed.
 
-    On the CPU its logits are those of `graphmill evaluate` to rounding, if features and edges are the prepared ones.
-    No gradient reaches `x`.
+    On the CPU its logits are those of `graphmill evaluate` to rounding, if features and edges are the prepared ones,
+    and labels those of the training nodes. No gradient reaches `x`.
     """
 
     def __init__(self, model: Sign, features: FeatureTransform, propagation: Propagation) -> None:
         super().__init__()
         self.model, self.features, self.propagation = model, features, propagation
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, labels: Tensor | None = None) -> Tensor:
         """Logits [num_nodes, num_classes].
 
         Args:
@@ -164,9 +168,13 @@ class PropagatedClassifier(nn.Module):
                 sparse CSR.
             edge_index: int64 [2, num_edges], sources in row 0, targets in row 1; an edge that is there twice counts
                 twice.
+            labels: if the model was trained with `model.label_propagation`, what is known of the nodes; else None.
+                Whole numbers: classes [num_nodes], or 0 and 1 of several labels [num_nodes, num_labels]; -1 where they
+                are not known. No node reads its own.
 
         Raises:
-            InvalidInputError (a ValueError): a shape does not fit, or an edge names a node that is not there.
+            InvalidInputError (a ValueError): a shape does not fit, an edge names a node that is not there, or labels
+                are missing, too many, or none.
         """
         _refuse_strange_features(x, self.model.in_channels)
         block = whole_graph(edge_index, x.shape[0])
@@ -181,7 +189,23 @@ class PropagatedClassifier(nn.Module):
             stored = SparseFeatures(indptr, indices, values, rows.num_features)
         else:
             stored = DenseFeatures(rows.cpu().numpy(), "float32")
-        return self.model.evaluated(_inputs_of(propagated(stored, topology, self.propagation), x.device))
+        beside = self._label_columns(topology, labels)
+        return self.model.evaluated(_inputs_of(propagated(stored, topology, self.propagation, beside), x.device))
+
+    def _label_columns(self, topology: Topology, labels: Tensor | None) -> NDArray[np.float32] | None:
+        number = self.model.num_beside
+        if (labels is None) != (number == 0):
+            does, fix = ("reads", "give") if number else ("does not read", "leave out")
+            raise InvalidInputError(
+                f"labels are {'not ' if labels is None else ''}given, and the model {does} labels of other nodes",
+                fix=f"{fix} labels",
+            )
+        if labels is None:
+            return None
+        given = array_of("labels", labels.cpu() if isinstance(labels, Tensor) else labels)
+        _refuse_strange_labels(given, topology.num_nodes, number)
+        known = np.flatnonzero(given.reshape(len(given), -1)[:, 0] >= 0)
+        return label_shares_of_others(topology, KnownLabels(known, given[known], number), self.model.seed)
 
 
 def _inputs_of(features: DenseFeatures | SparseFeatures, device: torch.device) -> Inputs:
@@ -299,6 +323,18 @@ def _refuse_strange_weights(edge_weight: Tensor, num_edges: int) -> None:
         torch.ops.aten._assert_async.msg(is_fine.all(), "edge_weight has a weight that is negative or not finite")
     elif not is_fine.all():
         raise InvalidInputError(f"edge_weight has {float(edge_weight[~is_fine][0]):g}", fix=fix)
+
+
+def _refuse_strange_labels(labels: NDArray[Any], num_nodes: int, num_labels: int) -> None:
+    most = {(num_nodes,): num_labels - 1, (num_nodes, num_labels): 1}.get(labels.shape)
+    fix = "give the class of each node, or 0 and 1 of each of its labels, as whole numbers; -1 where they are not known"
+    if most is None or labels.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"labels are {labels.dtype} {list(labels.shape)}, and there are {num_nodes} nodes and {num_labels} labels",
+            fix=fix,
+        )
+    if labels.size and not -1 <= labels.min() <= labels.max() <= most:
+        raise InvalidInputError(f"labels are {labels.min()} to {labels.max()}, and the largest is {most}", fix=fix)
 
 
 def _refuse_strange_types(what: str, types: Tensor | None, count: int, num_types: int) -> None:

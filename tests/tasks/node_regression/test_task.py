@@ -239,6 +239,17 @@ def test_other_data_must_have_as_many_values(planned, root):
         NodeRegression.on_other_data(planned().task, write_values(other, root / "other"))
 
 
+def test_values_are_not_propagated_as_labels(root):
+    asked = {
+        "task": {"kind": "node_regression"},
+        "dataset": {"name": "made"},
+        "model": {"kind": "sign", "label_propagation": True},
+    }
+    with pytest.raises(UserError, match=r"model\.label_propagation is true.* nodes of made have values") as refused:
+        plan_experiment(NodeRegressionExperiment.model_validate(asked), dataset_root=root, run_id="run")
+    assert "leave model.label_propagation out" in refused.value.fix
+
+
 def test_sign_reads_propagated_features_and_a_loaded_one_predicts_in_the_datas_units(root, store):
     model = {"kind": "sign", "hops": 2, "hidden_channels": 16, "dropout": 0.0}
     asked = {"task": {"kind": "node_regression"}, "dataset": {"name": "made"}, "model": model, "train": {"epochs": 1}}

@@ -38,13 +38,14 @@ from graphmill.spec.node_models import reads_node_types
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
-from graphmill.spec.sign import columns_read, propagation_of, refuse_parts
+from graphmill.spec.sign import SignSpec, columns_read, propagation_of, refuse_parts
 from graphmill.spec.transform import refuse_other_form
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause, never_pause
 from graphmill.tasks.attended import Attention, heads_of
 from graphmill.tasks.classification import ClassifierLoss
 from graphmill.tasks.custom_measures import CustomMeasures
+from graphmill.tasks.label_propagation import KnownLabels, label_shares_of_others
 from graphmill.tasks.multilabel import LabelsLoss
 from graphmill.tasks.node_classification.access import access_spec
 from graphmill.tasks.node_classification.attended import LayerwiseAttention
@@ -93,9 +94,10 @@ class NodeClassification:
         plan, own, path = self.plan, self.own, Path(self.own.dataset.path)
         store = open_graph(path) if served is None else open_labels(path)
         refuse_other_data(own.dataset, store.metadata.checksum)
-        self.access = open_access(access_spec(plan, own), store, self.group, served)
         self.labels = store.labels
         refuse_unknown_targets(path, self.labels, store.nodes_in, targets_in(own.dataset))
+        beside = label_columns(plan, own, store)
+        self.access = open_access(access_spec(plan, own), store, self.group, served, beside=beside)
         scale = self.access.standardise()
         self.model = build_model(plan, own.model, model_inputs(own), rank=self.group.rank, standardise=scale).to(
             self.group.device
@@ -231,7 +233,7 @@ class NodeClassification:
         """Trained model, called as model(x, edge_index), with the edge features or types that it reads."""
         own = plan.task
         assert isinstance(own, NodeClassificationPlan)
-        columns = columns_read(own.model, own.dataset.num_features)
+        columns = columns_read(own.model, own.dataset.num_features, own.dataset.num_classes)
         scale = Standardise.unknown(columns) if own.features == "standardised" else None
         model = build_model(plan, own.model, model_inputs(own), rank=0, standardise=scale)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
@@ -287,6 +289,18 @@ class NodeClassification:
         # A hop more where layers are unknown: GCN and its like also read degrees of the nodes that the last one reads.
         hops = len(self.own.num_neighbors) + (not self.own.resamples)
         return self.access.exact(self.model, nodes, pause, hops=hops, num_columns=self.own.dataset.num_classes)
+
+
+def label_columns(
+    plan: Plan, own: NodeClassificationPlan, store: LabelledGraphStore | PartedLabelledGraph
+) -> NDArray[np.float32] | None:
+    """Labels of the run's training nodes, propagated to all [num_nodes, num_classes]; None: the model reads none."""
+    if not isinstance(own.model, SignSpec) or not own.model.label_propagation:
+        return None
+    assert isinstance(store, LabelledGraphStore), "the plan was refused for parts"
+    nodes = drawn(store.nodes_in("train"), own.dataset.num_train, plan.seed)
+    known = KnownLabels(nodes, store.labels[nodes], own.dataset.num_classes)
+    return label_shares_of_others(store.topology(undirected=own.undirected), known, plan.seed)
 
 
 def model_inputs(own: NodeClassificationPlan) -> NodeModelInputs:

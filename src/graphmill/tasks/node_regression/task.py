@@ -169,7 +169,7 @@ class NodeRegression:
         """Trained model in the data's units, without a store: called as model(x, edge_index), R-GCN with edge_type."""
         own = plan.task
         assert isinstance(own, NodeRegressionPlan)
-        columns = columns_read(own.model, own.dataset.num_features)
+        columns = columns_read(own.model, own.dataset.num_features, own.dataset.num_targets)
         scale = Standardise.unknown(columns) if own.features == "standardised" else None
         targets = Standardise.unknown(own.dataset.num_targets)
         model = NodeRegressor(plan, own, rank=0, standardise=scale, targets=targets)

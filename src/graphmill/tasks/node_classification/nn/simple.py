@@ -16,6 +16,7 @@ from graphmill.access.transform import transformed
 from graphmill.graph.features import SparseFeatures
 from graphmill.graph.statistics import statistics
 from graphmill.graph.topology import Topology
+from graphmill.tasks.label_propagation import ROUNDS, KnownLabels, label_shares
 from graphmill.tasks.multilabel import predicted
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.node_classification.page import (
@@ -28,8 +29,6 @@ from graphmill.tasks.node_classification.page import (
 from graphmill.tasks.perceptron import guesses as perceptron_guesses
 from graphmill.tasks.regression import Csr, Matrix, fit
 
-_ALPHA: Final = 0.9  # of label propagation: what a node takes from its neighbours
-_ROUNDS: Final = 50
 _EVALUATIONS: Final = 120  # of a regression's objective, about
 _EPOCHS: Final = 40  # of the perceptron, about
 
@@ -59,7 +58,7 @@ def cost_of(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -
         case PERCEPTRON.name:
             return Cost(_EPOCHS * 6 * of_train * 128, 8.0 * entries)
         case LABELS.name:
-            return Cost(_ROUNDS * 2 * links * classes, held)
+            return Cost(ROUNDS * 2 * links * classes, held)
     raise ValueError(name)
 
 
@@ -92,30 +91,14 @@ def _classes(logits: Tensor) -> NDArray[np.int64]:
 
 
 def _by_labels(own: NodeClassificationPlan, store: LabelledGraphStore) -> NDArray[Any]:
-    """Label propagation (Zhou et al. 2004): Y ← α S Y + (1 − α) Y₀, where S has no self-loops.
-
-    Of several labels each spreads by itself, beside a column of ones: a node has those that more than half of what
-    reaches it has.
-    """
-    topology, train = store.topology(undirected=own.undirected), store.nodes_in("train")
-    degrees = np.diff(topology.indptr)
-    scale = np.maximum(degrees, 1.0) ** -0.5
-    values = np.repeat(scale, degrees) * scale[topology.indices]
-    step = Csr(np.asarray(topology.indptr), np.asarray(topology.indices), values, topology.num_nodes).tensor()
-    labels, classes = np.asarray(store.labels)[train].astype(np.int64), own.dataset.num_classes
+    """Label propagation: the class of most of what reaches a node, or the labels that more than half of it has."""
+    train = store.nodes_in("train")
+    known = KnownLabels(train, np.asarray(store.labels)[train], own.dataset.num_classes)
+    found = label_shares(store.topology(undirected=own.undirected), known)
+    shares, is_reached = found[:, :-1], found[:, -1] > 0  # what no label reaches: the majority
     if own.dataset.target_kind == "labels":
-        known = torch.zeros(topology.num_nodes, classes + 1)
-        known[torch.from_numpy(train)] = torch.from_numpy(np.insert(labels, classes, 1, axis=1)).float()
-    else:
-        known = torch.zeros(topology.num_nodes, classes)
-        known[torch.from_numpy(train), torch.from_numpy(labels)] = 1
-    found = known
-    for _ in range(_ROUNDS):
-        found = _ALPHA * (step @ found) + (1 - _ALPHA) * known
-    reached = found.sum(dim=1).numpy() > 0  # what no label reaches: the majority class
-    if own.dataset.target_kind == "labels":
-        return np.where(reached[:, None], (2 * found[:, :-1] > found[:, -1:]).numpy(), labels.mean(axis=0) > 0.5)
-    return np.where(reached, _classes(found), np.bincount(labels, minlength=classes).argmax())
+        return np.where(is_reached[:, None], shares > 0.5, known.labels.mean(axis=0) > 0.5)
+    return np.where(is_reached, shares.argmax(axis=1), np.bincount(known.labels).argmax())
 
 
 def _features(own: NodeClassificationPlan, store: LabelledGraphStore) -> Matrix:

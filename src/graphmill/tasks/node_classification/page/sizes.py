@@ -45,7 +45,7 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
             batch,
             activations,
             nodes_per_batch=sum(hops),
-            index_bytes=held_by_rank(plan, plan.model),
+            index_bytes=held_by_rank(plan, plan.model, of.out_channels),
             not_counted=not_counted,
             resident=resident_graph(plan, of, hops),
         )

@@ -27,7 +27,7 @@ from graphmill.spec.node_models import (
     refuse_untyped,
 )
 from graphmill.spec.node_sizes import held_by_rank, nodes_per_hop, parameters, sampled_bytes, sampled_model
-from graphmill.spec.sign import SignSpec, refuse_sampling
+from graphmill.spec.sign import SignSpec, refuse_label_propagation, refuse_sampling
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import TypedInfo, plain_features
 from graphmill.tasks.node_regression.page.data import COUNTS, DATASETS, LINEAR, MEAN, NAME, ValuesPrepareOptions
@@ -143,6 +143,7 @@ def resolve(experiment: NodeRegressionExperiment, dataset: ValuesInfo) -> NodeRe
     """The task's section of a plan."""
     model, asked, undirected = experiment.model, experiment.train.num_neighbors, experiment.dataset.undirected
     refuse_sampling(model, experiment, dataset.name)
+    refuse_label_propagation(model, dataset.name)
     asked = (-1,) * model.hops if isinstance(model, SignSpec) else asked
     drawn = resolve_fanouts(asked, dataset, undirected=undirected, num_parts=None, presampled=None)
     refuse_other_depth(model, drawn.of_hops)
@@ -173,7 +174,7 @@ def sizes(plan: NodeRegressionPlan, step: StepShape) -> Sizes:
         batch,
         activations,
         nodes_per_batch=sum(hops),
-        index_bytes=held_by_rank(plan, plan.model),
+        index_bytes=held_by_rank(plan, plan.model, of.out_channels),
         not_counted=not_counted,
     )
 
