@@ -13,7 +13,8 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import MachineInfo, resolve
 from graphmill.tasks.traffic.page import KIND, TrafficExperiment, TrafficInfo
 
-NOW = {"epoch": 3, "loss": 2.5, "val_mae": 1.25, "seeds_per_s": 640.0, "peak_rss_mib": 300.0}
+BEFORE = {"epoch": 2, "loss": 3.0, "val_mae": 1.5, "best_val_mae": 1.25}
+NOW = {"epoch": 3, "loss": 2.5, "seeds_per_s": 640.0, "peak_rss_mib": 300.0}
 
 
 @pytest.fixture
@@ -27,14 +28,17 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(resolve(experiment, machine=machine, dataset=facts, run_id="run"), tmp_path)
 
 
-def test_progress_of_a_traffic_run(folder: RunFolder):
-    write_metrics(folder.metrics_path, [NOW], KIND.columns)
+def test_progress_of_a_traffic_run(folder: RunFolder, graphmill):
+    """The score is the best so far, not the last; the last epoch was not evaluated."""
+    write_metrics(folder.metrics_path, [BEFORE, NOW], KIND.columns)
     (view,) = Watcher([folder]).look()
     seen = view.progress
-    assert (seen.epoch, seen.loss, seen.value, seen.seeds_per_s) == (3, 2.5, 1.25, 640.0)
+    assert (seen.epoch, seen.loss, seen.best, seen.seeds_per_s) == (3, 2.5, 1.25, 640.0)
     assert (seen.measure, seen.seeds_are, seen.peak_rss_mib) == ("MAE", "windows", 300.0)
     line = plain_line(view)
-    assert all(words in line for words in ("loss 2.5000", "val MAE 1.2500", "640 windows/s"))
+    assert all(words in line for words in ("loss 2.5000", "best val MAE 1.2500", "640 windows/s"))
+    (row,) = [line for line in graphmill("list", "--logs-root", folder.path.parent).out.splitlines() if "MAE" in line]
+    assert "1.25" in row
 
 
 @pytest.mark.parametrize(("status", "code"), [("done", 0), ("stopped", 75), ("failed", 1), (None, 0)])

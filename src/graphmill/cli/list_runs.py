@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
-    """List all runs: state, job, epoch, and score.
+    """List all runs: state, job, epoch, and best score.
 
     Slurm is queried once for all of them; if it does not know a job, the run folder is used. `--json` has which of them
     was used, and more.
@@ -50,13 +50,13 @@ def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
     rows: list[list[Cell]] = [
         [view.run, view.state, view.job_id or None, view.epoch_of_all, *_score(view)] for view in views
     ]
-    print_table(["run", "state", "job", "epoch", "score", "on validation"], rows)
+    print_table(["run", "state", "job", "epoch", "best score", "on validation"], rows)
     for view in views:
         for words in filter(None, (view.detail, view.begins_with and f"begins with {view.begins_with}")):
             print_line(f"{view.run}: {words}")
 
 
 def _score(view: "RunView") -> tuple[Cell, Cell]:
-    """Score of the last epoch, and which measure it is."""
+    """The best score so far, and which measure it is."""
     progress = view.progress
-    return (None, None) if progress is None or progress.value is None else (round(progress.value, 4), progress.measure)
+    return (None, None) if progress is None or progress.best is None else (round(progress.best, 4), progress.measure)

@@ -35,7 +35,7 @@ def plain_line(view: RunView) -> str:
     if progress is not None:
         words.append(f"epoch {view.epoch_of_all}")
         words += [f"loss {progress.loss:.4f}"] if progress.loss is not None else []
-        words += [f"val {progress.measure} {progress.value:.4f}"] if progress.value is not None else []
+        words += [f"best val {progress.measure} {progress.best:.4f}"] if progress.best is not None else []
         words += [f"{progress.seeds_per_s:,.0f} {progress.seeds_are}/s"] if progress.seeds_per_s is not None else []
         words += [f"{progress.peak_rss_mib:,.0f} MiB"] if progress.peak_rss_mib is not None else []
     words.append(f"[{view.source}]")

@@ -32,12 +32,12 @@ Source = Literal["squeue", "sacct", "process", "run folder"]
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """What the last row of metrics.csv says."""
+    """What metrics.csv says: its last row, and the best score so far."""
 
     epoch: int
     loss: float | None
     measure: str  # what the task is judged by on the validation split, such as micro-F1
-    value: float | None  # of that
+    best: float | None  # of that, so far
     seeds_are: str  # nodes, windows, …
     seeds_per_s: float | None
     peak_rss_mib: float | None  # of rank 0
@@ -351,12 +351,13 @@ def _outcome(folder: RunFolder) -> Outcome | None:
 def _progress(folder: RunFolder) -> RunProgress | None:
     try:
         kind = folder.read_plan().kind
-        last = read_metrics(folder.metrics_path, is_growing=True)[-1]
+        rows = read_metrics(folder.metrics_path, is_growing=True)
+        last, scores = rows[-1], (row.get(kind.best_column) for row in reversed(rows))
         return RunProgress(
             epoch=int(last["epoch"]),
             loss=_number(last.get("loss")),
             measure=kind.primary.words,
-            value=_number(last.get(f"val_{kind.primary.name}")),
+            best=_number(next(filter(None, scores), None)),  # the last epoch may not be evaluated
             seeds_are=kind.seeds_are,
             seeds_per_s=_number(last.get("seeds_per_s")),
             peak_rss_mib=_number(last.get("peak_rss_mib")),
