@@ -16,5 +16,5 @@ def test_a_series_without_a_graph_has_baselines(graphmill, tmp_path, monkeypatch
     found = graphmill("baseline", "walk", "--json")
     assert found.code == 0, found.err
     scores = json.loads(found.out)["baselines"]
-    assert set(scores) == {"last_value", "day_before", "week_before", "historical_average"}
+    assert set(scores) == {"last_value", "day_before", "week_before", "historical_average", "linear_autoregression"}
     assert scores["day_before"]["scores"]["test"]["mae"] == 0

@@ -1,4 +1,5 @@
-"""Forecasts that learn nothing or next to nothing: the last value, seasonal naive, the historical average.
+"""Forecasts that learn nothing or next to nothing: the last value, seasonal naive, the historical average, and linear
+autoregression.
 
 Scored on the windows, masks and measures of `Traffic.evaluate`. Where a missing reading would be repeated, the last
 reading of the window's history takes its place, and where that has none, the mean of the training steps.
@@ -17,10 +18,19 @@ from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.baselines import BaselineScore
+from graphmill.tasks.traffic.autoregression import LinearAutoregression
+from graphmill.tasks.traffic.data.seasons import rows_before
 from graphmill.tasks.traffic.data.store import TrafficStore
 from graphmill.tasks.traffic.data.windows import TrafficWindows, WindowBatch
 from graphmill.tasks.traffic.nn.metrics import empty_tally, measures, tally
-from graphmill.tasks.traffic.page import DAY_BEFORE, HISTORICAL_AVERAGE, LAST_VALUE, WEEK_BEFORE, TrafficPlan
+from graphmill.tasks.traffic.page import (
+    DAY_BEFORE,
+    HISTORICAL_AVERAGE,
+    LAST_VALUE,
+    LINEAR_AUTOREGRESSION,
+    WEEK_BEFORE,
+    TrafficPlan,
+)
 
 _BATCH = 256  # windows in memory together
 _DAY_S = 86_400
@@ -43,12 +53,14 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
         yield from _scored(windows, usable, split)
 
 
-def _scored(windows: TrafficWindows, forecasts: "dict[str, _Forecast]", split: Split) -> Iterator[BaselineScore]:
+def _scored(
+    windows: TrafficWindows, forecasts: "dict[str, _Forecast | LinearAutoregression]", split: Split
+) -> Iterator[BaselineScore]:
     starts = windows.of(split)
     totals = {name: empty_tally(windows.horizon) for name in forecasts}
     for begin in range(0, len(starts), _BATCH):
         batch = windows.batch(EvaluationSeeds(SeedIds(starts[begin : begin + _BATCH])))
-        last = _last_known(batch, windows.store.metadata.mean)
+        last = batch.last_known(windows.store.metadata.mean)
         for name, forecast in forecasts.items():
             totals[name] += tally(forecast.of(batch, last), batch.targets, batch.is_known)
     for name, total in totals.items():
@@ -75,31 +87,24 @@ class _Forecast:
         return torch.where(~found.isnan() & torch.from_numpy(rows >= 0).unsqueeze(2), found, last)
 
 
-def _forecast(windows: TrafficWindows, name: str, split: Split) -> _Forecast | str:
+def _forecast(windows: TrafficWindows, name: str, split: Split) -> _Forecast | LinearAutoregression | str:
     """How `name` forecasts the windows of a split; or why it cannot."""
     if name == LAST_VALUE.name:
         return _Forecast(windows)
     if name == HISTORICAL_AVERAGE.name:
         return _Forecast(windows, *_historical(windows.store))
+    if name == LINEAR_AUTOREGRESSION.name:
+        return LinearAutoregression.fitted(windows)
     season_s, known = _SEASONS_S[name], windows.store.metadata
     times = np.asarray(windows.store.timestamps)
     if windows.horizon * known.interval_s > season_s:
         return "some forecasts are further ahead than that, and would read what they are to forecast"
     if times[windows.of(split)[0] + windows.history] - season_s < times[0]:
         return f"the readings begin less than {season_s // _DAY_S} d before the {split} split"
-    rows = np.searchsorted(times, times - season_s)
-    rows[times[rows] != times - season_s] = -1
+    rows = rows_before(times, season_s)
     if (rows < 0).all():
         return f"no two readings are {season_s // _DAY_S} d apart"
     return _Forecast(windows, rows, windows.values)
-
-
-def _last_known(batch: WindowBatch, mean: float) -> Tensor:
-    """The last reading of each window's history, [num_windows, 1, num_sensors]; `mean` where it has none."""
-    history = batch.readings[:, : batch.clock.shape[1]]
-    place = ~history.isnan() * torch.arange(1, history.shape[1] + 1).view(1, -1, 1)
-    latest = place.amax(dim=1, keepdim=True)
-    return torch.where(latest > 0, history.gather(1, (latest - 1).clamp(min=0)), mean)
 
 
 def _historical(store: TrafficStore) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

@@ -61,7 +61,7 @@ class Traffic:
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
         store = open_planned(TrafficStore, own.dataset)
-        self.windows = TrafficWindows(store, own.history, own.horizon)
+        self.windows = TrafficWindows(store, own.history, own.horizon, own.season)
         self.num_known = self.windows.num_known()
         self.model = build_model(plan, own, store, rank=self.group.rank).to(self.group.device)
         starts = drawn(self.windows.of("train"), own.dataset.num_train, plan.seed)
@@ -177,7 +177,7 @@ class Traffic:
         """The plan section over other readings at the same interval and in the same unit: of any sensors, or, for a
         model that knows its sensors one by one, of the same.
         """
-        asked = TrafficDatasetSpec(name=store.metadata.name, history=own.history, horizon=own.horizon)
+        asked = TrafficDatasetSpec(name=store.metadata.name, history=own.history, horizon=own.horizon, season=own.season)
         found, known = store.info(asked), own.dataset
         for what, here, there in (
             ("an interval in s", found.interval_s, known.interval_s),
@@ -197,7 +197,10 @@ class Traffic:
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Trained model, called as model(readings, times). The road graph is that of the prepared data in the plan."""
+        """Trained model, called as model(readings, times), or with a season model(readings, times, before).
+
+        The road graph is that of the prepared data in the plan.
+        """
         own = plan.task
         assert isinstance(own, TrafficPlan)
         store = open_planned(TrafficStore, own.dataset)
@@ -209,6 +212,7 @@ class Traffic:
             history=own.history,
             horizon=own.horizon,
             num_sensors=known.num_sensors,
+            season=own.season,
             is_zero_missing=known.missing == "zeros",
         )
 

@@ -15,10 +15,12 @@ from graphmill.graph.header import Expected, Header
 from graphmill.graph.prepared import PreparedStore
 from graphmill.tasks.traffic.data.clock import interval_of, longest_run
 from graphmill.tasks.traffic.data.measured import SensorReadings
+from graphmill.tasks.traffic.data.seasons import preferred
 from graphmill.tasks.traffic.page import (
     KIND,
     TRAIN_SHARE,
     MissingReadings,
+    Season,
     TrafficDatasetSpec,
     TrafficInfo,
     split_counts,
@@ -123,6 +125,18 @@ class TrafficStore(PreparedStore):
             num_val=num_val,
             num_test=num_test,
             sensors=hashlib.sha256("\n".join(known.sensor_ids).encode()).hexdigest()[:16],
+            best_season=self._preferred_season(asked, starts) if asked.season == "auto" else "none",
+        )
+
+    def _preferred_season(self, asked: TrafficDatasetSpec, starts: NDArray[np.int64]) -> Season:
+        num_train, num_val, _ = split_counts(len(starts))
+        first, last = starts[num_train] + asked.history, starts[num_train + num_val - 1] + asked.history + asked.horizon
+        return preferred(
+            self.values,
+            np.asarray(self.timestamps),
+            interval_s=self.metadata.interval_s,
+            horizon=asked.horizon,
+            validation=(int(first), int(last)),
         )
 
     def described(self) -> Sequence[tuple[str, Any]]:

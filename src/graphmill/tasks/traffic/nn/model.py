@@ -19,7 +19,7 @@ from graphmill.tasks.traffic.data.windows import WindowBatch
 from graphmill.tasks.traffic.nn.dcgru import CellAt, DcgruCell
 from graphmill.tasks.traffic.nn.stid import Stid
 from graphmill.tasks.traffic.nn.walks import RandomWalks
-from graphmill.tasks.traffic.page import INPUT_CHANNELS, DcrnnSpec, StidSpec, TrafficPlan
+from graphmill.tasks.traffic.page import INPUT_CHANNELS, DcrnnSpec, StidSpec, TrafficPlan, input_channels
 
 
 class Dcrnn(nn.Module):
@@ -38,8 +38,12 @@ class Dcrnn(nn.Module):
         cl_decay_steps: float,
         seed: int,
         in_channels: int = INPUT_CHANNELS,
+        begins_at_zero: bool = False,
     ) -> None:
-        """`cl_decay_steps`: τ of the scheduled sampling; the share of true inputs is half at step τ · ln τ; 0: none."""
+        """`cl_decay_steps`: τ of the scheduled sampling; the share of true inputs is half at step τ · ln τ; 0: none.
+
+        `begins_at_zero`: its first forecasts are 0.
+        """
         super().__init__()
         self.walks, self.horizon, self.units, self.seed = walks, horizon, rnn_units, seed
         self.cl_decay_steps = cl_decay_steps
@@ -48,6 +52,8 @@ class Dcrnn(nn.Module):
         self.decoder = nn.ModuleList(self._cell(width) for width in [1, *widths[1:]])
         self.projection = nn.Linear(rnn_units, 1)
         self._reset_parameters()
+        if begins_at_zero:
+            nn.init.zeros_(self.projection.weight)
 
     def _cell(self, channels: int) -> DcgruCell:
         return DcgruCell(channels=channels, units=self.units, num_slots=self.walks.num_slots)
@@ -108,7 +114,8 @@ class Dcrnn(nn.Module):
 class AnyForecaster(nn.Module):
     """A model that is called as model(x, edge_index, edge_weight), as PyTorch Geometric Temporal's are.
 
-    `x` [num_windows, history, num_nodes, 4] → [num_windows, horizon, num_nodes], a last dimension of 1 allowed.
+    `x` [num_windows, history, num_nodes, 4 or, with a season, 5] → [num_windows, horizon, num_nodes], a last dimension
+    of 1 allowed.
     Its own dropout draws from torch's generator, which is seeded by (seed, step, rank) before every training step.
     """
 
@@ -137,7 +144,7 @@ class AnyForecaster(nn.Module):
 
 
 class Forecaster(nn.Module):
-    """A model of scaled readings, and the scale it was trained on.
+    """A model of scaled readings, or of their differences to a season before, and the scale it was trained on.
 
     `mean` and `std` of the training readings are frozen parameters: a checkpoint holds them, and no sync touches them.
     A buffer would be averaged at every sync, and over three ranks (m + m + m) ÷ 3 is not always m.
@@ -151,13 +158,13 @@ class Forecaster(nn.Module):
 
     def forward(self, batch: WindowBatch, step: int = 0) -> Tensor:
         """Forecasts [num_windows, horizon, num_sensors] in the unit of the data; `step`: the training step."""
-        inputs = batch.inputs(self.mean, self.std)
+        inputs, origin = batch.inputs(self.mean, self.std), batch.learnt_from(self.mean)
         forecasts: Tensor
         if isinstance(self.net, Stid):
             forecasts = self.net(inputs, batch.seeds.ids, step)
         else:
-            forecasts = self.net(inputs, (batch.targets - self.mean) / self.std, batch.is_known, step)
-        return forecasts * self.std + self.mean
+            forecasts = self.net(inputs, (batch.targets - origin) / self.std, batch.is_known, step)
+        return forecasts * self.std + origin
 
 
 def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int) -> Forecaster:
@@ -168,6 +175,7 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
         loops = np.arange(metadata.num_sensors, dtype=np.int32)
         edge_index, edge_weight = np.stack([loops, loops]), np.ones(metadata.num_sensors, dtype=np.float32)
     net: Dcrnn | Stid | AnyForecaster
+    in_channels, begins_at_zero = input_channels(own.season), own.season != "none"
     match own.model:
         case DcrnnSpec() as spec:
             walks = RandomWalks.of(edge_index, edge_weight, metadata.num_sensors, spec.max_diffusion_step)
@@ -178,6 +186,8 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
                 num_layers=spec.num_layers,
                 cl_decay_steps=spec.cl_decay_steps,
                 seed=plan.seed,
+                in_channels=in_channels,
+                begins_at_zero=begins_at_zero,
             )
         case StidSpec() as spec:
             net = Stid(
@@ -189,10 +199,12 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
                 num_layers=spec.num_layers,
                 dropout=spec.dropout,
                 seed=plan.seed,
+                in_channels=in_channels,
+                begins_at_zero=begins_at_zero,
             )
         case CustomModelSpec() as spec:
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
-            inner = construct(spec, {"in_channels": INPUT_CHANNELS, "out_channels": 1})
+            inner = construct(spec, {"in_channels": in_channels, "out_channels": 1})
             edges = (torch.from_numpy(edge_index.astype(np.int64)), torch.from_numpy(np.array(edge_weight)))
             net = AnyForecaster(inner, *edges, horizon=own.horizon, seed=plan.seed, rank=rank)
         case _:
@@ -209,7 +221,7 @@ def check_model(plan: Plan, own: TrafficPlan, store: TrafficStore) -> None:
         return
     net, sensors = build_model(plan, own, store, rank=0).net.to(plan.device), store.metadata.num_sensors
     assert isinstance(net, AnyForecaster)
-    x = torch.randn(2, own.history, sensors, INPUT_CHANNELS)
+    x = torch.randn(2, own.history, sensors, input_channels(own.season))
     wanted = (2, own.horizon, sensors)
     named = {"x": x, "edge_index": net.edges[0], "edge_weight": net.edges[1]}
     arguments = {name: tensor.to(plan.device) for name, tensor in named.items()}

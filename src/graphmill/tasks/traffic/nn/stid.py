@@ -36,18 +36,23 @@ class Stid(nn.Module):
         num_layers: int,
         dropout: float,
         seed: int,
+        in_channels: int = INPUT_CHANNELS,
+        begins_at_zero: bool = False,
     ) -> None:
+        """`begins_at_zero`: its first forecasts are 0."""
         super().__init__()
         self.interval_s, self.horizon, self.dropout, self.seed = interval_s, horizon, dropout, seed
         width = _NUM_PARTS * embed_dim
         self.sensors = nn.Parameter(torch.empty(num_sensors, embed_dim))
         self.times = nn.Parameter(torch.empty(slots_of_day(interval_s), embed_dim))
         self.weekdays = nn.Parameter(torch.empty(WEEK_DAYS, embed_dim))
-        self.projection = nn.Linear(history * INPUT_CHANNELS, embed_dim)
+        self.projection = nn.Linear(history * in_channels, embed_dim)
         self.inner = nn.ModuleList(nn.Linear(width, width) for _ in range(num_layers))
         self.outer = nn.ModuleList(nn.Linear(width, width) for _ in range(num_layers))
         self.head = nn.Linear(width, horizon)
         self._reset_parameters()
+        if begins_at_zero:
+            nn.init.zeros_(self.head.weight)
 
     def _reset_parameters(self) -> None:
         """Xavier-uniform weights and embeddings, zero biases."""
@@ -61,13 +66,13 @@ class Stid(nn.Module):
     def forward(self, inputs: Tensor, windows: NDArray[Any], step: int = 0) -> Tensor:
         """Scaled forecasts [num_windows, horizon, num_sensors].
 
-        `inputs` [num_windows, history, num_sensors, 4]; `windows` [num_windows]: first steps, which with the training
+        `inputs` [num_windows, history, num_sensors, in_channels]; `windows` [num_windows]: first steps, which with the training
         step `step`, the layer, the sensor and the channel are what dropout is keyed by: so a mask is the same on any
         rank, for any number of ranks, after a resume.
         """
         num_windows, _, num_sensors, _ = inputs.shape
         readings = _linear(inputs.transpose(1, 2).flatten(2).flatten(0, 1), self.projection)
-        h = torch.cat([readings, self._identities(inputs[:, -1, 0, 2:], num_sensors)], dim=1)
+        h = torch.cat([readings, self._identities(inputs[:, -1, 0, 2:INPUT_CHANNELS], num_sensors)], dim=1)
         rows = windows[:, None] * num_sensors + np.arange(num_sensors)
         for number, (inner, outer) in enumerate(zip(self.inner, self.outer, strict=True)):
             h = h + _linear(_linear(h, inner, self._activation(rows.ravel(), step, number)), outer)

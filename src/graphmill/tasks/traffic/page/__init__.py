@@ -34,6 +34,7 @@ from graphmill.spec.optimizer import AdamSpec, AdamWSpec, SgdSpec
 from graphmill.spec.synonyms import HIDDEN_WIDTH
 
 GraphUse = Literal["as_stored", "identity"]
+Season = Literal["none", "day", "week"]
 MissingReadings = Literal["zeros", "nan", "never"] | float
 """Which readings of a file are missing: zeros and NaNs, NaNs alone, or none, so that a NaN is an error; or a number
 and NaNs: the code that the file has for them.
@@ -53,6 +54,12 @@ class TrafficDatasetSpec(DatasetSpec):
     history: PositiveInt = Field(12, description="time steps that a forecast looks back on")
     horizon: PositiveInt = Field(12, description="time steps that are forecast")
     graph: GraphUse = Field("as_stored", description="identity: no sensor sees another, the no-graph ablation")
+    season: Season | Literal["auto"] = Field(
+        "auto",
+        description="day, week: what is learnt is the difference to the reading a day or a week before, so that a model"
+        " begins as that forecast, and its inputs have that difference, too; none: the readings themselves; auto: the"
+        " one that forecasts validation best, none where repeating the last reading does, and of a model by dotted path",
+    )
 
 
 class DcrnnSpec(Spec):
@@ -166,6 +173,7 @@ class TrafficInfo(DatasetInfo):
     num_val: int = Field(description="windows")
     num_test: int = Field(description="windows")
     sensors: str = Field("", description="digest of the sensors' ids in their order; empty: not known")
+    best_season: Season = Field("none", description="what dataset.season=auto is: the season before that forecasts validation best")
 
 
 class TrafficPlan(TaskPlan):
@@ -176,6 +184,7 @@ class TrafficPlan(TaskPlan):
     history: int
     horizon: int
     graph: GraphUse
+    season: Season = "none"  # so in plans of before it could be chosen
     model: ForecasterSpec
     loss: ForecastLossSpec = MaeSpec()
 
@@ -194,9 +203,24 @@ def resolve(experiment: TrafficExperiment, dataset: TrafficInfo) -> TrafficPlan:
         history=asked.history,
         horizon=asked.horizon,
         graph=asked.graph,
+        season=_season(experiment, dataset),
         model=experiment.model,
         loss=experiment.train.loss,
     )
+
+
+def _season(experiment: TrafficExperiment, dataset: TrafficInfo) -> Season:
+    """The season of a plan. `UserError` if a forecast would read what it is to forecast."""
+    asked = experiment.dataset
+    if asked.season == "auto":
+        return "none" if isinstance(experiment.model, CustomModelSpec) else dataset.best_season
+    if asked.season != "none" and asked.horizon * dataset.interval_s > SEASON_S[asked.season]:
+        raise UserError(
+            f"dataset.season={asked.season}, and dataset.horizon={asked.horizon} steps of {dataset.interval_s} s reach"
+            f" more than a {asked.season} ahead: a forecast would read what it is to forecast",
+            fix="set dataset.season=none, or a smaller dataset.horizon",
+        )
+    return asked.season
 
 
 TRAIN_SHARE, TEST_SHARE = 0.7, 0.2  # of the windows in order of time: train, val, test
@@ -231,7 +255,13 @@ def from_catalogue(experiment: TrafficExperiment, known: KnownDataset, path: str
 INPUT_CHANNELS: Final = 4  # of a sensor: its scaled reading, 1 where there is one, time of day, day of the week
 DAY_S: Final = 86_400
 WEEK_DAYS: Final = 7
+SEASON_S: Final[Mapping[Season, int]] = {"day": DAY_S, "week": WEEK_DAYS * DAY_S}
 _EVALUATED_AT_ONCE, _ROWS_AT_ONCE = 256, 2**18  # windows, and windows × sensors, in memory together
+
+
+def input_channels(season: Season) -> int:
+    """Channels that a model is shown of a sensor; with a season its difference to the reading before, too."""
+    return INPUT_CHANNELS if season == "none" else INPUT_CHANNELS + 1
 
 
 def slots_of_day(interval_s: int) -> int:
@@ -247,8 +277,10 @@ def windows_at_once(num_sensors: int) -> int:
 def sizes(plan: TrafficPlan, step: StepShape) -> Sizes:
     """Parameters of a built-in model; bytes of the series, of a batch of windows, and of a step or an evaluation."""
     known, length = plan.dataset, plan.history + plan.horizon
+    channels = input_channels(plan.season)
     rows = min(step.batch_size, known.num_train) * known.num_sensors
-    batch = rows * (length + plan.history * INPUT_CHANNELS + plan.horizon) * 4
+    copies = 1 if plan.season == "none" else 2  # of the windows: as they are, and a season before
+    batch = rows * (copies * length + plan.history * channels + plan.horizon) * 4
     sizes_of = partial(
         Sizes,
         data_bytes=known.num_steps * known.num_sensors * 4 + known.num_edges * 12,
@@ -259,7 +291,7 @@ def sizes(plan: TrafficPlan, step: StepShape) -> Sizes:
     trained, evaluated = _values_of_a_row(plan, step)
     at_once = min(windows_at_once(known.num_sensors), max(known.num_val, known.num_test)) * known.num_sensors
     # Forecasts and their errors, some of them in float64, beside the batch itself.
-    evaluation = at_once * (2 * length + plan.history * INPUT_CHANNELS + 8 * plan.horizon + evaluated) * 4
+    evaluation = at_once * ((1 + copies) * length + plan.history * channels + 8 * plan.horizon + evaluated) * 4
     return sizes_of(_parameters(plan), batch, max(rows * trained * 4, evaluation - batch))
 
 
@@ -287,18 +319,18 @@ def _values_of_a_row(plan: TrafficPlan, step: StepShape) -> tuple[int, int]:
 def _parameters(plan: TrafficPlan) -> int:
     model = plan.model
     if isinstance(model, DcrnnSpec):
-        return _dcrnn_parameters(model)
+        return _dcrnn_parameters(model, input_channels(plan.season))
     assert isinstance(model, StidSpec)
-    width, depth, inputs = 4 * model.embed_dim, model.num_layers, plan.history * INPUT_CHANNELS
+    width, depth, inputs = 4 * model.embed_dim, model.num_layers, plan.history * input_channels(plan.season)
     identities = plan.dataset.num_sensors + slots_of_day(plan.dataset.interval_s) + WEEK_DAYS
     embedded = (identities + inputs + 1) * model.embed_dim
     return embedded + depth * 2 * (width + 1) * width + (width + 1) * plan.horizon
 
 
-def _dcrnn_parameters(model: DcrnnSpec) -> int:
+def _dcrnn_parameters(model: DcrnnSpec, channels: int) -> int:
     """Parameters: per layer two gates and a candidate over all diffusion steps of [input, state]; a projection."""
     units, depth = model.rnn_units, model.num_layers
-    inputs = [INPUT_CHANNELS, *[units] * (depth - 1), 1, *[units] * (depth - 1)]  # of the encoder, of the decoder
+    inputs = [channels, *[units] * (depth - 1), 1, *[units] * (depth - 1)]  # of the encoder, of the decoder
     cells = sum((inner + units) * _num_matrices(model) * 3 * units + 3 * units for inner in inputs)
     return cells + units + 1
 
@@ -404,6 +436,12 @@ HISTORICAL_AVERAGE: Final = Baseline(
     "mean reading of the training steps at that time of the week, or of the day where there is none",
     scored="end",
 )
+LINEAR_AUTOREGRESSION: Final = Baseline(
+    "linear_autoregression",
+    "linear autoregression",
+    "each sensor from its own history, by least squares over the training windows, fitted for every step ahead",
+    scored="end",
+)
 
 KIND: Final = Kind(
     name="traffic",
@@ -429,7 +467,7 @@ KIND: Final = Kind(
     predictions=PredictsSeries("reading", "forecast", series="sensor", time="time", steps_ahead="horizon", unit="unit"),
     layouts=(MULTI_NODE_DCRNN,),
     baselines=Baselines(
-        (LAST_VALUE, DAY_BEFORE, WEEK_BEFORE, HISTORICAL_AVERAGE),
+        (LAST_VALUE, DAY_BEFORE, WEEK_BEFORE, HISTORICAL_AVERAGE, LINEAR_AUTOREGRESSION),
         "graphmill.tasks.traffic.baselines:score",
         under={"model": {"kind": "stid"}},  # which needs no graph of the sensors
     ),
