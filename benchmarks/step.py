@@ -3,8 +3,8 @@ forms.
 
     python benchmarks/step.py [--rounds 15] [--threads 2] [--without tutorial trimmed] [--features 100]
 
-F = 602 (of another number the result is printed only), 41 classes, hidden 256, 2 layers, fan-outs [25, 10], batch 1024, dropout 0.5, float32. Contenders, in turns
-in one process:
+F = 602 (with another number the result is printed only), 41 classes, hidden 256, 2 layers, fan-outs [25, 10], batch
+1024, dropout 0.5, float32. Contenders, in turns in one process:
   graphmill           native sampler, features averaged straight from the store, native products
   graphmill bf16      the same with features stored in bfloat16, averaged in float32, and train.precision=bf16
   PyG tutorial        NeighborLoader, the whole subgraph through both layers
@@ -118,7 +118,15 @@ class Ours:
         with torch.no_grad():
             positive = float((layer.on_self_and_mean(batch.inputs.x, RELU) > 0).float().mean())
         rows1 = float(np.mean([edge[0] for edge in self.edges]))
-        return 2 * rows1 * 2 * self.problem.num_features * HIDDEN * (1 - positive * (1 - self.model.dropout.of_hidden)) / 1e9
+        return (
+            2
+            * rows1
+            * 2
+            * self.problem.num_features
+            * HIDDEN
+            * (1 - positive * (1 - self.model.dropout.of_hidden))
+            / 1e9
+        )
 
 
 def pipelined(problem: Problem) -> dict[str, float]:
@@ -252,7 +260,12 @@ def peak_memory(problem: Problem) -> dict[str, float]:
 
 
 def report(
-    rounds: Rounds, ours: Ours, ours16: Ours, rates: dict[str, float], memory: dict[str, float], overlapped: dict[str, float]
+    rounds: Rounds,
+    ours: Ours,
+    ours16: Ours,
+    rates: dict[str, float],
+    memory: dict[str, float],
+    overlapped: dict[str, float],
 ) -> dict[str, object]:
     rows = [
         [

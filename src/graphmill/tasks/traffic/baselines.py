@@ -89,13 +89,19 @@ class _Forecast:
 
 def _forecast(windows: TrafficWindows, name: str, split: Split) -> _Forecast | LinearAutoregression | str:
     """How `name` forecasts the windows of a split; or why it cannot."""
-    if name == LAST_VALUE.name:
-        return _Forecast(windows)
-    if name == HISTORICAL_AVERAGE.name:
-        return _Forecast(windows, *_historical(windows.store))
-    if name == LINEAR_AUTOREGRESSION.name:
-        return LinearAutoregression.fitted(windows)
-    season_s, known = _SEASONS_S[name], windows.store.metadata
+    match name:
+        case LAST_VALUE.name:
+            return _Forecast(windows)
+        case HISTORICAL_AVERAGE.name:
+            return _Forecast(windows, *_historical(windows.store))
+        case LINEAR_AUTOREGRESSION.name:
+            return LinearAutoregression.fitted(windows)
+        case _:
+            return _of_season(windows, _SEASONS_S[name], split)
+
+
+def _of_season(windows: TrafficWindows, season_s: int, split: Split) -> _Forecast | str:
+    known = windows.store.metadata
     times = np.asarray(windows.store.timestamps)
     if windows.horizon * known.interval_s > season_s:
         return "some forecasts are further ahead than that, and would read what they are to forecast"

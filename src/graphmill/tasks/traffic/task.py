@@ -177,7 +177,8 @@ class Traffic:
         """The plan section over other readings at the same interval and in the same unit: of any sensors, or, for a
         model that knows its sensors one by one, of the same.
         """
-        asked = TrafficDatasetSpec(name=store.metadata.name, history=own.history, horizon=own.horizon, season=own.season)
+        lengths = {"history": own.history, "horizon": own.horizon}
+        asked = TrafficDatasetSpec(name=store.metadata.name, season=own.season, **lengths)
         found, known = store.info(asked), own.dataset
         for what, here, there in (
             ("an interval in s", found.interval_s, known.interval_s),

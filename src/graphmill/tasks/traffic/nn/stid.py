@@ -66,9 +66,9 @@ class Stid(nn.Module):
     def forward(self, inputs: Tensor, windows: NDArray[Any], step: int = 0) -> Tensor:
         """Scaled forecasts [num_windows, horizon, num_sensors].
 
-        `inputs` [num_windows, history, num_sensors, in_channels]; `windows` [num_windows]: first steps, which with the training
-        step `step`, the layer, the sensor and the channel are what dropout is keyed by: so a mask is the same on any
-        rank, for any number of ranks, after a resume.
+        `inputs` [num_windows, history, num_sensors, in_channels]; `windows` [num_windows]: first steps, which with the
+        training step `step`, the layer, the sensor and the channel are what dropout is keyed by: so a mask is the same
+        on any rank, for any number of ranks, after a resume.
         """
         num_windows, _, num_sensors, _ = inputs.shape
         readings = _linear(inputs.transpose(1, 2).flatten(2).flatten(0, 1), self.projection)

@@ -57,8 +57,8 @@ class TrafficDatasetSpec(DatasetSpec):
     season: Season | Literal["auto"] = Field(
         "auto",
         description="day, week: what is learnt is the difference to the reading a day or a week before, so that a model"
-        " begins as that forecast, and its inputs have that difference, too; none: the readings themselves; auto: the"
-        " one that forecasts validation best, none where repeating the last reading does, and of a model by dotted path",
+        " begins as that forecast, and its inputs have that difference, too; none: the readings themselves; auto: what"
+        " forecasts validation best, none being the last reading; none of a model by dotted path",
     )
 
 
@@ -173,7 +173,7 @@ class TrafficInfo(DatasetInfo):
     num_val: int = Field(description="windows")
     num_test: int = Field(description="windows")
     sensors: str = Field("", description="digest of the sensors' ids in their order; empty: not known")
-    best_season: Season = Field("none", description="what dataset.season=auto is: the season before that forecasts validation best")
+    best_season: Season = Field("none", description="what dataset.season=auto is: what forecasts validation best")
 
 
 class TrafficPlan(TaskPlan):
