@@ -13,7 +13,8 @@ from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.spec.recipes import list_recipes
 from graphmill.tasks.node_classification.page import GraphInfo
 from graphmill.tasks.planning import plan_experiment
-from graphmill.tasks.traffic.page import DcrnnSpec, TrafficExperiment, TrafficInfo
+from graphmill.tasks.traffic.page import TrafficExperiment, TrafficInfo
+from graphmill.tasks.traffic.page.models import DcrnnSpec
 
 MACHINE = MachineInfo(num_cores=2, num_gpus=0)
 METR_LA = TrafficInfo(

@@ -33,15 +33,8 @@ from graphmill.tasks.traffic.nn.loss import check_judgement, custom_loss
 from graphmill.tasks.traffic.nn.metrics import empty_tally, measures, tally
 from graphmill.tasks.traffic.nn.model import Forecaster, build_model, check_model
 from graphmill.tasks.traffic.nn.portable import TrafficForecaster
-from graphmill.tasks.traffic.page import (
-    HuberSpec,
-    MaeSpec,
-    MseSpec,
-    StidSpec,
-    TrafficDatasetSpec,
-    TrafficPlan,
-    windows_at_once,
-)
+from graphmill.tasks.traffic.page import TrafficDatasetSpec, TrafficPlan, windows_at_once
+from graphmill.tasks.traffic.page.models import HuberSpec, MaeSpec, MseSpec, StidSpec
 
 
 @dataclass(slots=True)

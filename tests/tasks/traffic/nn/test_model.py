@@ -112,11 +112,10 @@ class TwoLinear(torch.nn.Module):
 def test_anybodys_model() -> None:
     edges = torch.tensor([[0, 1], [1, 2]]), torch.ones(2)
     net = AnyForecaster(TwoLinear(4, 1, history=5, horizon=4), *edges, horizon=4, seed=0, rank=0)
-    targets = torch.zeros(3, 4, NODES)
-    assert net(inputs(), targets, targets != 0, 0).shape == (3, 4, NODES)
+    assert net(inputs(), 0).shape == (3, 4, NODES)
     wrong = AnyForecaster(TwoLinear(4, 1, history=5, horizon=3), *edges, horizon=4, seed=0, rank=0)
     with pytest.raises(UserError, match=r"TwoLinear made \[3, 3, 6\]"):
-        wrong(inputs(), targets, targets != 0, 0)
+        wrong(inputs(), 0)
 
 
 class Dropping(TwoLinear):
@@ -125,10 +124,10 @@ class Dropping(TwoLinear):
 
 
 def test_ranks_drop_other_values_of_anybodys_model() -> None:
-    edges, targets = (torch.tensor([[0, 1], [1, 2]]), torch.ones(2)), torch.zeros(3, 4, NODES)
+    edges = torch.tensor([[0, 1], [1, 2]]), torch.ones(2)
     inner = Dropping(4, 1, history=5, horizon=4)
     nets = [AnyForecaster(inner, *edges, horizon=4, seed=0, rank=rank) for rank in (0, 1, 0)]
-    one, other, again = (net(inputs(), targets, targets != 0, 0) == 0 for net in nets)
+    one, other, again = (net(inputs(), 0) == 0 for net in nets)
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
 

@@ -72,6 +72,12 @@ class WindowBatch:
             inputs[..., INPUT_CHANNELS] = torch.nan_to_num((raw - self.before[:, :history]) / std, nan=0.0)
         return inputs
 
+    def season_ahead(self, mean: Tensor, std: Tensor) -> Tensor | None:
+        """Scaled readings a season before the targets, of their shape, 0 where missing; None without a season."""
+        if self.before is None:
+            return None
+        return torch.nan_to_num((self.before[:, self.clock.shape[1] :] - mean) / std, nan=0.0)
+
     def learnt_from(self, mean: Tensor) -> Tensor:
         """What a forecast of 0 stands for, [num_windows, horizon, num_sensors]: the reading a season before, or where
         that is missing the last one; `mean` without a season.

@@ -19,7 +19,8 @@ from graphmill.tasks.traffic.data.windows import WindowBatch
 from graphmill.tasks.traffic.nn.dcgru import CellAt, DcgruCell
 from graphmill.tasks.traffic.nn.stid import Stid
 from graphmill.tasks.traffic.nn.walks import RandomWalks
-from graphmill.tasks.traffic.page import INPUT_CHANNELS, DcrnnSpec, StidSpec, TrafficPlan, input_channels
+from graphmill.tasks.traffic.page import INPUT_CHANNELS, TrafficPlan, input_channels
+from graphmill.tasks.traffic.page.models import DcrnnSpec, StidSpec
 
 
 class Dcrnn(nn.Module):
@@ -37,22 +38,21 @@ class Dcrnn(nn.Module):
         num_layers: int,
         cl_decay_steps: float,
         seed: int,
-        in_channels: int = INPUT_CHANNELS,
-        begins_at_zero: bool = False,
+        has_season: bool = False,
     ) -> None:
         """`cl_decay_steps`: τ of the scheduled sampling; the share of true inputs is half at step τ · ln τ; 0: none.
 
-        `begins_at_zero`: its first forecasts are 0.
+        `has_season`: encoder and decoder read one more channel, and its first forecasts are 0.
         """
         super().__init__()
         self.walks, self.horizon, self.units, self.seed = walks, horizon, rnn_units, seed
         self.cl_decay_steps = cl_decay_steps
-        widths = [in_channels, *[rnn_units] * (num_layers - 1)]
-        self.encoder = nn.ModuleList(self._cell(width) for width in widths)
-        self.decoder = nn.ModuleList(self._cell(width) for width in [1, *widths[1:]])
+        inner = [rnn_units] * (num_layers - 1)
+        self.encoder = nn.ModuleList(self._cell(width) for width in [INPUT_CHANNELS + has_season, *inner])
+        self.decoder = nn.ModuleList(self._cell(width) for width in [1 + has_season, *inner])
         self.projection = nn.Linear(rnn_units, 1)
         self._reset_parameters()
-        if begins_at_zero:
+        if has_season:
             nn.init.zeros_(self.projection.weight)
 
     def _cell(self, channels: int) -> DcgruCell:
@@ -67,13 +67,19 @@ class Dcrnn(nn.Module):
         nn.init.zeros_(self.projection.bias)
 
     def forward(
-        self, inputs: Tensor, targets: Tensor | None = None, is_known: Tensor | None = None, step: int = 0
+        self,
+        inputs: Tensor,
+        targets: Tensor | None = None,
+        is_known: Tensor | None = None,
+        step: int = 0,
+        season_ahead: Tensor | None = None,
     ) -> Tensor:
         """Scaled forecasts [num_windows, horizon, num_nodes].
 
-        `inputs` [num_windows, num_inputs, num_nodes, in_channels]. In training the decoder is fed the true readings
+        `inputs` [num_windows, num_inputs, num_nodes, channels]. In training the decoder is fed the true readings
         `targets` [num_windows, horizon, num_nodes] at a share of its steps that falls with the training step `step`,
-        where they are known (`is_known`, the same shape); else, and always in evaluation, its own forecasts.
+        where they are known (`is_known`, the same shape); else, and always in evaluation, its own forecasts; beside
+        these, where it has a season, what `season_ahead` (the same shape) reads at the step that is forecast.
         """
         encoder, decoder = self._at(self.encoder), self._at(self.decoder)
         windows, _, nodes, _ = inputs.shape
@@ -84,7 +90,8 @@ class Dcrnn(nn.Module):
         previous = inputs.new_zeros(windows, nodes)  # the GO symbol
         forecasts = []
         for t in range(self.horizon):
-            forecast = self.projection(_advance(decoder, states, previous.unsqueeze(-1))).squeeze(-1).float()
+            read = [previous] if season_ahead is None else [previous, season_ahead[:, t]]
+            forecast = self.projection(_advance(decoder, states, torch.stack(read, dim=-1))).squeeze(-1).float()
             forecasts.append(forecast)
             previous = forecast
             if is_true[t] and targets is not None and is_known is not None:
@@ -126,9 +133,8 @@ class AnyForecaster(nn.Module):
         self.inner, self.horizon, self.seed, self.rank = inner, horizon, seed, rank
         self.edges = (edge_index, edge_weight)  # not buffers: they are the store's, not the checkpoint's
 
-    def forward(self, inputs: Tensor, targets: Tensor, is_known: Tensor, step: int) -> Tensor:
-        """Scaled forecasts [num_windows, horizon, num_nodes]; the true readings are not shown to it."""
-        del targets, is_known
+    def forward(self, inputs: Tensor, step: int) -> Tensor:
+        """Scaled forecasts [num_windows, horizon, num_nodes]."""
         if self.training:
             torch.manual_seed(key_of(self.seed, Purpose.DROPOUT, step, self.rank) >> 1)
         if self.edges[0].device != inputs.device:  # copied once
@@ -159,11 +165,15 @@ class Forecaster(nn.Module):
     def forward(self, batch: WindowBatch, step: int = 0) -> Tensor:
         """Forecasts [num_windows, horizon, num_sensors] in the unit of the data; `step`: the training step."""
         inputs, origin = batch.inputs(self.mean, self.std), batch.learnt_from(self.mean)
+        ahead = batch.season_ahead(self.mean, self.std)
         forecasts: Tensor
-        if isinstance(self.net, Stid):
-            forecasts = self.net(inputs, batch.seeds.ids, step)
-        else:
-            forecasts = self.net(inputs, (batch.targets - origin) / self.std, batch.is_known, step)
+        match self.net:
+            case Stid():
+                forecasts = self.net(inputs, batch.seeds.ids, step, ahead)
+            case Dcrnn():
+                forecasts = self.net(inputs, (batch.targets - origin) / self.std, batch.is_known, step, ahead)
+            case _:
+                forecasts = self.net(inputs, step)
         return forecasts * self.std + origin
 
 
@@ -175,7 +185,7 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
         loops = np.arange(metadata.num_sensors, dtype=np.int32)
         edge_index, edge_weight = np.stack([loops, loops]), np.ones(metadata.num_sensors, dtype=np.float32)
     net: Dcrnn | Stid | AnyForecaster
-    in_channels, begins_at_zero = input_channels(own.season), own.season != "none"
+    has_season = own.season != "none"
     match own.model:
         case DcrnnSpec() as spec:
             walks = RandomWalks.of(edge_index, edge_weight, metadata.num_sensors, spec.max_diffusion_step)
@@ -186,8 +196,7 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
                 num_layers=spec.num_layers,
                 cl_decay_steps=spec.cl_decay_steps,
                 seed=plan.seed,
-                in_channels=in_channels,
-                begins_at_zero=begins_at_zero,
+                has_season=has_season,
             )
         case StidSpec() as spec:
             net = Stid(
@@ -199,12 +208,11 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
                 num_layers=spec.num_layers,
                 dropout=spec.dropout,
                 seed=plan.seed,
-                in_channels=in_channels,
-                begins_at_zero=begins_at_zero,
+                has_season=has_season,
             )
         case CustomModelSpec() as spec:
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
-            inner = construct(spec, {"in_channels": in_channels, "out_channels": 1})
+            inner = construct(spec, {"in_channels": input_channels(own.season), "out_channels": 1})
             edges = (torch.from_numpy(edge_index.astype(np.int64)), torch.from_numpy(np.array(edge_weight)))
             net = AnyForecaster(inner, *edges, horizon=own.horizon, seed=plan.seed, rank=rank)
         case _:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from graphmill.graph.keys import Purpose, key_of, keys_below
 from graphmill.nn.operators import RELU, Activation, linear
-from graphmill.tasks.traffic.page import DAY_S, INPUT_CHANNELS, WEEK_DAYS, slots_of_day
+from graphmill.tasks.traffic.page import DAY_S, INPUT_CHANNELS, WEEK_DAYS, num_inputs, slots_of_day
 
 _NUM_PARTS = 4  # of the hidden state: readings, sensor, time of day, weekday
 
@@ -36,22 +36,23 @@ class Stid(nn.Module):
         num_layers: int,
         dropout: float,
         seed: int,
-        in_channels: int = INPUT_CHANNELS,
-        begins_at_zero: bool = False,
+        has_season: bool = False,
     ) -> None:
-        """`begins_at_zero`: its first forecasts are 0."""
+        """`has_season`: its inputs have one more channel, and the readings a season before what it forecasts; its first
+        forecasts are 0.
+        """
         super().__init__()
         self.interval_s, self.horizon, self.dropout, self.seed = interval_s, horizon, dropout, seed
         width = _NUM_PARTS * embed_dim
         self.sensors = nn.Parameter(torch.empty(num_sensors, embed_dim))
         self.times = nn.Parameter(torch.empty(slots_of_day(interval_s), embed_dim))
         self.weekdays = nn.Parameter(torch.empty(WEEK_DAYS, embed_dim))
-        self.projection = nn.Linear(history * in_channels, embed_dim)
+        self.projection = nn.Linear(num_inputs(history, horizon, has_season=has_season), embed_dim)
         self.inner = nn.ModuleList(nn.Linear(width, width) for _ in range(num_layers))
         self.outer = nn.ModuleList(nn.Linear(width, width) for _ in range(num_layers))
         self.head = nn.Linear(width, horizon)
         self._reset_parameters()
-        if begins_at_zero:
+        if has_season:
             nn.init.zeros_(self.head.weight)
 
     def _reset_parameters(self) -> None:
@@ -63,15 +64,20 @@ class Stid(nn.Module):
             else:
                 nn.init.zeros_(parameter)
 
-    def forward(self, inputs: Tensor, windows: NDArray[Any], step: int = 0) -> Tensor:
+    def forward(
+        self, inputs: Tensor, windows: NDArray[Any], step: int = 0, season_ahead: Tensor | None = None
+    ) -> Tensor:
         """Scaled forecasts [num_windows, horizon, num_sensors].
 
-        `inputs` [num_windows, history, num_sensors, in_channels]; `windows` [num_windows]: first steps, which with the
+        `inputs` [num_windows, history, num_sensors, channels]; `windows` [num_windows]: first steps, which with the
         training step `step`, the layer, the sensor and the channel are what dropout is keyed by: so a mask is the same
-        on any rank, for any number of ranks, after a resume.
+        on any rank, for any number of ranks, after a resume. `season_ahead`: as the forecasts, where it has a season.
         """
         num_windows, _, num_sensors, _ = inputs.shape
-        readings = _linear(inputs.transpose(1, 2).flatten(2).flatten(0, 1), self.projection)
+        read = inputs.transpose(1, 2).flatten(2)
+        if season_ahead is not None:
+            read = torch.cat([read, season_ahead.transpose(1, 2)], dim=2)
+        readings = _linear(read.flatten(0, 1), self.projection)
         h = torch.cat([readings, self._identities(inputs[:, -1, 0, 2:INPUT_CHANNELS], num_sensors)], dim=1)
         rows = windows[:, None] * num_sensors + np.arange(num_sensors)
         for number, (inner, outer) in enumerate(zip(self.inner, self.outer, strict=True)):

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Final, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.columns import BUSY, DATA_UNIT, Baseline, Layout, Measure
 from graphmill.spec.experiment import (
     BatchSize,
-    CustomLossSpec,
     CustomModelSpec,
     DatasetSpec,
     Experiment,
@@ -30,8 +29,15 @@ from graphmill.spec.kinds.kind import (
     StepShape,
     TaskPlan,
 )
-from graphmill.spec.optimizer import AdamSpec, AdamWSpec, SgdSpec
-from graphmill.spec.synonyms import HIDDEN_WIDTH
+from graphmill.tasks.traffic.page.models import (
+    DcrnnAdamSpec,
+    DcrnnOptimizerSpec,
+    DcrnnSpec,
+    ForecasterSpec,
+    ForecastLossSpec,
+    MaeSpec,
+    StidSpec,
+)
 
 GraphUse = Literal["as_stored", "identity"]
 Season = Literal["none", "day", "week"]
@@ -60,86 +66,6 @@ class TrafficDatasetSpec(DatasetSpec):
         " begins as that forecast, and its inputs have that difference, too; none: the readings themselves; auto: what"
         " forecasts validation best, none being the last reading; none of a model by dotted path",
     )
-
-
-class DcrnnSpec(Spec):
-    """Diffusion-convolutional recurrent network, encoder and decoder (Li et al. 2018, arXiv 1707.01926)."""
-
-    also_called: ClassVar[Mapping[str, str]] = dict.fromkeys(HIDDEN_WIDTH, "model.rnn_units")
-
-    kind: Literal["dcrnn"] = "dcrnn"
-    rnn_units: PositiveInt = Field(64, description="hidden channels of every recurrent layer")
-    num_layers: PositiveInt = Field(2, description="recurrent layers of the encoder, and of the decoder")
-    max_diffusion_step: PositiveInt = Field(2, description="K: hops along either direction that one gate sees")
-    cl_decay_steps: float = Field(
-        2000,
-        ge=0,
-        description="scheduled sampling: decay, in steps of a rank, of the probability that the decoder is fed the "
-        "true reading (inverse sigmoid); 0: it never is",
-    )
-
-
-class StidSpec(Spec):
-    """Spatial-temporal identities and residual layers, without a graph (Shao et al. 2022, arXiv 2208.05233)."""
-
-    kind: Literal["stid"]
-    embed_dim: PositiveInt = Field(
-        32, description="channels of the readings, of the sensor, of the time of day and of the weekday, each"
-    )
-    num_layers: PositiveInt = Field(3, description="residual layers, of four times embed_dim channels")
-    dropout: float = Field(0.15, ge=0, lt=1, description="inside every residual layer")
-
-
-ForecasterSpec = Annotated[DcrnnSpec | StidSpec | CustomModelSpec, Field(discriminator="kind")]
-
-
-_CLIPPED_AT_5 = Field(5.0, description="the mean gradient of an update is scaled down to this L2 norm; null: never")
-_DCRNN_EPS = Field(1e-3, gt=0, description="added to the denominator of the update")
-
-
-class DcrnnAdamSpec(AdamSpec):
-    """Adam with the defaults of DCRNN's authors."""
-
-    eps: float = _DCRNN_EPS
-    max_grad_norm: PositiveFloat | None = _CLIPPED_AT_5
-
-
-class DcrnnAdamWSpec(AdamWSpec):
-    """AdamW with the defaults of DCRNN's authors where it has the same keys."""
-
-    eps: float = _DCRNN_EPS
-    max_grad_norm: PositiveFloat | None = _CLIPPED_AT_5
-
-
-class DcrnnSgdSpec(SgdSpec):
-    """SGD, its gradients clipped as DCRNN's authors did."""
-
-    max_grad_norm: PositiveFloat | None = _CLIPPED_AT_5
-
-
-DcrnnOptimizerSpec = Annotated[DcrnnAdamSpec | DcrnnAdamWSpec | DcrnnSgdSpec, Field(discriminator="kind")]
-
-
-class MaeSpec(Spec):
-    """Mean absolute error over the readings that are not missing, in the unit of the data."""
-
-    kind: Literal["mae"] = "mae"
-
-
-class MseSpec(Spec):
-    """Mean squared error over the readings that are not missing, in the squared unit of the data."""
-
-    kind: Literal["mse"]
-
-
-class HuberSpec(Spec):
-    """Squared error / 2 up to `delta`, `delta` × (absolute error − `delta` / 2) beyond (Huber 1964)."""
-
-    kind: Literal["huber"]
-    delta: PositiveFloat = Field(1.0, description="where squares become lines, in the unit of the data")
-
-
-ForecastLossSpec = Annotated[MaeSpec | MseSpec | HuberSpec | CustomLossSpec, Field(discriminator="kind")]
 
 
 class TrafficTrainSpec(TrainSpec):
@@ -264,6 +190,11 @@ def input_channels(season: Season) -> int:
     return INPUT_CHANNELS if season == "none" else INPUT_CHANNELS + 1
 
 
+def num_inputs(history: int, horizon: int, *, has_season: bool) -> int:
+    """Numbers that STID reads of a sensor: all channels of the history, and a season before each forecast."""
+    return history * (INPUT_CHANNELS + has_season) + horizon * has_season
+
+
 def slots_of_day(interval_s: int) -> int:
     """Steps of `interval_s` seconds in a day, a last one that is cut short included."""
     return -(-DAY_S // interval_s)
@@ -319,18 +250,20 @@ def _values_of_a_row(plan: TrafficPlan, step: StepShape) -> tuple[int, int]:
 def _parameters(plan: TrafficPlan) -> int:
     model = plan.model
     if isinstance(model, DcrnnSpec):
-        return _dcrnn_parameters(model, input_channels(plan.season))
+        return _dcrnn_parameters(model, has_season=plan.season != "none")
     assert isinstance(model, StidSpec)
-    width, depth, inputs = 4 * model.embed_dim, model.num_layers, plan.history * input_channels(plan.season)
+    width, depth = 4 * model.embed_dim, model.num_layers
+    inputs = num_inputs(plan.history, plan.horizon, has_season=plan.season != "none")
     identities = plan.dataset.num_sensors + slots_of_day(plan.dataset.interval_s) + WEEK_DAYS
     embedded = (identities + inputs + 1) * model.embed_dim
     return embedded + depth * 2 * (width + 1) * width + (width + 1) * plan.horizon
 
 
-def _dcrnn_parameters(model: DcrnnSpec, channels: int) -> int:
+def _dcrnn_parameters(model: DcrnnSpec, *, has_season: bool) -> int:
     """Parameters: per layer two gates and a candidate over all diffusion steps of [input, state]; a projection."""
     units, depth = model.rnn_units, model.num_layers
-    inputs = [channels, *[units] * (depth - 1), 1, *[units] * (depth - 1)]  # of the encoder, of the decoder
+    inner = [units] * (depth - 1)
+    inputs = [INPUT_CHANNELS + has_season, *inner, 1 + has_season, *inner]  # of the encoder, of the decoder
     cells = sum((inner + units) * _num_matrices(model) * 3 * units + 3 * units for inner in inputs)
     return cells + units + 1
 
