@@ -19,7 +19,7 @@ from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.baselines import BaselineScore
 from graphmill.tasks.traffic.autoregression import LinearAutoregression
-from graphmill.tasks.traffic.data.seasons import rows_before
+from graphmill.tasks.traffic.data.seasons import averages, slots
 from graphmill.tasks.traffic.data.store import TrafficStore
 from graphmill.tasks.traffic.data.windows import TrafficWindows, WindowBatch
 from graphmill.tasks.traffic.nn.metrics import empty_tally, measures, tally
@@ -60,7 +60,7 @@ def _scored(
     totals = {name: empty_tally(windows.horizon) for name in forecasts}
     for begin in range(0, len(starts), _BATCH):
         batch = windows.batch(EvaluationSeeds(SeedIds(starts[begin : begin + _BATCH])))
-        last = batch.last_known(windows.store.metadata.mean)
+        last = _last_known(batch, windows.store.metadata.mean)
         for name, forecast in forecasts.items():
             totals[name] += tally(forecast.of(batch, last), batch.targets, batch.is_known)
     for name, total in totals.items():
@@ -107,10 +107,19 @@ def _of_season(windows: TrafficWindows, season_s: int, split: Split) -> _Forecas
         return "some forecasts are further ahead than that, and would read what they are to forecast"
     if times[windows.of(split)[0] + windows.history] - season_s < times[0]:
         return f"the readings begin less than {season_s // _DAY_S} d before the {split} split"
-    rows = rows_before(times, season_s)
+    rows = np.searchsorted(times, times - season_s)
+    rows[times[rows] != times - season_s] = -1
     if (rows < 0).all():
         return f"no two readings are {season_s // _DAY_S} d apart"
     return _Forecast(windows, rows, windows.values)
+
+
+def _last_known(batch: WindowBatch, mean: float) -> Tensor:
+    """The last reading of each window's history, [num_windows, 1, num_sensors]; `mean` where it has none."""
+    history = batch.readings[:, : batch.clock.shape[1]]
+    place = ~history.isnan() * torch.arange(1, history.shape[1] + 1).view(1, -1, 1)
+    latest = place.amax(dim=1, keepdim=True)
+    return torch.where(latest > 0, history.gather(1, (latest - 1).clamp(min=0)), mean)
 
 
 def _historical(store: TrafficStore) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -119,22 +128,5 @@ def _historical(store: TrafficStore) -> tuple[NDArray[np.int64], NDArray[np.floa
     `row_of` and `table` of a `_Forecast`.
     """
     known, times = store.metadata, np.asarray(store.timestamps)
-    values = store.values[: known.num_train_steps]
-    slots = times % (7 * _DAY_S) // known.interval_s
-    of_day = times % _DAY_S // known.interval_s
-    names, row_of = np.unique(slots, return_inverse=True)
-    table = np.empty((len(names), known.num_sensors), dtype=np.float32)
-    by_day = {day: _means(values[of_day[: len(values)] == day]) for day in np.unique(of_day)}
-    for row, slot in enumerate(names):
-        steps = np.flatnonzero(slots == slot)
-        mean = _means(values[steps[steps < len(values)]])
-        table[row] = np.where(np.isnan(mean), by_day[of_day[steps[0]]], mean)
-    return row_of.astype(np.int64), table
-
-
-def _means(rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """[num_sensors] of what is known in [num_rows, num_sensors]; NaN: nothing."""
-    is_known = ~np.isnan(rows)
-    with np.errstate(invalid="ignore"):  # 0 / 0 is the NaN that says so
-        means: NDArray[np.float64] = rows.sum(axis=0, dtype=np.float64, where=is_known) / is_known.sum(axis=0)
-    return means
+    train = slice(0, known.num_train_steps)
+    return slots(times, "week", known.interval_s), averages(store.values[train], times[train], "week", known.interval_s)

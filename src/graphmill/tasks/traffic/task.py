@@ -54,7 +54,7 @@ class Traffic:
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
         store = open_planned(TrafficStore, own.dataset)
-        self.windows = TrafficWindows(store, own.history, own.horizon, own.season)
+        self.windows = TrafficWindows(store, own.history, own.horizon)
         self.num_known = self.windows.num_known()
         self.model = build_model(plan, own, store, rank=self.group.rank).to(self.group.device)
         starts = drawn(self.windows.of("train"), own.dataset.num_train, plan.seed)
@@ -182,19 +182,17 @@ class Traffic:
                     f"{found.name} has {what} of {here}, and the model was trained on {known.name} with {there}",
                     fix="give readings at the same interval and in the same unit",
                 )
-        if isinstance(own.model, StidSpec) and found.sensors != known.sensors:
+        if found.sensors != known.sensors and (isinstance(own.model, StidSpec) or own.season != "none"):
+            key = "model.kind=stid" if isinstance(own.model, StidSpec) else f"dataset.season={own.season}"
             raise UserError(
-                f"model.kind=stid knows the sensors of {known.name}, and {found.name} has others, or another order",
+                f"{key} knows the sensors of {known.name}, and {found.name} has others, or another order",
                 fix="give readings of the same sensors in the same order",
             )
         return own.model_copy(update={"dataset": found})
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Trained model, called as model(readings, times), or with a season model(readings, times, before).
-
-        The road graph is that of the prepared data in the plan.
-        """
+        """Trained model, called as model(readings, times). The road graph is that of the prepared data in the plan."""
         own = plan.task
         assert isinstance(own, TrafficPlan)
         store = open_planned(TrafficStore, own.dataset)
@@ -206,7 +204,6 @@ class Traffic:
             history=own.history,
             horizon=own.horizon,
             num_sensors=known.num_sensors,
-            season=own.season,
             is_zero_missing=known.missing == "zeros",
         )
 

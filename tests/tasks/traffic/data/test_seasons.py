@@ -1,4 +1,4 @@
-"""The season before that forecasts best, and what a model with one is shown and begins with."""
+"""Means of a day or week, which of them is preferred, and what a model that learns the difference begins with."""
 
 from dataclasses import replace
 
@@ -14,11 +14,12 @@ from graphmill.sync.group import Group
 from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.build import build_task
 from graphmill.tasks.planning import plan_experiment
+from graphmill.tasks.traffic.data import seasons
 from graphmill.tasks.traffic.data.generate import generate
-from graphmill.tasks.traffic.data.seasons import preferred, rows_before
+from graphmill.tasks.traffic.data.seasons import averages, preferred, slots
 from graphmill.tasks.traffic.data.store import TrafficStore, write_traffic
-from graphmill.tasks.traffic.data.windows import TrafficWindows
 from graphmill.tasks.traffic.nn.portable import TrafficForecaster
+from graphmill.tasks.traffic.nn.season import SeasonMeans
 from graphmill.tasks.traffic.page import TrafficExperiment
 from graphmill.tasks.traffic.task import Traffic
 
@@ -33,19 +34,21 @@ def weekly(num_steps: int = 5 * WEEK) -> np.ndarray:
     """Readings [num_steps, 3] that are other on each hour of the week, and the same a week later but for noise."""
     rng = np.random.default_rng(3)
     week = rng.uniform(10, 90, (WEEK, 3))
-    noise = rng.normal(0, 1, (num_steps, 3))
-    return (week[np.arange(num_steps) % WEEK] + noise).astype(np.float32)
+    return (week[np.arange(num_steps) % WEEK] + rng.normal(0, 1, (num_steps, 3))).astype(np.float32)
+
+
+def stored(values: np.ndarray, folder) -> TrafficStore:
+    raw = generate(num_sensors=values.shape[1], num_steps=len(values), interval_s=HOUR, seed=2)
+    return write_traffic(replace(raw, series=replace(raw.series, values=values)), folder / "store")
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> TrafficStore:
-    """Five weeks by the hour; some readings are missing."""
-    raw = generate(num_sensors=3, num_steps=5 * WEEK, interval_s=HOUR, seed=2)
+    """Five weeks by the hour; some readings are missing, one hour of the week always is."""
     values = weekly()
     values[np.random.default_rng(4).random(values.shape) < 0.05] = np.nan
-    return write_traffic(
-        replace(raw, series=replace(raw.series, values=values)), tmp_path_factory.mktemp("weekly") / "store"
-    )
+    values[30::WEEK] = np.nan
+    return stored(values, tmp_path_factory.mktemp("weekly"))
 
 
 def plan_of(store: TrafficStore, model: str = "stid", **dataset: object) -> Plan:
@@ -72,108 +75,129 @@ def preferred_of(values: np.ndarray, horizon: int = 3) -> str:
     return preferred(values, HOUR * np.arange(num_steps), interval_s=HOUR, horizon=horizon, validation=validation)
 
 
-def test_rows_before_are_of_the_very_time() -> None:
-    times = np.array([0, 10, 20, 40, 50])
-    np.testing.assert_array_equal(rows_before(times, 20), [-1, -1, 0, 2, -1])
+@pytest.mark.parametrize("at_once", [2**24, 1])
+def test_averages_are_those_of_a_loop(store: TrafficStore, monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(seasons, "_AT_ONCE", at_once)
+    num_train, times = store.metadata.num_train_steps, np.asarray(store.timestamps)
+    values = store.values[:num_train]
+    made = {season: averages(values, times[:num_train], season, HOUR) for season in ("day", "week")}
+    assert made["day"].shape == (DAY, 3)
+    assert made["week"].shape == (WEEK, 3)
+    for step in (0, 29, 30, 31, 700):
+        for season, seconds in (("week", WEEK * HOUR), ("day", DAY * HOUR)):
+            same = (times[:num_train] - times[step]) % seconds == 0
+            if np.isnan(values[same]).all():  # the hour that is never read: of that time of the day
+                same = (times[:num_train] - times[step]) % (DAY * HOUR) == 0
+            wanted = np.nanmean(values[same].astype(np.float64), axis=0)
+            slot = slots(times[step : step + 1], season, HOUR)[0]
+            np.testing.assert_allclose(made[season][slot], wanted, rtol=1e-6)
 
 
-def test_the_season_that_forecasts_validation_best_is_preferred() -> None:
+def test_what_forecasts_validation_best_is_preferred() -> None:
     walk = np.cumsum(np.random.default_rng(0).normal(0, 1, (840, 3)), axis=0).astype(np.float32)
     assert preferred_of(weekly()) == "week"
-    assert preferred_of(np.tile(weekly(DAY), (35, 1)) + walk) == "day", "a week changes more than a day"
+    assert preferred_of(np.tile(weekly(DAY), (35, 1))) == "day", "the mean of more days has less noise"
     assert preferred_of(walk) == "none", "the last reading is nearer"
 
 
-def test_no_season_is_preferred_that_cannot_be_learnt_from() -> None:
-    assert preferred_of(weekly(), horizon=169) == "none", "it would read what it is to forecast"
-    assert preferred_of(weekly(2 * WEEK)) in ("none", "day"), "most training steps have no week before"
+def test_no_season_is_preferred_that_was_not_seen_twice() -> None:
+    assert preferred_of(weekly(2 * WEEK)) in ("none", "day")
+    assert preferred_of(weekly(2 * DAY)) == "none"
     unknown = weekly()
     unknown[int(0.7 * len(unknown)) :] = np.nan
     assert preferred_of(unknown) == "none"
 
 
-def test_a_planned_season_is_named_or_refused(store: TrafficStore) -> None:
+def test_a_gap_in_time_makes_no_last_reading() -> None:
+    """Days of one reading each, which the one before does not tell, and a gap after each: only means are left."""
+    values = np.tile(np.array([[10.0], [50.0]], dtype=np.float32), (40, 1))
+    times = (np.arange(40)[:, None] * DAY + np.array([8, 20])).ravel() * HOUR
+    assert preferred(values, times, interval_s=HOUR, horizon=1, validation=(56, 64)) == "day"
+
+
+def test_a_planned_season_is_named_or_refused(store: TrafficStore, tmp_path) -> None:
     assert plan_of(store).task.season == "week"
     assert plan_of(store, season="none").task.season == "none"
     assert plan_of(store, season="day").task.season == "day"
-    with pytest.raises(UserError, match=r"dataset.season=day, and dataset.horizon=25 steps of 3600 s reach more"):
-        plan_of(store, season="day", horizon=25)
+    short = stored(weekly(2 * WEEK), tmp_path)
+    with pytest.raises(UserError, match=r"dataset.season=week, and 235 training steps of 3600 s are less than two"):
+        plan_of(short, season="week")
 
 
-def test_windows_hold_the_readings_of_a_season_before(store: TrafficStore) -> None:
-    windows = TrafficWindows(store, 6, 4, "week")
-    starts = np.array([400, 7, 160, 200])
-    batch = windows.batch(EvaluationSeeds(SeedIds(starts)))
-    assert batch.before is not None
-    mean, std = torch.tensor(store.metadata.mean), torch.tensor(store.metadata.std)
-    inputs, origin = batch.inputs(mean, std), batch.learnt_from(mean)
-    for row, start in enumerate(starts):
-        for step in range(10):
-            then = start + step - WEEK
-            wanted = store.values[then] if then >= 0 else np.full(3, np.nan, np.float32)
-            np.testing.assert_array_equal(batch.before[row, step], wanted)
-            for sensor in range(3):
-                if step < 6:
-                    difference = (batch.readings[row, step, sensor] - wanted[sensor]) / std
-                    assert inputs[row, step, sensor, 4] == (0 if difference.isnan() else difference)
-                elif np.isnan(wanted[sensor]):
-                    known = [each for each in store.values[start : start + 6, sensor] if not np.isnan(each)]
-                    assert origin[row, step - 6, sensor] == (known[-1] if known else mean)
-                else:
-                    assert origin[row, step - 6, sensor] == wanted[sensor]
-    plain = TrafficWindows(store, 6, 4).batch(EvaluationSeeds(SeedIds(starts)))
-    assert plain.before is None
-    assert torch.equal(plain.inputs(mean, std), inputs[..., :4])
+def test_means_are_those_of_the_very_time(store: TrafficStore) -> None:
+    task = built(plan_of(store))
+    assert task.model.season is not None
+    starts = np.array([400, 7, 24, 160, 200])
+    batch = task.windows.batch(EvaluationSeeds(SeedIds(starts)))
+    means = task.model.season(batch.clock, 4)
+    num_train, times = store.metadata.num_train_steps, np.asarray(store.timestamps)
+    table = averages(store.values[:num_train], times[:num_train], "week", HOUR)
+    ahead = times[starts[:, None] + np.arange(10)]
+    np.testing.assert_array_equal(means, table[slots(ahead, "week", HOUR)])
+
+
+def test_no_mean_is_missing(tmp_path) -> None:
+    values = weekly()
+    values[:, 1] = np.nan
+    values[5::DAY, 0] = np.nan
+    store = stored(values, tmp_path)
+    means = SeasonMeans.of(store, "week").means
+    assert not means.isnan().any()
+    np.testing.assert_allclose(means[:, 1], store.metadata.mean, rtol=1e-6)
+    slot = slots(np.asarray(store.timestamps)[5:6], "week", HOUR)[0]
+    np.testing.assert_allclose(means[slot, 0], np.nanmean(means[np.arange(WEEK) % DAY != slot % DAY, 0]), rtol=1e-4)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_model_begins_as_the_forecast_of_a_season_before(store: TrafficStore, model: str) -> None:
+def test_a_model_begins_as_the_historical_average(store: TrafficStore, model: str) -> None:
     plan = plan_of(store, model)
-    (score,) = score_baselines(plan.task, ["week_before"], ["val"])
-    measured = built(plan).evaluate("val")
+    (score,) = score_baselines(plan.task, ["historical_average"], ["val"])
     assert score.values is not None
-    assert measured.values == pytest.approx(score.values, rel=1e-6)
+    assert built(plan).evaluate("val").values == pytest.approx(score.values, rel=1e-6)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_weight_learns_from_the_second_step_on(store: TrafficStore, model: str) -> None:
-    """The first step moves the last layer alone, for it begins at 0."""
+    """The first step moves the last layer alone, for it begins at 0. Means stay."""
     task = built(plan_of(store, model))
+    assert task.model.season is not None
+    means = task.model.season.means.clone()
     batch = next(iter(task.batches(0, 0)))
-    optimizer = torch.optim.SGD(task.model.parameters(), 0.01)
+    learnt = {name: each for name, each in task.model.named_parameters() if each.requires_grad}
+    optimizer = torch.optim.SGD(learnt.values(), 0.01)
     for _ in range(2):
         optimizer.zero_grad()
         task.loss_sum(batch).backward()
         optimizer.step()
-    learnt = {name: each for name, each in task.model.named_parameters() if each.requires_grad}
     assert all(each.grad is not None and each.grad.abs().sum() > 0 for each in learnt.values())
+    assert torch.equal(task.model.season.means, means)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_outside_training_it_takes_the_readings_before(store: TrafficStore, model: str) -> None:
-    plan = plan_of(store, model)
-    task = built(plan)
+def test_outside_training_it_needs_readings_and_times_alone(store: TrafficStore, model: str) -> None:
+    task = built(plan_of(store, model))
     with torch.no_grad():
         for parameter in task.model.net.parameters():
             parameter.add_(0.05)
     options = {"history": 6, "horizon": 4, "num_sensors": 3, "is_zero_missing": False}
-    portable = TrafficForecaster(task.model, season="week", **options).eval()
     starts = task.windows.of("test")[:5]
-    ahead = starts[:, None] + np.arange(10)
-    readings, times = torch.from_numpy(store.values[ahead[:, :6]]), torch.from_numpy(store.timestamps[ahead[:, :6]])
-    before = torch.from_numpy(store.values[ahead - WEEK])
+    rows = starts[:, None] + np.arange(6)
+    readings, times = torch.from_numpy(store.values[rows]), torch.from_numpy(store.timestamps[rows])
     with torch.no_grad():
         wanted = task.model.eval()(task.windows.batch(EvaluationSeeds(SeedIds(starts))))
-        assert torch.equal(portable(readings, times, before), wanted)
-    for wrong in (None, before[:, :6]):
-        with pytest.raises(ValueError, match="adds to the readings a week before"):
-            portable(readings, times, wrong)
-    with pytest.raises(ValueError, match="no season"):
-        TrafficForecaster(task.model, **options)(readings, times, before)
+        assert torch.equal(TrafficForecaster(task.model, **options).eval()(readings, times), wanted)
 
 
-def test_planned_sizes_are_those_of_the_model(store: TrafficStore) -> None:
-    for model in MODELS:
-        plan = plan_of(store, model)
-        trained = sum(each.numel() for each in built(plan).model.parameters() if each.requires_grad)
-        assert modelled(plan).num_parameters == trained
+@pytest.mark.parametrize("model", MODELS)
+def test_planned_sizes_are_those_of_the_model(store: TrafficStore, model: str) -> None:
+    plan = plan_of(store, model)
+    trained = sum(each.numel() for each in built(plan).model.parameters() if each.requires_grad)
+    assert modelled(plan).num_parameters == trained
+
+
+def test_others_sensors_are_refused(store: TrafficStore, tmp_path) -> None:
+    own = plan_of(store, "dcrnn", graph="identity").task
+    other = generate(num_sensors=3, num_steps=5 * WEEK, interval_s=HOUR, seed=2)
+    named = replace(other, series=replace(other.series, sensor_ids=("x", "y", "z")), unit=store.metadata.unit)
+    with pytest.raises(UserError, match=r"dataset.season=week knows the sensors of"):
+        Traffic.on_other_data(own, write_traffic(named, tmp_path / "store"))

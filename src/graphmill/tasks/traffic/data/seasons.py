@@ -1,23 +1,43 @@
-"""Readings a day or a week before others, and which of the two forecasts best."""
+"""Mean readings by time of the day or of the week, and which of the two forecasts best."""
 
-from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.tasks.traffic.page import SEASON_S, Season
+from graphmill.tasks.traffic.page import DAY_S, SEASON_S, Season, has_two, slots_of
 
-_COMPARED: Final = 2**22  # readings at most, in rows that are evenly spread
+_COMPARED: Final = 256  # sensors at most, evenly spread
+_AT_ONCE: Final = 2**24  # readings in memory together
 _AHEAD: Final = 12  # steps of the horizon at most for which the last reading is compared
-_TRAINED_ON: Final = 0.5  # share of the training steps that must have a reading a season before
+_FIRST_WEEKDAY: Final = 3  # 1970-01-01 was a Thursday; Monday counts 0
 
 
-def rows_before(times: NDArray[np.int64], seconds: int) -> NDArray[np.int64]:
-    """[num_steps] the step `seconds` before each, for rising `times`; -1: there is none."""
-    rows = np.searchsorted(times, times - seconds)
-    rows[times[rows] != times - seconds] = -1
-    return rows
+def slots(times: NDArray[Any], season: Season, interval_s: int) -> NDArray[np.int64]:
+    """Which step of a day, or of a week from Monday on, each time is in; times in seconds since 1970, local."""
+    seconds = (times + _FIRST_WEEKDAY * DAY_S) % SEASON_S[season]
+    return np.asarray(seconds // interval_s, dtype=np.int64)
+
+
+def averages(
+    values: NDArray[np.float32], times: NDArray[np.int64], season: Season, interval_s: int
+) -> NDArray[np.float32]:
+    """Mean reading of each sensor in each step of a day or week [num_slots, num_sensors]; NaN: none is known.
+
+    In a week, of a step without a reading the mean of that time of the day.
+
+    Args:
+        values: [num_steps, num_sensors], those that are learnt from; NaN: missing.
+        times: [num_steps], when they were read.
+        season: "day" or "week".
+        interval_s: seconds between two steps.
+    """
+    means = _means(values, slots(times, season, interval_s), slots_of(season, interval_s))
+    if season == "week":
+        of_day = averages(values, times, "day", interval_s)
+        begins = np.arange(len(means)) * interval_s
+        means = np.where(np.isnan(means), of_day[begins % DAY_S // interval_s], means)
+    return means
 
 
 def preferred(
@@ -28,37 +48,55 @@ def preferred(
     horizon: int,
     validation: tuple[int, int],
 ) -> Season:
-    """The season before that forecasts the validation steps best; "none": repeating the last reading does, or there
-    are no readings a season before half of the training steps.
+    """The season whose mean readings forecast the validation steps best; "none": the last reading does, or the steps
+    before hold less than two such seasons.
 
     Args:
         values: [num_steps, num_sensors]; NaN: missing.
         times: [num_steps], seconds, rising.
         interval_s: seconds between two steps.
-        horizon: Steps that are forecast.
-        validation: First and last step (left out) of the readings that are compared; training steps lie before.
+        horizon: steps that are forecast.
+        validation: first step that is compared, and the one after the last; those before are learnt from.
     """
     first, end = validation
-    every = max(1, -(-(end - first) * values.shape[1] // _COMPARED))
-    steps = np.arange(first, end, every)
-    seasons = {season: rows_before(times, seconds) for season, seconds in SEASON_S.items()}
-    usable: Mapping[Season, NDArray[np.int64]] = {
-        season: rows
-        for season, rows in seasons.items()
-        if horizon * interval_s <= SEASON_S[season] and np.mean(rows[:first] >= 0) >= _TRAINED_ON
-    }
-    if not usable:
-        return "none"
+    values = values[:end, :: -(-values.shape[1] // _COMPARED)]
+    shown, errors = values[first:], dict[Season, float]()
+    for season in SEASON_S:
+        if has_two(season, first, interval_s):
+            means = averages(values[:first], times[:first], season, interval_s)
+            errors[season] = _error(shown - means[slots(times[first:end], season, interval_s)])
     ahead = np.unique(np.linspace(1, horizon, min(horizon, _AHEAD)).round().astype(int))
-    last = np.mean([_error(values, steps, rows_before(times, int(k) * interval_s)) for k in ahead])
-    errors = {season: _error(values, steps, rows) for season, rows in usable.items()}
-    best = min(errors, key=lambda season: errors[season])
-    return best if errors[best] < last else "none"
+    last = np.mean([_error(shown - _before(values, times, k, interval_s, validation)) for k in ahead if k <= first])
+    best = min(errors, key=lambda season: errors[season], default=None)
+    return best if best is not None and errors[best] < last else "none"
 
 
-def _error(values: NDArray[np.float32], steps: NDArray[np.int64], rows: NDArray[np.int64]) -> float:
-    """Mean absolute difference of the steps to those before them; infinite if none is known."""
-    steps = steps[rows[steps] >= 0]
-    differences = np.abs(values[steps] - values[rows[steps]])
-    known = differences[~np.isnan(differences)]
+def _before(
+    values: NDArray[np.float32], times: NDArray[np.int64], k: int, interval_s: int, steps: tuple[int, int]
+) -> NDArray[np.float32]:
+    """Readings `k` steps before those of a range; NaN where a gap in time lies between."""
+    first, end = steps
+    is_near = times[first:end] - times[first - k : end - k] == k * interval_s
+    return np.where(is_near[:, None], values[first - k : end - k], np.float32(np.nan))
+
+
+def _means(values: NDArray[np.float32], slot_of: NDArray[np.int64], num_slots: int) -> NDArray[np.float32]:
+    """[num_slots, num_sensors] of what is known in each slot; NaN: nothing."""
+    order = np.argsort(slot_of, kind="stable")
+    found, begins = np.unique(slot_of[order], return_index=True)
+    means = np.full((num_slots, values.shape[1]), np.nan, dtype=np.float32)
+    at_once = max(1, _AT_ONCE // max(1, len(values)))
+    for begin in range(0, values.shape[1], at_once):
+        block = values[:, begin : begin + at_once][order]
+        known = ~np.isnan(block)
+        sums = np.add.reduceat(np.where(known, block, 0).astype(np.float64), begins, axis=0)
+        counts = np.add.reduceat(known.astype(np.int64), begins, axis=0)
+        with np.errstate(invalid="ignore"):  # 0 / 0 is the NaN that says so
+            means[found, begin : begin + at_once] = sums / counts
+    return means
+
+
+def _error(differences: NDArray[np.float32]) -> float:
+    """Mean absolute difference; infinite if none is known."""
+    known = np.abs(differences[~np.isnan(differences)])
     return float(known.mean(dtype=np.float64)) if len(known) else np.inf

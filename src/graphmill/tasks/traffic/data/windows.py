@@ -4,7 +4,7 @@ Split as in DCRNN: of all windows in order of time the first 70 % train, the las
 a gap in time, so a data set with nights left out has fewer windows than steps.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -14,9 +14,8 @@ from torch import Tensor
 from graphmill.graph.batch import copied
 from graphmill.graph.sampled import AnySeeds
 from graphmill.graph.splits import Split
-from graphmill.tasks.traffic.data.seasons import rows_before
 from graphmill.tasks.traffic.data.store import TrafficStore, window_starts
-from graphmill.tasks.traffic.page import DAY_S, INPUT_CHANNELS, SEASON_S, WEEK_DAYS, Season, split_counts
+from graphmill.tasks.traffic.page import DAY_S, INPUT_CHANNELS, WEEK_DAYS, split_counts
 
 _ROWS_AT_A_TIME = 2048
 _FIRST_WEEKDAY = 3  # 1970-01-01 was a Thursday; Monday counts 0
@@ -31,7 +30,6 @@ class WindowBatch:
     seeds: AnySeeds  # `ids`: first steps of the windows
     readings: Tensor  # float32 [num_windows, history + horizon, num_sensors] in the unit of the data; NaN: missing
     clock: Tensor  # float32 [num_windows, history, 2]: time of day and day of the week, each in [0, 1)
-    before: Tensor | None = None  # as `readings`: a season before each; None: the plan has none
 
     @property
     def num_seeds(self) -> int:
@@ -52,47 +50,20 @@ class WindowBatch:
         """Copy of the batch on `device`, made without waiting if the memory allows it."""
         if device.type == "cpu":
             return self
-        before = None if self.before is None else copied(self.before, device)
-        return replace(self, readings=copied(self.readings, device), clock=copied(self.clock, device), before=before)
+        return WindowBatch(self.seeds, copied(self.readings, device), copied(self.clock, device))
 
     def inputs(self, mean: Tensor, std: Tensor) -> Tensor:
-        """[num_windows, history, num_sensors, 4 or 5]: scaled reading, 1 where there is one, time of day, weekday; and
-        the scaled difference to a season before, 0 where either is missing.
+        """[num_windows, history, num_sensors, 4]: scaled reading, 1 where there is one, time of day, weekday.
 
         A missing reading is (0, 0): not a reading of 0, nor any guess, but marked as missing.
         """
-        history = self.clock.shape[1]
-        raw = self.readings[:, :history]
+        raw = self.readings[:, : self.clock.shape[1]]
         known = ~raw.isnan()
-        inputs = raw.new_empty(*raw.shape, INPUT_CHANNELS + (self.before is not None))
+        inputs = raw.new_empty(*raw.shape, INPUT_CHANNELS)
         inputs[..., 0] = torch.where(known, (raw - mean) / std, 0.0)
         inputs[..., 1] = known
-        inputs[..., 2:INPUT_CHANNELS] = self.clock.unsqueeze(2)
-        if self.before is not None:
-            inputs[..., INPUT_CHANNELS] = torch.nan_to_num((raw - self.before[:, :history]) / std, nan=0.0)
+        inputs[..., 2:] = self.clock.unsqueeze(2)
         return inputs
-
-    def season_ahead(self, mean: Tensor, std: Tensor) -> Tensor | None:
-        """Scaled readings a season before the targets, of their shape, 0 where missing; None without a season."""
-        if self.before is None:
-            return None
-        return torch.nan_to_num((self.before[:, self.clock.shape[1] :] - mean) / std, nan=0.0)
-
-    def learnt_from(self, mean: Tensor) -> Tensor:
-        """What a forecast of 0 stands for, [num_windows, horizon, num_sensors]: the reading a season before, or where
-        that is missing the last one; `mean` without a season.
-        """
-        if self.before is None:
-            return mean
-        ahead = self.before[:, self.clock.shape[1] :]
-        return torch.where(ahead.isnan(), self.last_known(mean), ahead)
-
-    def last_known(self, mean: Tensor | float) -> Tensor:
-        """The last reading of each window's history, [num_windows, 1, num_sensors]; `mean` where it has none."""
-        history = self.readings[:, : self.clock.shape[1]]
-        place = ~history.isnan() * torch.arange(1, history.shape[1] + 1, device=history.device).view(1, -1, 1)
-        latest = place.amax(dim=1, keepdim=True)
-        return torch.where(latest > 0, history.gather(1, (latest - 1).clamp(min=0)), mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +73,12 @@ class TrafficWindows:
     store: TrafficStore
     history: int
     horizon: int
-    season: Season = "none"
     values: NDArray[np.float32] = field(init=False, repr=False)  # mapped
     starts: NDArray[np.int64] = field(init=False, repr=False)  # [num_windows] rising
     clock: NDArray[np.float32] = field(init=False, repr=False)  # [num_steps, 2]: time of day, day of the week
-    rows_before: NDArray[np.int64] = field(init=False, repr=False)  # [num_steps]: a season before; -1: none
 
     def __post_init__(self) -> None:
         times = np.asarray(self.store.timestamps)
-        before = np.empty(0, np.int64) if self.season == "none" else rows_before(times, SEASON_S[self.season])
-        object.__setattr__(self, "rows_before", before)
         object.__setattr__(self, "values", self.store.values)
         object.__setattr__(self, "starts", window_starts(times, self.store.metadata.interval_s, self.length))
         object.__setattr__(self, "clock", clock_of(times))
@@ -145,14 +112,7 @@ class TrafficWindows:
         """The windows that begin at `seeds.ids`, on the CPU."""
         steps = np.asarray(seeds.ids)[:, None] + np.arange(self.length)
         readings = torch.from_numpy(self.values[steps])  # the only copy of the windows
-        clock = torch.from_numpy(self.clock[steps[:, : self.history]])
-        return WindowBatch(seeds, readings, clock, None if self.season == "none" else self._before(steps))
-
-    def _before(self, steps: NDArray[np.int64]) -> Tensor:
-        rows = self.rows_before[steps]
-        before = self.values[rows]
-        before[rows < 0] = np.nan
-        return torch.from_numpy(before)
+        return WindowBatch(seeds, readings, torch.from_numpy(self.clock[steps[:, : self.history]]))
 
 
 def clock_of(times: NDArray[np.int64]) -> NDArray[np.float32]:

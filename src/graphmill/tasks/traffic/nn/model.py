@@ -17,6 +17,7 @@ from graphmill.tasks.custom_model import construct, try_out
 from graphmill.tasks.traffic.data.store import TrafficStore
 from graphmill.tasks.traffic.data.windows import WindowBatch
 from graphmill.tasks.traffic.nn.dcgru import CellAt, DcgruCell
+from graphmill.tasks.traffic.nn.season import SeasonMeans
 from graphmill.tasks.traffic.nn.stid import Stid
 from graphmill.tasks.traffic.nn.walks import RandomWalks
 from graphmill.tasks.traffic.page import INPUT_CHANNELS, TrafficPlan, input_channels
@@ -72,14 +73,14 @@ class Dcrnn(nn.Module):
         targets: Tensor | None = None,
         is_known: Tensor | None = None,
         step: int = 0,
-        season_ahead: Tensor | None = None,
+        means_ahead: Tensor | None = None,
     ) -> Tensor:
         """Scaled forecasts [num_windows, horizon, num_nodes].
 
         `inputs` [num_windows, num_inputs, num_nodes, channels]. In training the decoder is fed the true readings
         `targets` [num_windows, horizon, num_nodes] at a share of its steps that falls with the training step `step`,
         where they are known (`is_known`, the same shape); else, and always in evaluation, its own forecasts; beside
-        these, where it has a season, what `season_ahead` (the same shape) reads at the step that is forecast.
+        these, where it has a season, the scaled means `means_ahead` (the same shape) of the step that is forecast.
         """
         encoder, decoder = self._at(self.encoder), self._at(self.decoder)
         windows, _, nodes, _ = inputs.shape
@@ -90,7 +91,7 @@ class Dcrnn(nn.Module):
         previous = inputs.new_zeros(windows, nodes)  # the GO symbol
         forecasts = []
         for t in range(self.horizon):
-            read = [previous] if season_ahead is None else [previous, season_ahead[:, t]]
+            read = [previous] if means_ahead is None else [previous, means_ahead[:, t]]
             forecast = self.projection(_advance(decoder, states, torch.stack(read, dim=-1))).squeeze(-1).float()
             forecasts.append(forecast)
             previous = forecast
@@ -150,22 +151,30 @@ class AnyForecaster(nn.Module):
 
 
 class Forecaster(nn.Module):
-    """A model of scaled readings, or of their differences to a season before, and the scale it was trained on.
+    """A model of scaled readings, or of their differences to the means of a season, and the scale it was trained on.
 
     `mean` and `std` of the training readings are frozen parameters: a checkpoint holds them, and no sync touches them.
     A buffer would be averaged at every sync, and over three ranks (m + m + m) ÷ 3 is not always m.
     """
 
-    def __init__(self, net: Dcrnn | Stid | AnyForecaster, *, mean: float, std: float) -> None:
+    def __init__(
+        self, net: Dcrnn | Stid | AnyForecaster, *, mean: float, std: float, season: SeasonMeans | None = None
+    ) -> None:
         super().__init__()
-        self.net = net
+        self.net, self.season = net, season
         self.mean = nn.Parameter(torch.tensor(mean, dtype=torch.float32), requires_grad=False)
         self.std = nn.Parameter(torch.tensor(std, dtype=torch.float32), requires_grad=False)
 
     def forward(self, batch: WindowBatch, step: int = 0) -> Tensor:
         """Forecasts [num_windows, horizon, num_sensors] in the unit of the data; `step`: the training step."""
-        inputs, origin = batch.inputs(self.mean, self.std), batch.learnt_from(self.mean)
-        ahead = batch.season_ahead(self.mean, self.std)
+        inputs, origin, ahead = batch.inputs(self.mean, self.std), self.mean, None
+        if self.season is not None:
+            history = batch.clock.shape[1]
+            means = self.season(batch.clock, batch.targets.shape[1])
+            differences = (batch.readings[:, :history] - means[:, :history]) / self.std
+            inputs = torch.cat([inputs, differences.nan_to_num(nan=0.0).unsqueeze(3)], dim=3)
+            origin = means[:, history:]
+            ahead = (origin - self.mean) / self.std
         forecasts: Tensor
         match self.net:
             case Stid():
@@ -217,7 +226,8 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
             net = AnyForecaster(inner, *edges, horizon=own.horizon, seed=plan.seed, rank=rank)
         case _:
             assert_never(own.model)
-    return Forecaster(net, mean=metadata.mean, std=metadata.std)
+    season = SeasonMeans.of(store, own.season) if has_season else None
+    return Forecaster(net, mean=metadata.mean, std=metadata.std, season=season)
 
 
 def check_model(plan: Plan, own: TrafficPlan, store: TrafficStore) -> None:

@@ -38,7 +38,7 @@ class Stid(nn.Module):
         seed: int,
         has_season: bool = False,
     ) -> None:
-        """`has_season`: its inputs have one more channel, and the readings a season before what it forecasts; its first
+        """`has_season`: its inputs have one more channel, it reads the means of what it forecasts, and its first
         forecasts are 0.
         """
         super().__init__()
@@ -65,18 +65,18 @@ class Stid(nn.Module):
                 nn.init.zeros_(parameter)
 
     def forward(
-        self, inputs: Tensor, windows: NDArray[Any], step: int = 0, season_ahead: Tensor | None = None
+        self, inputs: Tensor, windows: NDArray[Any], step: int = 0, means_ahead: Tensor | None = None
     ) -> Tensor:
         """Scaled forecasts [num_windows, horizon, num_sensors].
 
         `inputs` [num_windows, history, num_sensors, channels]; `windows` [num_windows]: first steps, which with the
         training step `step`, the layer, the sensor and the channel are what dropout is keyed by: so a mask is the same
-        on any rank, for any number of ranks, after a resume. `season_ahead`: as the forecasts, where it has a season.
+        on any rank, for any number of ranks, after a resume. `means_ahead`: of the forecasts' shape; with a season.
         """
         num_windows, _, num_sensors, _ = inputs.shape
         read = inputs.transpose(1, 2).flatten(2)
-        if season_ahead is not None:
-            read = torch.cat([read, season_ahead.transpose(1, 2)], dim=2)
+        if means_ahead is not None:
+            read = torch.cat([read, means_ahead.transpose(1, 2)], dim=2)
         readings = _linear(read.flatten(0, 1), self.projection)
         h = torch.cat([readings, self._identities(inputs[:, -1, 0, 2:INPUT_CHANNELS], num_sensors)], dim=1)
         rows = windows[:, None] * num_sensors + np.arange(num_sensors)

@@ -62,9 +62,9 @@ class TrafficDatasetSpec(DatasetSpec):
     graph: GraphUse = Field("as_stored", description="identity: no sensor sees another, the no-graph ablation")
     season: Season | Literal["auto"] = Field(
         "auto",
-        description="day, week: what is learnt is the difference to the reading a day or a week before, so that a model"
-        " begins as that forecast, and its inputs have that difference, too; none: the readings themselves; auto: what"
-        " forecasts validation best, none being the last reading; none of a model by dotted path",
+        description="day, week: what is learnt is the difference to the mean training reading at that time of the day"
+        " or week, so that a model begins as that forecast; its inputs have that difference, too; none: the readings"
+        " themselves; auto: what forecasts validation best, none being the last reading (none if by dotted path)",
     )
 
 
@@ -136,17 +136,18 @@ def resolve(experiment: TrafficExperiment, dataset: TrafficInfo) -> TrafficPlan:
 
 
 def _season(experiment: TrafficExperiment, dataset: TrafficInfo) -> Season:
-    """The season of a plan. `UserError` if a forecast would read what it is to forecast."""
-    asked = experiment.dataset
-    if asked.season == "auto":
+    """The season of a plan. `UserError` if too little is known of the one that is asked for."""
+    asked = experiment.dataset.season
+    if asked == "auto":
         return "none" if isinstance(experiment.model, CustomModelSpec) else dataset.best_season
-    if asked.season != "none" and asked.horizon * dataset.interval_s > SEASON_S[asked.season]:
+    num_steps = int(dataset.num_steps * TRAIN_SHARE)
+    if asked != "none" and not has_two(asked, num_steps, dataset.interval_s):
         raise UserError(
-            f"dataset.season={asked.season}, and dataset.horizon={asked.horizon} steps of {dataset.interval_s} s reach"
-            f" more than a {asked.season} ahead: a forecast would read what it is to forecast",
-            fix="set dataset.season=none, or a smaller dataset.horizon",
+            f"dataset.season={asked}, and {num_steps:,} training steps of {dataset.interval_s} s are less than two"
+            f" {asked}s, so that there are no means to learn from",
+            fix="set dataset.season=none, or give readings of more time",
         )
-    return asked.season
+    return asked
 
 
 TRAIN_SHARE, TEST_SHARE = 0.7, 0.2  # of the windows in order of time: train, val, test
@@ -185,13 +186,23 @@ SEASON_S: Final[Mapping[Season, int]] = {"day": DAY_S, "week": WEEK_DAYS * DAY_S
 _EVALUATED_AT_ONCE, _ROWS_AT_ONCE = 256, 2**18  # windows, and windows × sensors, in memory together
 
 
+def has_two(season: Season, num_steps: int, interval_s: int) -> bool:
+    """Whether so many steps are two seasons or more, so that there is something to average."""
+    return num_steps * interval_s >= 2 * SEASON_S[season]
+
+
+def slots_of(season: Season, interval_s: int) -> int:
+    """Steps of `interval_s` seconds in a season, a last one that is cut short included."""
+    return -(-SEASON_S[season] // interval_s)
+
+
 def input_channels(season: Season) -> int:
-    """Channels that a model is shown of a sensor; with a season its difference to the reading before, too."""
+    """Channels that a model is shown of a sensor; with a season the difference to its mean, too."""
     return INPUT_CHANNELS if season == "none" else INPUT_CHANNELS + 1
 
 
 def num_inputs(history: int, horizon: int, *, has_season: bool) -> int:
-    """Numbers that STID reads of a sensor: all channels of the history, and a season before each forecast."""
+    """Numbers that STID reads of a sensor: all channels of the history; with a season the means of the horizon, too."""
     return history * (INPUT_CHANNELS + has_season) + horizon * has_season
 
 
@@ -210,12 +221,13 @@ def sizes(plan: TrafficPlan, step: StepShape) -> Sizes:
     known, length = plan.dataset, plan.history + plan.horizon
     channels = input_channels(plan.season)
     rows = min(step.batch_size, known.num_train) * known.num_sensors
-    copies = 1 if plan.season == "none" else 2  # of the windows: as they are, and a season before
+    copies = 1 if plan.season == "none" else 2  # of the windows: as they are, and means of the same steps
     batch = rows * (copies * length + plan.history * channels + plan.horizon) * 4
+    means = 0 if plan.season == "none" else slots_of(plan.season, known.interval_s) * known.num_sensors * 4
     sizes_of = partial(
         Sizes,
         data_bytes=known.num_steps * known.num_sensors * 4 + known.num_edges * 12,
-        index_bytes=known.num_steps * _INDEX_BYTES,
+        index_bytes=known.num_steps * _INDEX_BYTES + means,
     )
     if isinstance(plan.model, CustomModelSpec):
         return sizes_of(None, batch)
