@@ -72,7 +72,10 @@ def built(plan: Plan) -> Traffic:
 def preferred_of(values: np.ndarray, horizon: int = 3) -> str:
     num_steps = len(values)
     validation = (int(0.7 * num_steps), int(0.8 * num_steps))
-    return preferred(values, HOUR * np.arange(num_steps), interval_s=HOUR, horizon=horizon, validation=validation)
+    times = HOUR * np.arange(num_steps)
+    season, error = preferred(values, times, interval_s=HOUR, horizon=horizon, validation=validation)
+    assert (season == "none") == (error == 1)
+    return season
 
 
 @pytest.mark.parametrize("at_once", [2**24, 1])
@@ -112,14 +115,17 @@ def test_a_gap_in_time_makes_no_last_reading() -> None:
     """Days of one reading each, which the one before does not tell, and a gap after each: only means are left."""
     values = np.tile(np.array([[10.0], [50.0]], dtype=np.float32), (40, 1))
     times = (np.arange(40)[:, None] * DAY + np.array([8, 20])).ravel() * HOUR
-    assert preferred(values, times, interval_s=HOUR, horizon=1, validation=(56, 64)) == "day"
+    assert preferred(values, times, interval_s=HOUR, horizon=1, validation=(56, 64)) == ("day", 0)
 
 
 def test_a_planned_season_is_named_or_refused(store: TrafficStore, tmp_path) -> None:
-    assert plan_of(store).task.season == "week"
+    for model in MODELS:
+        assert plan_of(store, model).task.season == "week"
+    noisy = stored(np.random.default_rng(0).normal(50, 10, (5 * WEEK, 3)).astype(np.float32), tmp_path / "noisy")
+    assert [plan_of(noisy, model).task.season for model in MODELS] == ["none", "day"], "means are better by √2"
     assert plan_of(store, season="none").task.season == "none"
     assert plan_of(store, season="day").task.season == "day"
-    short = stored(weekly(2 * WEEK), tmp_path)
+    short = stored(weekly(2 * WEEK), tmp_path / "short")
     with pytest.raises(UserError, match=r"dataset.season=week, and 235 training steps of 3600 s are less than two"):
         plan_of(short, season="week")
 

@@ -111,6 +111,7 @@ class TrafficStore(PreparedStore):
                 f" training, {num_val} for validation and {num_test} for the test",
                 fix="give readings of more time, or set dataset.history and dataset.horizon to less",
             )
+        season, error = self._preferred_season(asked, starts) if asked.season == "auto" else ("none", 1.0)
         return TrafficInfo(
             name=known.name,
             path=str(self.path.resolve()),
@@ -125,10 +126,11 @@ class TrafficStore(PreparedStore):
             num_val=num_val,
             num_test=num_test,
             sensors=hashlib.sha256("\n".join(known.sensor_ids).encode()).hexdigest()[:16],
-            best_season=self._preferred_season(asked, starts) if asked.season == "auto" else "none",
+            best_season=season,
+            season_error=error,
         )
 
-    def _preferred_season(self, asked: TrafficDatasetSpec, starts: NDArray[np.int64]) -> Season:
+    def _preferred_season(self, asked: TrafficDatasetSpec, starts: NDArray[np.int64]) -> tuple[Season, float]:
         num_train, num_val, _ = split_counts(len(starts))
         first, last = starts[num_train] + asked.history, starts[num_train + num_val - 1] + asked.history + asked.horizon
         return preferred(
