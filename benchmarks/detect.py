@@ -115,7 +115,8 @@ def zeros(graphs: WindowGraphs) -> Any:
 
 
 def unweighed(graphs: WindowGraphs) -> CauseWeights:
-    return CauseWeights(np.zeros(int(graphs.num_nodes.sum())), np.zeros(int(graphs.num_edges.sum())))
+    nodes, edges = np.zeros(int(graphs.num_nodes.sum())), np.zeros(int(graphs.num_edges.sum()))
+    return CauseWeights(nodes, edges, np.zeros((len(graphs), 0)), np.zeros((2, 0), np.uint32))
 
 
 class Arriving(io.BytesIO):

@@ -38,6 +38,9 @@ def desk(tmp_path_factory) -> Path:
         file.write(csv_of(made["dos"]))
     lines = [line.split(",") for line in csv_of(made["dos"]).splitlines()[1:]]
     (folder / "bus.log").write_text("".join(f"({time}) can0 {name}#{data}\n" for time, name, data, _ in lines))
+    _, benign = next(iter(captures(700, 0)))
+    calm = [line.split(",") for line in csv_of(benign).splitlines()[1:]]
+    (folder / "calm.log").write_text("".join(f"({time}) can0 {name}#{data}\n" for time, name, data, _ in calm))
     (folder / "road").mkdir()
     for name in ("spoofing", "fuzzing"):
         (folder / "road" / f"{'max_speed' * (name == 'fuzzing')}{name}.csv").write_text(csv_of(made[name]))
@@ -78,7 +81,10 @@ def test_from_a_capture_to_verdicts(source_environ, desk):
     assert len(verdicts) == len(live) > 200
     assert [each["is_alarm"] for each in verdicts] == ["ALARM" in line for line in live]
     assert {each["is_attack"] for each in verdicts} == {True, False}
-    assert any(each["ids"] for each in verdicts if each["is_alarm"])
+    alarms = [each for each in verdicts if each["is_alarm"] and each["is_attack"]]
+    named = sum("000" in [cause["name"] for cause in each["ids"]] for each in alarms)
+    assert named >= 0.8 * len(alarms), "000 floods the bus"
+    assert any(each["missing"] for each in alarms)
 
 
 @pytest.mark.slow

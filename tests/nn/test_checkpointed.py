@@ -16,6 +16,7 @@ from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.standardise import Standardise
 from graphmill.tasks.graph_classification.page import GraphAttentionSpec
 from graphmill.tasks.intrusion.nn.gat import CanGat
+from graphmill.tasks.intrusion.nn.reference import Reference
 from graphmill.tasks.intrusion.nn.vgae import CanVgae, ErrorWeights
 from graphmill.tasks.intrusion.page.models import CanGatSpec, CanVgaeSpec
 
@@ -35,7 +36,7 @@ def batch() -> GraphBatch:
     groups = group_edges(edges, NODES, NODES, 0)
     indptr, sources, _, out_indptr, _, slots = groups.tensors
     offsets = torch.arange(0, NODES + 1, NODES // GRAPHS)
-    attr, labels = torch.randn(EDGES, EDGE_DIM, generator=generator), torch.zeros(GRAPHS, dtype=torch.int64)
+    attr, labels = torch.rand(EDGES, EDGE_DIM, generator=generator), torch.zeros(GRAPHS, dtype=torch.int64)
     seeds = EvaluationSeeds(SeedIds(torch.arange(GRAPHS).numpy()))
     return GraphBatch(seeds, offsets, Block(indptr, sources), Block(out_indptr, slots), x, attr, labels)
 
@@ -44,7 +45,8 @@ def model_of(name: str, *, form: str, checkpointed: bool) -> nn.Module:
     torch.manual_seed(0)
     switches = {"attention": form, "checkpoint_activations": checkpointed, "dropout": 0.3}
     layers = {"num_layers": LAYERS, "attention_dropout": 0.2, **SHAPE}
-    scales = {"nodes": Standardise.unknown(FEATURES - 2), "edges": Standardise.unknown(EDGE_DIM)}
+    known = {"nodes": Standardise.unknown(FEATURES - 2), "edges": Standardise.unknown(EDGE_DIM)}
+    known["reference"] = Reference.unknown()
     ids = {"id_channels": 4, "id_rows": 64, "id_dropout": 0.1}
     of_features = {"in_channels": FEATURES, "out_channels": 3, "edge_dim": EDGE_DIM}
     match name:
@@ -53,10 +55,10 @@ def model_of(name: str, *, form: str, checkpointed: bool) -> nn.Module:
         case "graph":
             return GraphAttention(kind="gat", **of_features, **layers, **switches)
         case "gat":
-            return CanGat(kind="gatv2", fc_layers=2, **scales, **ids, **layers, **switches)
+            return CanGat(kind="gatv2", fc_layers=2, **known, **ids, **layers, **switches)
     weights = ErrorWeights(ids=0.1, following=0.1, kl=0.1)
     rest = {"latent_channels": 4, "id_buckets": 8, "weights": weights, "score": "max"}
-    return CanVgae(kind="gat", hidden_channels=32, heads=HEADS, **scales, **ids, **rest, **switches)
+    return CanVgae(kind="gat", hidden_channels=32, heads=HEADS, **known, **ids, **rest, **switches)
 
 
 def loss_of(model: nn.Module, batch: GraphBatch) -> Tensor:

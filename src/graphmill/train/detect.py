@@ -25,6 +25,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
+import numpy as np
 import torch
 
 from graphmill.base import exits
@@ -35,6 +36,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import Which
 from graphmill.runtime.trust import refuse_foreign_code
 from graphmill.tasks.build import task_class
+from graphmill.tasks.false_alarms import covered_s, threshold_at_rate
 from graphmill.tasks.task import Detector, Verdict
 
 _log = logging.getLogger(__name__)
@@ -49,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--input", required=True)
     parser.add_argument("--layout", default="auto")
     parser.add_argument("--threshold", type=float)
+    parser.add_argument("--calibrate")
+    parser.add_argument("--false-alarms-per-hour", type=float)
     parser.add_argument("--weights", choices=("best", "last"), default="best")
     parser.add_argument("--trust", action="append", default=[])
     parser.add_argument("--json", action="store_true")
@@ -57,8 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # from here on there are sums to tell
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        detector = detector_of(RunFolder.open(options.run_folder), options.weights, trusted=options.trust)
-        threshold = _threshold(detector, options.threshold)
+        folder = RunFolder.open(options.run_folder)
+        detector = detector_of(folder, options.weights, trusted=options.trust)
+        if options.calibrate is None:
+            threshold = _threshold(detector, options.threshold)
+        else:
+            threshold = _calibrated(detector, options.calibrate, options.layout, options.false_alarms_per_hour)
+            detector = detector_of(folder, options.weights, trusted=options.trust)  # one is for one stream
         return _watch(detector, options.input, options.layout, threshold, json_lines=options.json)
     except UserError as error:
         _log.error(f"{error}")
@@ -97,6 +106,25 @@ def _threshold(detector: Detector, asked: float | None) -> float:
     return found
 
 
+def _calibrated(detector: Detector, source: str, layout: str, per_hour: float) -> float:
+    """The threshold with so many alarms in an hour of a benign capture."""
+    with _opened(source, "--calibrate") as arriving:
+        verdicts = list(detector.verdicts(arriving, source, layout=layout, threshold=math.inf))
+    if attacked := sum(bool(verdict.is_attack) for verdict in verdicts):
+        raise UserError(
+            f"{attacked:,} of {len(verdicts):,} windows of {source} are attacked, by its labels",
+            fix="give --calibrate a capture of benign traffic",
+        )
+    begins, ends, scores = np.array([(each.begin_s, each.end_s, each.score) for each in verdicts]).reshape(-1, 3).T
+    seconds = covered_s(begins, ends)
+    threshold = threshold_at_rate(scores, seconds, per_hour)
+    _log.info(
+        f"threshold {threshold:.6g}: {int((scores >= threshold).sum()):,} alarms of {len(scores):,} windows in"
+        f" {seconds:,.0f} s of {source}, for {per_hour:g} an hour"
+    )
+    return threshold
+
+
 def _watch(detector: Detector, source: str, layout: str, threshold: float, *, json_lines: bool) -> int:
     with _opened(source) as arriving:
         if not json_lines:
@@ -112,7 +140,7 @@ def _watch(detector: Detector, source: str, layout: str, threshold: float, *, js
 
 
 @contextmanager
-def _opened(source: str) -> Iterator[IO[bytes]]:
+def _opened(source: str, option: str = "--input") -> Iterator[IO[bytes]]:
     """A file that may be compressed, or standard input; once, for a pipe has no second beginning."""
     if source == "-":
         yield sys.stdin.buffer
@@ -121,7 +149,7 @@ def _opened(source: str) -> Iterator[IO[bytes]]:
         try:
             file = stack.enter_context((gzip.open if source.endswith(".gz") else open)(source, "rb"))
         except OSError as error:
-            raise UserError(f"{source} cannot be read: {error.strerror}", fix="--input CAPTURE, or -") from error
+            raise UserError(f"{source} cannot be read: {error.strerror}", fix=f"{option} CAPTURE, or -") from error
         yield cast("IO[bytes]", file)
 
 

@@ -25,7 +25,8 @@ def num_nodes(graphs):
 
 
 def weigh(graphs):
-    return CauseWeights(graphs.node_ids.astype(float), graphs.edge_attr[:, 0])
+    missing, pairs = np.full((len(graphs), 2), [1.0, 3.0]), np.array([[0x10, 0x7FF], [0x20, 0x30]], np.uint32)
+    return CauseWeights(graphs.node_ids.astype(float), graphs.edge_attr[:, 0], missing, pairs)
 
 
 def judged(file, **choices):
@@ -77,6 +78,7 @@ def test_what_weighs_most_is_named_with_its_share():
     (verdict,) = verdicts
     assert verdict.causes["ids"] == [(f"00{n}", round(n / 21, 4)) for n in (6, 5, 4, 3, 2)]
     assert verdict.causes["edges"][0] == ("000>001", 0.2)
+    assert verdict.causes["missing"] == [("7FF>030", 0.75), ("010>020", 0.25)]
     assert verdict.is_alarm
     assert verdict.is_attack is None
     assert any("1 frames" in remark for remark in live.remarks())
@@ -98,6 +100,19 @@ def test_alarms_are_compared_with_the_labels_of_a_capture():
     verdicts, live = judged(io.BytesIO("\n".join(rows).encode()), threshold=7.0)
     assert [verdict.is_attack for verdict in verdicts] == [True, False, False]
     assert any("f1 0.5000" in remark for remark in live.remarks())  # all three have seven ids
+
+
+def test_it_is_counted_how_often_an_attacked_id_is_named():
+    """A node weighs its id, so that of ids 0 to 6, which every window has, 2 to 6 are named."""
+    attacked = {3, 10 + 1}  # frames: of the first window id 3, of the second id 4
+    rows = [f"{place}.5,{place % 7:03X},01,{int(place in attacked)}" for place in range(31)]
+    remarks = list(judged(io.BytesIO("\n".join(rows).encode()), threshold=6.0)[1].remarks())
+    assert any("2 of 2 right alarms (100.0%)" in remark for remark in remarks)
+    rows[7] = "7.5,000,01,1"  # id 0 of the first window, which is not named
+    rows[3] = "3.5,003,01,0"
+    pieces = _Pieces("\n".join(rows).encode(), 17)
+    assert any("1 of 2 right alarms (50.0%)" in remark for remark in judged(pieces, threshold=6.0)[1].remarks())
+    assert not any("right alarms" in remark for remark in judged(io.BytesIO("\n".join(LINES).encode()))[1].remarks())
 
 
 def test_bad_lines_are_told_once_and_counted(caplog):

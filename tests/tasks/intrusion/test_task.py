@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from capture_text import csv_of
+from sklearn.linear_model import LogisticRegression
 from torch_geometric.nn import GATConv as TheirGAT
 from torch_geometric.nn import global_mean_pool
 
@@ -25,6 +26,7 @@ from graphmill.tasks.intrusion.data.store import ids_of_columns
 from graphmill.tasks.intrusion.nn.gat import log_odds
 from graphmill.tasks.intrusion.nn.ids import NUM_ID_COLUMNS, HashedIds, ids_of, row_of
 from graphmill.tasks.intrusion.page import KIND, CapturePrepareOptions, IntrusionExperiment
+from graphmill.tasks.intrusion.reference import BenignTraffic
 from graphmill.tasks.intrusion.task import Intrusion
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.stores import Preparation
@@ -104,7 +106,27 @@ def test_the_model_is_that_of_pyg(root):
     found = torch.cat(read_out, dim=1)
     for layer in inner.stack[:-1]:
         found = layer(found).relu()
-    torch.testing.assert_close(one.model(batch), inner.stack[-1](found), rtol=1e-4, atol=1e-4)
+    logits = inner.stack[-1](found)
+    logits[:, 1] += inner.by_reference(inner.reference.of_windows(batch).float().unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(one.model(batch), logits, rtol=1e-4, atol=1e-4)
+
+
+def test_the_references_term_begins_as_logistic_regression_on_deviations(root):
+    """Held by a hundredth of scikit-learn's penalty: C = 100."""
+    one = task_of(root)
+    term, batch = one.model.inner.by_reference, one.feed.chosen(one.train_ids)
+    deviations = one.model.inner.reference.of_windows(batch).numpy()[:, None]
+    scaled = (deviations - deviations.mean()) / deviations.std()
+    expected = LogisticRegression(C=100.0, tol=1e-9).fit(scaled, one.labels[one.train_ids]).decision_function(scaled)
+    found = term(torch.from_numpy(deviations).float()).detach().numpy()[:, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_what_is_benign_is_known_of_the_training_windows_alone(root):
+    one = task_of(root, dataset={"test_captures": ["fuzzing"], "val_captures": ["dos"]})
+    known = BenignTraffic.fit(one.store.windows(), (one.codes == 0) & (np.asarray(one.labels) == 0))
+    assert one.model.inner.reference.known_pairs.tolist() == known.pairs.tolist()
+    assert len(known.pairs) < len(BenignTraffic.fit(one.store.windows(), one.codes >= 0).pairs)
 
 
 def test_attention_of_the_ids_of_a_window(root):
@@ -210,6 +232,25 @@ def test_a_threshold_cannot_be_chosen_on_one_kind_of_windows(root):
     with pytest.raises(UserError, match="no threshold can be chosen"):
         plan_of(root, dataset={"val_captures": ["benign"]})
     plan_of(root, dataset={"val_captures": ["benign"]}, task={"threshold": 0.0})
+
+
+def test_a_wanted_rate_of_false_alarms_chooses_the_threshold(root):
+    one = task_of(root, dataset={"blocks": 2}, task={"false_alarms_per_hour": 1500.0})
+    found = one.evaluate("val").values
+    benign = found["false_alarms_per_hour"]
+    val = one.codes == 1
+    hours = sum(np.diff(one.store.times[val & (one.labels == 0), :2])) / 3600
+    assert 0 < benign <= 1500 < benign + 1 / float(hours[0]) + 15  # windows lie 1 % apart
+    assert float(one.model.threshold) == found["threshold"]
+
+
+def test_a_rate_of_false_alarms_needs_no_attack_but_times(root):
+    plan_of(root, dataset={"val_captures": ["benign"]}, task={"false_alarms_per_hour": 1500.0})
+    with pytest.raises(ValueError, match="both set the threshold"):
+        plan_of(root, task={"false_alarms_per_hour": 6.0, "threshold": 1.0})
+    one = task_of(root, dataset={"blocks": 2}, task={"false_alarms_per_hour": 0.1})
+    with pytest.raises(UserError, match="too few to count"):
+        next(one.batches(0, 0))
 
 
 def test_predictions_are_what_was_evaluated(root):

@@ -36,13 +36,16 @@ class Stacking:
     """That it was fitted on."""
 
     @classmethod
-    def fit(cls, scores: Columns, is_attack: NDArray[np.bool_]) -> "Stacking":
-        """Fit on windows that nothing scored was trained on. `UserError` if all, or none, `is_attack` [num_windows]."""
+    def fit(cls, scores: Columns, is_attack: NDArray[np.bool_], penalty: float = 1.0) -> "Stacking":
+        """Fit on windows that nothing scored was trained on. `UserError` if all, or none, `is_attack` [num_windows].
+
+        `penalty`: of ‖w‖²/2.
+        """
         refuse_one_kind(is_attack, "a fusion cannot be fitted")
         x = _matrix(scores, tuple(scores))
         mean, std = x.mean(axis=0), x.std(axis=0)
         std = np.where(std > 0, std, 1.0)
-        weight = _minimum((x - mean) / std, is_attack.astype(np.float64))
+        weight = _minimum((x - mean) / std, is_attack.astype(np.float64), penalty)
         return cls(tuple(scores), mean, std, weight[:-1], float(weight[-1]), len(is_attack))
 
     def probability(self, scores: Columns) -> NDArray[np.float64]:
@@ -59,10 +62,10 @@ def _matrix(scores: Columns, names: tuple[str, ...]) -> NDArray[np.float64]:
     return x
 
 
-def _minimum(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+def _minimum(x: NDArray[np.float64], y: NDArray[np.float64], held: float) -> NDArray[np.float64]:
     """Weights [num_features + 1], the bias last: it alone is not held near 0."""
     x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
-    penalty = np.append(np.ones(x.shape[1] - 1), 0.0)
+    penalty = np.append(np.full(x.shape[1] - 1, held), 0.0)
     weight = np.zeros(x.shape[1])
     for _ in range(_MAX_STEPS):
         p = _sigmoid(x @ weight)

@@ -8,6 +8,7 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.graph.graph_set import offsets_of
 from graphmill.tasks.intrusion.data.captures import iterate_arriving
 from graphmill.tasks.intrusion.data.frames import EXTENDED, Frames, Problems
 from graphmill.tasks.intrusion.data.windows import Leftover, WindowGraphs, graphs_of
@@ -24,12 +25,16 @@ _AT_ONCE: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class CauseWeights:
-    """What weighs in the scores of graphs: zero or more each; only shares within a graph are reported."""
+    """What is unusual in graphs: zero or more each; only shares within a graph are reported."""
 
     of_nodes: NDArray[np.floating[Any]]
     """[n], in the order of `WindowGraphs`."""
     of_edges: NDArray[np.floating[Any]]
     """[e]"""
+    missing: NDArray[np.floating[Any]]
+    """Of pairs of ids, by how much they are less often in a graph than usual [num_graphs, num_pairs]."""
+    pairs: NDArray[np.uint32]
+    """The ids of these pairs [2, num_pairs]."""
 
 
 @dataclass(slots=True)
@@ -49,6 +54,10 @@ class LiveWindows:
     _truths: list[bool | None] = field(default_factory=list, init=False)
     _used: float = field(default=0.0, init=False)
     _num_frames: int = field(default=0, init=False)
+    _attacks: NDArray[np.int64] = field(default_factory=lambda: np.empty((2, 0), np.int64), init=False)
+    """Frames that the capture calls attacks and that a window may still hold: their numbers, their ids [2, n]."""
+    _named: list[bool] = field(default_factory=list, init=False)
+    """Of right alarms: whether an id of the attack is among those that were named."""
 
     def verdicts(self, arriving: IO[bytes], source: str, *, layout: str, threshold: float) -> Iterator[Verdict]:
         """Verdict of each window that is whole; the window after the last of them is not judged."""
@@ -70,6 +79,11 @@ class LiveWindows:
             yield "by the labels of the capture: " + ", ".join(
                 f"{name} {value:.4f}" for name, value in measures.items()
             )
+        if self._named:
+            yield (
+                f"an attacked id is among the {MOST_CAUSES} first ids of {sum(self._named):,} of {len(self._named):,}"
+                f" right alarms ({np.mean(self._named):.1%})"
+            )
         if self._leftover.num_frames:
             yield f"{self._leftover.num_frames} frames behind the last whole window of {self.size} are not judged"
         if self._problems.counts:
@@ -79,6 +93,9 @@ class LiveWindows:
         """Pass on `blocks`; each sort of problem is reported when it first occurs, for a stream may never end."""
         told: set[str] = set()
         for frames in blocks:
+            attacked = np.flatnonzero(frames.label == 1)
+            held = self._attacks[:, self._attacks[0] >= len(self._scores) * self.stride]
+            self._attacks = np.hstack([held, [attacked + self._num_frames, frames.id[attacked]]])
             self._num_frames += len(frames)
             for kind in self._problems.counts.keys() - told:
                 told.add(kind)
@@ -92,12 +109,14 @@ class LiveWindows:
     def _judged(self, graphs: WindowGraphs, threshold: float) -> Iterator[Verdict]:
         scores = np.asarray(self.score(graphs), np.float64)
         is_alarm = scores >= threshold
-        # Where all are alarms they are the graphs that were scored, and `weigh` need not score them again.
-        causes = self._causes(graphs if is_alarm.all() else graphs.chosen(is_alarm)) if is_alarm.any() else iter(())
+        causes = self._causes(graphs.chosen(is_alarm)) if is_alarm.any() else iter(())
         for row, truth in enumerate(graphs.labels.tolist()):
             number = len(self._scores)
             self._scores.append(float(scores[row]))
             self._truths.append(bool(truth) if truth >= 0 else None)
+            found = next(causes) if is_alarm[row] else {}
+            if is_alarm[row] and truth == 1:
+                self._named.append(not self._attacked(number).isdisjoint(name for name, _ in found["ids"]))
             yield Verdict(
                 number=number,
                 begin_s=float(graphs.times[row, 0]),
@@ -105,22 +124,26 @@ class LiveWindows:
                 score=self._scores[-1],
                 is_alarm=bool(is_alarm[row]),
                 is_attack=self._truths[-1],
-                causes=next(causes) if is_alarm[row] else {},
+                causes=found,
             )
+
+    def _attacked(self, number: int) -> set[str]:
+        """Ids that the capture calls attacks in a window."""
+        begin = number * self.stride
+        here = slice(*np.searchsorted(self._attacks[0], [begin, begin + self.size]))
+        return {id_text(identity) for identity in np.unique(self._attacks[1, here]).astype(np.uint32)}
 
     def _causes(self, graphs: WindowGraphs) -> Iterator[dict[str, list[tuple[str, float]]]]:
         weights = self.weigh(graphs)
-        nodes = np.concatenate([[0], np.cumsum(graphs.num_nodes)])
-        edges = np.concatenate([[0], np.cumsum(graphs.num_edges)])
+        nodes, edges = offsets_of(graphs.num_nodes), offsets_of(graphs.num_edges)
         for row in range(len(graphs)):
             ids = graphs.node_ids[nodes[row] : nodes[row + 1]]
             ends = ids[graphs.edge_index[:, edges[row] : edges[row + 1]]]
+            of_nodes = weights.of_nodes[nodes[row] : nodes[row + 1]]
             yield {
-                "ids": [(id_text(ids[at]), share) for at, share in _heaviest(weights.of_nodes, nodes, row)],
-                "edges": [
-                    (f"{id_text(ends[0, at])}>{id_text(ends[1, at])}", share)
-                    for at, share in _heaviest(weights.of_edges, edges, row)
-                ],
+                "ids": [(id_text(ids[at]), share) for at, share in _heaviest(of_nodes)],
+                "edges": _named(ends, weights.of_edges[edges[row] : edges[row + 1]]),
+                "missing": _named(weights.pairs, weights.missing[row]),
             }
 
 
@@ -130,12 +153,14 @@ def id_text(identity: np.uint32) -> str:
     return f"{plain:08X}" if identity & EXTENDED else f"{plain:03X}"
 
 
-def _heaviest(
-    weights: NDArray[np.floating[Any]], offsets: NDArray[np.int64], row: int
-) -> Iterator[tuple[np.int64, float]]:
-    """Places of the largest weights of a graph, the first of equals first, and their shares; none where all are 0."""
-    own = np.asarray(weights[offsets[row] : offsets[row + 1]], np.float64)
-    total = own.sum()
-    if total > 0:
-        for at in np.argsort(-own, kind="stable")[:MOST_CAUSES]:
-            yield at, round(float(own[at] / total), 4)
+def _named(ends: NDArray[np.uint32], weights: NDArray[np.floating[Any]]) -> list[tuple[str, float]]:
+    """The heaviest of pairs of ids [2, n], and their shares."""
+    return [(f"{id_text(ends[0, at])}>{id_text(ends[1, at])}", share) for at, share in _heaviest(weights)]
+
+
+def _heaviest(weights: NDArray[np.floating[Any]]) -> Iterator[tuple[np.int64, float]]:
+    """Places of the largest of `weights` [n], the first of equals first, and their shares; none that is 0."""
+    own = np.asarray(weights, np.float64)
+    for at in np.argsort(-own, kind="stable")[:MOST_CAUSES]:
+        if own[at] > 0:
+            yield at, round(float(own[at] / own.sum()), 4)

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 import torch
@@ -29,19 +30,24 @@ from graphmill.tasks.intrusion.data.splits import SPLITS
 from graphmill.tasks.intrusion.data.store import CaptureStore
 from graphmill.tasks.intrusion.detector import detector
 from graphmill.tasks.intrusion.fusion import Stacking
-from graphmill.tasks.intrusion.judge import measured
+from graphmill.tasks.intrusion.judge import chosen_threshold, measured
 from graphmill.tasks.intrusion.nn.fusion import CanFusion
 from graphmill.tasks.intrusion.nn.gat import CanGat
 from graphmill.tasks.intrusion.nn.ids import ids_of
 from graphmill.tasks.intrusion.nn.learn import Curriculum, Teacher
-from graphmill.tasks.intrusion.nn.model import Detecting, Inner, Scales, build_model, inner_model
+from graphmill.tasks.intrusion.nn.model import Detecting, Inner, Known, build_model, inner_model
 from graphmill.tasks.intrusion.nn.portable import WindowScores
+from graphmill.tasks.intrusion.nn.reference import Reference
 from graphmill.tasks.intrusion.nn.vgae import CanVgae, Reconstruction
 from graphmill.tasks.intrusion.page import KIND, CaptureDatasetSpec, IntrusionPlan
 from graphmill.tasks.intrusion.page.models import NUM_CLASSES, CurriculumSpec, IntrusionModelSpec
-from graphmill.tasks.intrusion.threshold import alarms_of, choose_threshold
+from graphmill.tasks.intrusion.reference import BenignTraffic
+from graphmill.tasks.intrusion.threshold import alarms_of
 from graphmill.tasks.same_data import open_planned
 from graphmill.tasks.task import Detector, Measures, Predictions
+
+_FITTED_ON: Final = 4096  # windows, about: enough for two numbers
+_PENALTY: Final = 0.01  # of the weight: where deviations tell all, little is left for layers to learn by heart
 
 
 @dataclass(slots=True)
@@ -58,6 +64,7 @@ class Intrusion:
     train_ids: NDArray[np.int64] = field(init=False)  # ascending
     labels: NDArray[np.int64] = field(init=False)  # [num_graphs], mapped: ranks of a host share it
     loss: ClassifierLoss = field(init=False)
+    balance: NDArray[np.float64] | None = field(init=False, default=None)  # [num_graphs]; None: all windows count 1
     teacher: Teacher | None = field(init=False, default=None)
     curriculum: Curriculum | None = field(init=False, default=None)
 
@@ -67,13 +74,17 @@ class Intrusion:
         asked = CaptureDatasetSpec(name=own.dataset.name, train_on=own.train_on, **own.division.model_dump())
         self.codes, self.labels = self.store.split_codes(own.division), self.store.labels
         ids = self.store.train_ids(asked)
-        model = build_model(plan, own, rank=self.group.rank, scales=_scales(self.store, ids))
+        model = build_model(plan, own, rank=self.group.rank, known=_known(self.store, ids))
         self.model = model.to(self.group.device)
         ids = self.train_ids = drawn(ids, own.dataset.num_train, plan.seed)
+        if own.capture_weights == "balanced":
+            self.balance = _balanced(self.store.capture, ids)
         self.feed = GraphFeed.of(plan, self.group, self.store.graphs, self.labels, ids)
         self.loss = ClassifierLoss.of(
             plan, own.loss, self.group, num_classes=NUM_CLASSES, labels=torch.from_numpy(self.labels[ids])
         )
+        if isinstance(model.inner, CanGat):
+            self._fit_term(model.inner)
 
     @property
     def schedule(self) -> SeedSchedule | BudgetSchedule:
@@ -83,6 +94,9 @@ class Intrusion:
     def batches(self, epoch: int, first_step: int) -> Generator[GraphBatch]:
         """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
         self._refuse_missing(self.plan.sources)
+        if (per_hour := self.own.false_alarms_per_hour) is not None:  # on all ranks; rank 0 alone chooses it later
+            val = np.flatnonzero(self.codes == SPLITS.index("val"))
+            chosen_threshold(self.store, val, np.zeros(len(val)), per_hour)
         return self.feed.batches(epoch, first_step)
 
     def use_sources(self, sources: Mapping[str, Weights]) -> None:
@@ -100,13 +114,13 @@ class Intrusion:
             self._fit(self.model.inner)
 
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
-        """Sums of the class weights of every rank's windows, or their number; of those that count in the epoch."""
-        if self.curriculum is None:
+        """Sums of the weights of every rank's windows, or their number; of those that count in the epoch."""
+        window_weights = self._window_weights(epoch)
+        if window_weights is None:
             return self.loss.weights(self.schedule, self.labels, epoch, step)
-        counts = self.curriculum.counts(epoch)
         classes = np.ones(NUM_CLASSES) if self.loss.class_weights is None else self.loss.class_weights.cpu().numpy()
         return tuple(
-            float(classes[self.labels[ids[counts[ids]]]].sum(dtype=np.float64))
+            float((classes[self.labels[ids]] * window_weights[ids]).sum(dtype=np.float64))
             for ids in self.schedule.shares(epoch, step)
         )
 
@@ -116,24 +130,33 @@ class Intrusion:
 
     def loss_sum(self, batch: GraphBatch) -> Tensor:
         """Loss of a batch, summed over its windows: cross-entropy by class weights, or what an autoencoder misses."""
+        losses, seeds = self._losses(batch), batch.seeds
+        weights = self._window_weights(seeds.epoch) if isinstance(seeds, Seeds) else None
+        if weights is not None:
+            losses = losses * on_device(torch.from_numpy(weights[seeds.ids]).to(losses.dtype), losses.device)
+        return losses.sum()
+
+    def _losses(self, batch: GraphBatch) -> Tensor:
+        """Loss of every window [num_graphs], float32; by the weight of its class."""
         made = self.model(batch)
         if isinstance(self.model.inner, CanVgae):
             assert isinstance(made, Reconstruction)
             losses = self.model.inner.losses(batch, made)
             if self.teacher is not None:
                 losses = self.teacher.of_reconstruction(batch, made, losses, self.model)
-            return losses.float().sum()
+            return losses.float()
         assert isinstance(made, Tensor)
         logits, spec, weight = made.float(), self.own.loss, self.loss.class_weights
         smoothing = spec.label_smoothing
         losses = F.cross_entropy(logits, batch.labels, weight=weight, label_smoothing=smoothing, reduction="none")
-        if self.teacher is not None:
-            losses = self.teacher.of_logits(batch, logits, losses)
-        if self.curriculum is not None:
-            assert isinstance(batch.seeds, Seeds)
-            counts = torch.from_numpy(self.curriculum.counts(batch.seeds.epoch)[batch.seeds.ids]).to(losses.dtype)
-            losses = losses * on_device(counts, losses.device)
-        return losses.sum()
+        return losses if self.teacher is None else self.teacher.of_logits(batch, logits, losses)
+
+    def _window_weights(self, epoch: int) -> NDArray[np.float64] | None:
+        """What each window counts in an epoch beside its class [num_graphs]; None: all count 1."""
+        if self.curriculum is None:
+            return self.balance
+        counts = self.curriculum.counts(epoch).astype(np.float64)
+        return counts if self.balance is None else counts * self.balance
 
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Measures of a split, the same on every rank; all ranks must call it.
@@ -215,7 +238,7 @@ class Intrusion:
         if self.group.rank == 0:
             scores, threshold = judged[:, 1].cpu().numpy(), float(self.model.threshold)
             if split == "val" and self.own.threshold is None:
-                threshold = choose_threshold(scores, np.asarray(self.labels)[ids] == 1).value
+                threshold = chosen_threshold(self.store, ids, scores, self.own.false_alarms_per_hour)
             found = measured(self.store, ids, scores, threshold)
             values = torch.tensor([*(found[measure.name] for measure in KIND.measures), threshold], dtype=torch.float64)
         values = self.group.sum_numbers(values)
@@ -242,7 +265,7 @@ class Intrusion:
 
     def _trained(self, spec: IntrusionModelSpec, weights: Weights) -> Inner:
         """Make another model with weights of a run, on the rank's device; it is not trained any further."""
-        model = inner_model(spec, Scales.unknown())
+        model = inner_model(spec, Known.nothing())
         _inner_of(weights).load_all_into(model, name=f"a {spec.kind} model of scale {getattr(spec, 'scale', '')}")
         return model.to(self.group.device).eval().requires_grad_(requires_grad=False)
 
@@ -282,6 +305,19 @@ class Intrusion:
             own.copy_(torch.as_tensor(value).reshape(own.shape))
 
     @torch.no_grad()
+    def _fit_term(self, gat: CanGat) -> None:
+        """Begin the reference's term as logistic regression on deviations: layers learn what these do not tell."""
+        ids = self.train_ids[:: 1 + len(self.train_ids) // _FITTED_ON]
+        is_attack = np.asarray(self.labels)[ids] == 1
+        if is_attack.all() or not is_attack.any():
+            return
+        deviations = [gat.reference.of_windows(batch).cpu() for batch in self.feed.in_order(ids, never_pause)]
+        found = Stacking.fit({"deviation": torch.cat(deviations).numpy()}, is_attack, penalty=_PENALTY)
+        weight = found.weight[0] / found.std[0]
+        gat.by_reference.weight.fill_(float(weight))
+        gat.by_reference.bias.fill_(float(found.bias - weight * found.mean[0]))
+
+    @torch.no_grad()
     def _embeddings(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         self.model.eval()
         inner = self.model.inner
@@ -309,8 +345,16 @@ def _inner_of(weights: Weights) -> Weights:
     return replace(weights, tensors=own)
 
 
-def _scales(store: CaptureStore, ids: NDArray[np.int64]) -> Scales:
-    """Scales by the training windows `ids` alone."""
+def _balanced(capture: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Weights of the windows `ids` by which each capture counts alike, and all together as many as there are."""
+    counts = np.bincount(capture[ids])
+    weights = np.zeros(len(capture))
+    weights[ids] = len(ids) / (np.count_nonzero(counts) * counts[capture[ids]])
+    return weights
+
+
+def _known(store: CaptureStore, ids: NDArray[np.int64]) -> Known:
+    """What is known of the training windows `ids`, and of no other."""
     graphs = store.graphs
     is_train = np.zeros(graphs.num_graphs, bool)
     is_train[ids] = True
@@ -319,4 +363,5 @@ def _scales(store: CaptureStore, ids: NDArray[np.int64]) -> Scales:
         rows = np.flatnonzero(np.repeat(is_train, np.diff(offsets)))
         mean, sd = statistics(DenseFeatures(table, "float32"), rows)
         made.append(Standardise(torch.from_numpy(mean[first:]), torch.from_numpy(sd[first:])))
-    return Scales(*made)
+    is_train &= np.asarray(store.labels) == 0
+    return Known(made[0], made[1], Reference(BenignTraffic.fit(store.windows(), is_train)))

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.tasks.false_alarms import HOUR_S, covered_s, threshold_at_rate
 
 SAME_ATTACK_S: Final = 1.0
 """Attacked windows that begin no later than this after the end of the one before belong to one stretch of attack."""
-_HOUR_S: Final = 3600.0
 
 Scores = NDArray[np.floating[Any]]
 Flags = NDArray[np.bool_]
@@ -114,8 +114,8 @@ def in_time(alarms: Flags, is_attack: Flags, at: InTime, same_attack_s: float = 
     - `num_attacks_told`: those of which an attacked window is an alarm
     - `latency_s`, `latency_worst_s`: median and maximum, over the attacks that were told, of the time from the first
       frame of the attack to the last frame of the first such window, for only then is a window known; NaN if none was
-    - `false_alarms_per_hour`: alarms of windows without attack, by the hours that the captures' windows span; NaN where
-      the captures have no times
+    - `false_alarms_per_hour`: alarms of windows without attack, by the hours that those windows cover; NaN where the
+      captures have no times
     """
     latencies, num_attacks = [], 0
     for rows in _stretches(is_attack, at, same_attack_s):
@@ -123,7 +123,7 @@ def in_time(alarms: Flags, is_attack: Flags, at: InTime, same_attack_s: float = 
         told = rows[alarms[rows]]
         if len(told):
             latencies.append(max(0.0, float(at.ends[told[0]] - at.attack_begins[rows[0]])))
-    seconds = sum(float(at.ends[rows].max() - at.begins[rows].min()) for rows in _captures(at))
+    seconds = benign_s(is_attack, at)
     false_alarms = int((alarms & ~is_attack).sum())
     return {
         "num_attacks": num_attacks,
@@ -131,8 +131,20 @@ def in_time(alarms: Flags, is_attack: Flags, at: InTime, same_attack_s: float = 
         "latency_s": float(np.median(latencies)) if latencies else float("nan"),
         "latency_worst_s": max(latencies, default=float("nan")),
         "false_alarms": false_alarms,
-        "false_alarms_per_hour": false_alarms * _HOUR_S / seconds if seconds > 0 else float("nan"),
+        "false_alarms_per_hour": false_alarms * HOUR_S / seconds if seconds > 0 else float("nan"),
     }
+
+
+def benign_s(is_attack: Flags, at: InTime) -> float:
+    """Seconds that the windows without attack cover; NaN where the captures have no times."""
+    captures = (rows[~is_attack[rows]] for rows in _captures(at))
+    return sum(covered_s(at.begins[rows], at.ends[rows]) for rows in captures)
+
+
+def threshold_of_benign(scores: Scores, is_attack: Flags, at: InTime, per_hour: float) -> float:
+    """The threshold with `per_hour` false alarms in an hour, by the windows [n] without attack alone."""
+    _refuse_nan(scores)
+    return threshold_at_rate(scores[~is_attack], benign_s(is_attack, at), per_hour)
 
 
 def _stretches(is_attack: Flags, at: InTime, same_attack_s: float) -> Iterator[NDArray[np.int64]]:

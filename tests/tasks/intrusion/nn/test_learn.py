@@ -97,8 +97,9 @@ def test_a_windows_score_does_not_depend_on_its_batch(root, score):
     batch = one.feed.chosen(np.arange(9))
     errors = one.model.inner.errors(batch, one.model.inner(batch)).double()
     parts = torch.split(errors, batch.node_offsets.diff().tolist())
-    expected = torch.stack([part.mean() if score == "mean" else part.max() for part in parts]).log()
-    torch.testing.assert_close(one.model.scores(batch), expected)
+    expected = torch.stack([part.mean() if score == "mean" else part.max() for part in parts])
+    expected += one.model.inner.reference.of_windows(batch)
+    torch.testing.assert_close(one.model.scores(batch), expected.log())
 
 
 @pytest.mark.slow  # over a minute
@@ -230,6 +231,27 @@ def test_gradients_of_ranks_add_up_under_a_curriculum(root):
     weights = [task.weights(1, 0) for task in (one, *shares)]
     assert sum(weights[0]) == sum(weights[1]) == sum(weights[2])
     assert sum(weights[0]) < 12
+
+
+@pytest.mark.parametrize("loss", [{}, {"class_weights": "balanced"}])
+def test_captures_count_alike_if_they_are_balanced(root, loss):
+    """Also under a curriculum and with classes balanced: its own weight is a factor; the ranks' gradients add up."""
+    asked = {"capture_weights": "balanced", "loss": {"kind": "cross_entropy", **loss}}
+    model = {**GAT, "attention": "reference"}
+    one = task_of(root, model, **asked)
+    captures = one.store.capture[one.train_ids]
+    totals = np.bincount(captures, one.balance[one.train_ids])
+    np.testing.assert_allclose(totals, len(one.train_ids) / 4)  # generated captures are of unequal lengths
+    assert len(set(np.bincount(captures))) > 1
+    alone = gradient(one, next(iter(one.batches(1, 0))))
+    shares = [task_of(root, model, rank=rank, ranks=2, batch_size=6, **asked) for rank in range(2)]
+    found = sum(gradient(share, next(iter(share.batches(1, 0)))) for share in shares)
+    assert float((found - alone).norm()) <= 12 * 2**-24 * 100 * float(alone.norm())
+    ids = one.schedule.seeds(1, 0, 0).ids
+    classes = np.ones(2) if one.loss.class_weights is None else one.loss.class_weights.numpy()
+    assert one.weights(1, 0) == pytest.approx((float((classes[one.labels[ids]] * one.balance[ids]).sum()),))
+    plain = task_of(root, model, loss=asked["loss"])
+    assert not torch.equal(gradient(plain, next(iter(plain.batches(1, 0)))), alone)
 
 
 def test_a_fusion_begins_as_the_stacking_of_its_members(root):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from graphmill.graph.batch import GraphBatch
 from graphmill.nn.standardise import Standardise
 from graphmill.tasks.intrusion.nn.gat import CanGat
+from graphmill.tasks.intrusion.nn.reference import Reference
 from graphmill.tasks.intrusion.nn.vgae import CanVgae
 
 
@@ -19,6 +20,11 @@ class CanFusion(nn.Module):
         self.gat, self.vgae = gat.requires_grad_(False).eval(), vgae.requires_grad_(False).eval()
         self.scale = Standardise.unknown(2)
         self.head = nn.Linear(2, 1)
+
+    @property
+    def reference(self) -> Reference:
+        """Benign traffic, as the classifier knows it."""
+        return self.gat.reference
 
     def train(self, mode: bool = True) -> Self:  # as nn.Module has it
         """Set the mode, except for the two models: dropout stays off in both."""

@@ -4,6 +4,7 @@ import itertools
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmill.graph.batch import GraphBatch
@@ -13,12 +14,15 @@ from graphmill.nn.checkpointed import call
 from graphmill.nn.operators import relu_dropped, segment_mean
 from graphmill.nn.standardise import Standardise
 from graphmill.tasks.intrusion.nn.ids import NUM_ID_COLUMNS, HashedIds, ids_of
+from graphmill.tasks.intrusion.nn.reference import Reference
 
 
 class CanGat(nn.Module):
     """Layers of attention, read out together (jumping knowledge by concatenation: Xu et al. 2018, arXiv 1806.03536).
 
-    Features are standardised here, so that the weights hold all that a window's raw features need.
+    Features are standardised here, so that the weights hold all that a window's raw features need. To the log-odds a
+    linear term is added, of the window's largest deviation from benign traffic: layers of attention learn what the
+    attacks that they are shown look like, and the term carries over to others.
     """
 
     def __init__(
@@ -27,6 +31,7 @@ class CanGat(nn.Module):
         kind: Literal["gat", "gatv2"],
         nodes: Standardise,
         edges: Standardise | None,
+        reference: Reference,
         hidden_channels: int,
         heads: int,
         num_layers: int,
@@ -42,7 +47,7 @@ class CanGat(nn.Module):
         """`edges`: None if features of edges are not read."""
         super().__init__()
         self.checkpoint_activations = checkpoint_activations
-        self.nodes, self.edges = nodes, edges
+        self.nodes, self.edges, self.reference = nodes, edges, reference
         self.ids = HashedIds(id_rows, id_channels, hidden=id_dropout)
         conv: type[GATConv | GATv2Conv] = {"gat": GATConv, "gatv2": GATv2Conv}[kind]
         edge_dim = None if edges is None else len(edges.mean)
@@ -54,13 +59,15 @@ class CanGat(nn.Module):
         self.dropout = dropout
         stack = [sum(widths[1:]), *[hidden_channels] * (fc_layers - 1), 2]
         self.stack = nn.ModuleList(nn.Linear(inner, outer) for inner, outer in itertools.pairwise(stack))
+        self.by_reference = nn.Linear(1, 1)
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Logits of no attack and of an attack [num_graphs, 2]."""
         hidden = self.embed(batch)
         for layer in self.stack[:-1]:
             hidden = relu_dropped(layer(hidden), self.dropout, self.training)
-        return self.stack[-1](hidden)  # type: ignore[no-any-return]
+        deviation = self.reference.of_windows(batch).to(hidden.dtype).unsqueeze(1)
+        return self.stack[-1](hidden) + F.pad(self.by_reference(deviation), (1, 0))  # type: ignore[no-any-return]
 
     def scores(self, batch: GraphBatch) -> Tensor:
         """Log-odds of an attack [num_graphs], float64: a probability would be 1 long before they stop rising."""

@@ -12,6 +12,7 @@ from graphmill.nn.standardise import Standardise
 from graphmill.spec.plan import Plan
 from graphmill.tasks.intrusion.nn.fusion import CanFusion
 from graphmill.tasks.intrusion.nn.gat import CanGat, log_odds
+from graphmill.tasks.intrusion.nn.reference import Reference
 from graphmill.tasks.intrusion.nn.vgae import CanVgae, ErrorWeights
 from graphmill.tasks.intrusion.page import IntrusionPlan, latent_widths
 from graphmill.tasks.intrusion.page.models import (
@@ -29,16 +30,17 @@ Inner = CanGat | CanVgae | CanFusion
 
 
 @dataclass(frozen=True, slots=True)
-class Scales:
-    """How features of nodes and of edges are standardised."""
+class Known:
+    """What is known of training windows: how their features are standardised, and what is benign."""
 
     nodes: Standardise
     edges: Standardise
+    reference: Reference
 
     @classmethod
-    def unknown(cls) -> "Scales":
-        """Make scales that saved weights will fill."""
-        return cls(Standardise.unknown(NUM_FEATURES), Standardise.unknown(NUM_EDGE_FEATURES))
+    def nothing(cls) -> "Known":
+        """Make one that saved weights will fill."""
+        return cls(Standardise.unknown(NUM_FEATURES), Standardise.unknown(NUM_EDGE_FEATURES), Reference.unknown())
 
 
 class Detecting(nn.Module):
@@ -89,12 +91,12 @@ class Detecting(nn.Module):
         return log_odds(self.inner(batch)) if isinstance(self.inner, CanFusion) else self.inner.scores(batch)
 
 
-def build_model(plan: Plan, own: IntrusionPlan, *, rank: int, scales: Scales | None = None) -> Detecting:
+def build_model(plan: Plan, own: IntrusionPlan, *, rank: int, known: Known | None = None) -> Detecting:
     """The plan's model with its initial weights, the same on every rank."""
     torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
     widths = latent_widths(own)
     return Detecting(
-        inner_model(own.model, scales or Scales.unknown()),
+        inner_model(own.model, known or Known.nothing()),
         seed=plan.seed,
         rank=rank,
         dtype=DTYPE_OF[plan.precision],
@@ -103,22 +105,23 @@ def build_model(plan: Plan, own: IntrusionPlan, *, rank: int, scales: Scales | N
     )
 
 
-def inner_model(spec: IntrusionModelSpec, scales: Scales) -> Inner:
+def inner_model(spec: IntrusionModelSpec, known: Known) -> Inner:
     """What a spec describes, with initial weights from torch's generator."""
     match spec:
         case CanGatSpec():
-            return _gat(spec, scales)
+            return _gat(spec, known)
         case CanVgaeSpec():
-            return _vgae(spec, scales)
+            return _vgae(spec, known)
         case FusionSpec():
-            return CanFusion(_gat(spec.gat, Scales.unknown()), _vgae(spec.vgae, Scales.unknown()))
+            return CanFusion(_gat(spec.gat, Known.nothing()), _vgae(spec.vgae, Known.nothing()))
 
 
-def _gat(spec: CanGatSpec, scales: Scales) -> CanGat:
+def _gat(spec: CanGatSpec, known: Known) -> CanGat:
     return CanGat(
         kind=spec.kind,
-        nodes=scales.nodes,
-        edges=scales.edges if spec.edge_features else None,
+        nodes=known.nodes,
+        edges=known.edges if spec.edge_features else None,
+        reference=known.reference,
         hidden_channels=spec.hidden_channels,
         heads=spec.heads,
         num_layers=spec.num_layers,
@@ -133,11 +136,12 @@ def _gat(spec: CanGatSpec, scales: Scales) -> CanGat:
     )
 
 
-def _vgae(spec: CanVgaeSpec, scales: Scales) -> CanVgae:
+def _vgae(spec: CanVgaeSpec, known: Known) -> CanVgae:
     return CanVgae(
         kind=spec.conv,
-        nodes=scales.nodes,
-        edges=scales.edges if spec.edge_features else None,
+        nodes=known.nodes,
+        edges=known.edges if spec.edge_features else None,
+        reference=known.reference,
         hidden_channels=spec.hidden_channels,
         heads=spec.heads,
         latent_channels=spec.latent_channels,

@@ -15,6 +15,7 @@ from graphmill.nn.graph_attention import mean_of_graphs
 from graphmill.nn.operators import relu_dropped
 from graphmill.nn.standardise import Standardise
 from graphmill.tasks.intrusion.nn.ids import HashedIds, ids_of, row_of
+from graphmill.tasks.intrusion.nn.reference import Reference
 
 _MOST_LOGVAR = 20.0
 _LEAST_ERROR = 1e-30  # of a window; it has a logarithm
@@ -54,6 +55,7 @@ class CanVgae(nn.Module):
         kind: Literal["gat", "gatv2"],
         nodes: Standardise,
         edges: Standardise | None,
+        reference: Reference,
         hidden_channels: int,
         heads: int,
         latent_channels: int,
@@ -71,6 +73,7 @@ class CanVgae(nn.Module):
         super().__init__()
         self.checkpoint_activations = checkpoint_activations
         self.nodes, self.edges, self.weights, self.score, self.id_buckets = nodes, edges, weights, score, id_buckets
+        self.reference = reference
         self.ids = HashedIds(id_rows, id_channels, hidden=id_dropout)
         conv: type[GATConv | GATv2Conv] = {"gat": GATConv, "gatv2": GATv2Conv}[kind]
         edge_dim = None if edges is None else len(edges.mean)
@@ -125,11 +128,11 @@ class CanVgae(nn.Module):
         return of_features + self.weights.ids * of_ids + self.weights.following * of_following
 
     def scores(self, batch: GraphBatch) -> Tensor:
-        """Logarithm of a window's mean or largest error over its nodes [num_graphs], float64."""
+        """Logarithm of a window's mean or largest error over its nodes, and its deviation [num_graphs], float64."""
         errors = self.errors(batch, self(batch)).double()
         offsets = batch.node_offsets
         found = torch.segment_reduce(errors, self.score, offsets=offsets, axis=0, initial=None)
-        return found.clamp(min=_LEAST_ERROR).log()
+        return (found + self.reference.of_windows(batch)).clamp(min=_LEAST_ERROR).log()
 
     def embed(self, batch: GraphBatch) -> Tensor:
         """Means over the nodes of a window of what is known of them [num_graphs, latent_channels]."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
@@ -37,6 +37,7 @@ from graphmill.tasks.intrusion.page.models import (
 )
 
 TrainOn = Literal["all", "benign", "validation"]
+CaptureWeights = Literal["none", "balanced"]
 
 
 class IntrusionTaskSpec(TaskSpec):
@@ -48,6 +49,17 @@ class IntrusionTaskSpec(TaskSpec):
         description="score from which on a window is an alarm; null: that with the highest F1 on the validation "
         "windows, chosen at every evaluation and kept with the weights",
     )
+    false_alarms_per_hour: PositiveFloat | None = Field(
+        None,
+        description="the threshold is that with so many false alarms in an hour of the benign validation windows, "
+        "instead of that with the highest F1",
+    )
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> Self:
+        if self.threshold is not None and self.false_alarms_per_hour is not None:
+            raise ValueError("threshold and false_alarms_per_hour both set the threshold: give one of them")
+        return self
 
 
 class DivisionSpec(Spec):
@@ -89,6 +101,9 @@ class IntrusionTrainSpec(TrainSpec):
     """How to train on windows."""
 
     loss: CrossEntropySpec = CrossEntropySpec()
+    capture_weights: CaptureWeights = Field(
+        "none", description="balanced: training captures count alike, however many windows they have; none: windows do"
+    )
     distill: DistillSpec | None = Field(None, description="null: learn from the labels alone")
     curriculum: CurriculumSpec | None = Field(None, description="null: every training window counts in every epoch")
     batch_size: BatchSize = Field(64, description="windows per rank and step; auto: see train.batch")
@@ -122,8 +137,10 @@ class IntrusionPlan(TaskPlan):
     division: DivisionSpec
     train_on: TrainOn
     threshold: float | None
+    false_alarms_per_hour: PositiveFloat | None = None
     model: IntrusionModelSpec
     loss: CrossEntropySpec = CrossEntropySpec()
+    capture_weights: CaptureWeights = "none"
     distill: DistillSpec | None = None
     curriculum: CurriculumSpec | None = None
 
@@ -134,20 +151,23 @@ def resolve(experiment: IntrusionExperiment, dataset: CaptureInfo) -> IntrusionP
     refuse_other_classes(train.loss, NUM_CLASSES, dataset.name)
     refuse_fused(experiment.model, train)
     _refuse_clashes(experiment)
-    if experiment.task.threshold is None and dataset.num_val_attacked in (0, dataset.num_val):
+    one_kind = (dataset.num_val,) if experiment.task.false_alarms_per_hour else (0, dataset.num_val)
+    if experiment.task.threshold is None and dataset.num_val_attacked in one_kind:
         raise UserError(
             f"of {dataset.num_val:,} validation windows of {dataset.name} {dataset.num_val_attacked:,} are attacked,"
             " and no threshold can be chosen on windows of one kind",
             fix="-O dataset.blocks=20 divides each of 20 stretches of a capture by time; or name dataset.val_captures,"
-            " or give task.threshold",
+            " or give task.threshold; or task.false_alarms_per_hour, which reads benign ones alone",
         )
     return IntrusionPlan(
         dataset=dataset,
         division=DivisionSpec(**{name: getattr(asked, name) for name in DivisionSpec.model_fields}),
         train_on=asked.train_on,
         threshold=experiment.task.threshold,
+        false_alarms_per_hour=experiment.task.false_alarms_per_hour,
         model=experiment.model,
         loss=train.loss,
+        capture_weights=train.capture_weights,
         distill=train.distill,
         curriculum=train.curriculum,
     )
@@ -299,7 +319,7 @@ KIND: Final = Kind(
             "false alarms",
             higher_is_better=False,
             unit="1/h",
-            about="alarms of windows without attack, by the time that the windows span",
+            about="alarms of windows without attack, by the time that these windows cover",
         ),
         _recorded("threshold", "score from which on a window is an alarm"),
     ),

@@ -86,12 +86,12 @@ class CanGatSpec(ScaledSpec, AttentionSpec):
 
     @property
     def num_parameters(self) -> int:
-        """Number of trained parameters: the table of ids, layers of attention, the linear stack."""
+        """Number of trained parameters: the table of ids, layers of attention, linear layers."""
         widths = [self.id_channels + NUM_FEATURES, *[self.width] * (self.num_layers - 1)]
         layers = sum(self.parameters_of_layer(width, self.hidden_channels, self.edge_dim) for width in widths)
         stack = [self.num_layers * self.width, *[self.hidden_channels] * (self.fc_layers - 1), NUM_CLASSES]
         linear = sum((inner + 1) * outer for inner, outer in itertools.pairwise(stack))
-        return self.id_rows * self.id_channels + layers + linear
+        return self.id_rows * self.id_channels + layers + linear + 2
 
     def activation_bytes(self, nodes: int, edges: int) -> int:
         """What the backward pass keeps."""
