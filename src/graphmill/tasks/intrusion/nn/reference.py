@@ -103,7 +103,7 @@ def _found(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _deviation(frames: Tensor) -> Tensor:
-    """Of a count of the frames that are expected [n, 2], about: as of a Poisson process, one at least."""
+    """Deviation of a count, about, where frames are expected [n, 2]: as of a Poisson process, one at least."""
     return frames.amax(dim=1).clamp(min=1).sqrt()
 
 
