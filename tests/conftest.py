@@ -1,14 +1,18 @@
 """Options and fixtures that all tests share."""
 
 import compileall
-import logging
 import os
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis
 import pytest
+
+# Also where PYTHONDONTWRITEBYTECODE is set: else each of xdist's workers rewrites the asserts of all tests, each time,
+# which takes twice as long as all else until the first test begins.
+sys.dont_write_bytecode = False
 
 # Where there is no GPU, Triton's kernels run in its interpreter: chosen when triton is first imported, which torch does
 # as well.
@@ -67,16 +71,6 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "100")
-
-
-@pytest.fixture(autouse=True)
-def _own_messages() -> Iterator[None]:
-    """A command that a test runs in this process shows messages; the next test is not to see them."""
-    before = [(log, log.handlers[:], log.level) for log in map(logging.getLogger, ("graphmill", "__main__"))]
-    yield
-    for log, handlers, level in before:
-        log.handlers[:] = handlers
-        log.setLevel(level)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,39 +33,51 @@ def start(environ: dict[str, str], folder: Path, *words: str) -> subprocess.Pope
     )
 
 
-def run_in(folder: Path, *words: str) -> str:
-    """What a command prints that runs in this process, for a fixture of several tests: no handler of messages stays."""
+def run_here(*arguments: str | Path) -> SimpleNamespace:
+    """A command in this process: its exit status, and what it printed; ranks that it starts print elsewhere."""
     from typer.testing import CliRunner
 
     from graphmill.cli.app import commands
 
+    words = [str(argument) for argument in arguments]
+    result = CliRunner().invoke(commands(words), words, prog_name="graphmill")
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return SimpleNamespace(code=result.exit_code, out=result.stdout, err=result.stderr)
+
+
+@contextlib.contextmanager
+def own_messages() -> Iterator[None]:
+    """No handler of messages stays that a command puts there: the next one, or the next test, is not to see it."""
     before = [(log, log.handlers[:], log.level) for log in map(logging.getLogger, ("graphmill", "__main__"))]
-    with contextlib.chdir(folder):
-        done = CliRunner().invoke(commands(list(words)), words, prog_name="graphmill")
-    for log, handlers, level in before:
-        log.handlers[:] = handlers
-        log.setLevel(level)
-    assert done.exit_code == 0, f"{words}\n{done.output}\n{done.exception}"
-    return done.stdout
+    try:
+        yield
+    finally:
+        for log, handlers, level in before:
+            log.handlers[:] = handlers
+            log.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _own_messages() -> Iterator[None]:
+    """A command that a test runs in this process shows messages; the next test is not to see them."""
+    with own_messages():
+        yield
+
+
+def run_in(folder: Path, *words: str | Path, code: int = 0) -> str:
+    """What a command prints that runs in this process, for a fixture of several tests; or its messages, if it fails."""
+    with contextlib.chdir(folder), own_messages():
+        done = run_here(*words)
+    assert done.code == code, f"{words}\n{done.out}\n{done.err}"
+    return done.err if code else done.out
 
 
 @pytest.fixture
 def graphmill(tmp_path, monkeypatch):
     """Run a command in an empty folder: `graphmill("plan", "toy.yaml")`."""
-    from typer.testing import CliRunner
-
-    from graphmill.cli.app import commands
-
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str | Path) -> SimpleNamespace:
-        words = [str(argument) for argument in arguments]
-        result = CliRunner().invoke(commands(words), words, prog_name="graphmill")
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return SimpleNamespace(code=result.exit_code, out=result.stdout, err=result.stderr)
-
-    return run
+    return run_here
 
 
 @pytest.fixture(scope="session")
