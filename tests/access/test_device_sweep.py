@@ -1,17 +1,14 @@
 """Exact inference of a graph that lies for a GPU has the logits of the CPU's to the bit, wherever rows are."""
 
-import json
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from device_graphs import ALONE, FEATURES, NODES, budget, device_access, kernels_by, plan_of
-from waiting import HANG_S
+from ranks_of_a_program import told_by_ranks
 
 from cubins.shim import shim_library
 from graphmill.access import device_sweep, layerwise
@@ -120,17 +117,9 @@ def test_ranks_share_a_sweep_out(data, tmp_path):
     kernels_by("shim")  # or it is skipped
     source = str(Path(__file__).parents[2] / "src")
     paths = [source, *(str(Path(__file__).parents[1] / each) for each in ("plugins", "../tools"))]
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "GLOO_SOCKET_IFNAME": "lo"}
-    environ |= {"WORLD_SIZE": "2", "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, PROGRAM, tmp_path / "meeting", tmp_path, data, shim_library()]
-    ranks = [subprocess.Popen(command, env={**environ, "RANK": str(rank)}) for rank in range(2)]
-    try:
-        assert [rank.wait(timeout=HANG_S) for rank in ranks] == [0, 0]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    imports = ["graphmill.access.opening", "graphmill.tasks.node_classification.task"]
+    told = told_by_ranks(PROGRAM, 2, tmp_path, data, shim_library(), environ=environ, imports=imports)
     assert [each["equal"] for each in told] == [each["mine"] for each in told]
     assert sum(each["mine"] for each in told) == told[0]["all"] > 10
     assert [each["paused"] for each in told] == [3, 3]

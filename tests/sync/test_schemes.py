@@ -1,16 +1,13 @@
 """What the schemes do to parameters, against arithmetic written out: real ranks, known gradients, plain SGD."""
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from ranks_of_a_program import told_by_ranks
 from rounding import UNIT, Bounded, assert_within
 from torch import Tensor
-from waiting import HANG_S
 
 PROGRAM = Path(__file__).parent / "programs" / "toy.py"
 RANKS, SEEDS, LR, MOMENTUM = 3, (2, 3, 0), 0.1, 0.5
@@ -25,20 +22,8 @@ def results(tmp_path_factory):
     """What every rank reports, by scheme."""
     folder = tmp_path_factory.mktemp("toy")
     source = str(Path(__file__).parents[2] / "src")
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "GLOO_SOCKET_IFNAME": "lo"}
-    environ |= {
-        "WORLD_SIZE": str(RANKS),
-        "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), source))),
-    }
-    command = [sys.executable, PROGRAM, folder / "meeting", folder]
-    ranks = [subprocess.Popen(command, env={**environ, "RANK": str(rank)}) for rank in range(RANKS)]
-    try:
-        assert [rank.wait(timeout=HANG_S) for rank in ranks] == [0] * RANKS
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    found = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))}
+    found = told_by_ranks(PROGRAM, RANKS, folder, environ=environ, imports=["graphmill.sync.schemes"])
     return {scheme: [rank[scheme] for rank in found] for scheme in found[0]}
 
 

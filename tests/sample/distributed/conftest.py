@@ -1,17 +1,14 @@
 """Graphs whole and in parts, and real ranks that run a program of this folder on them."""
 
-import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command_line import run_in
 from labelled_stores import made_store
-from waiting import HANG_S
+from ranks_of_a_program import told_by_ranks
 
 from graphmill.graph.features import dense
-from graphmill.runtime.fork_server import start_program
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.prepare import prepare
 from graphmill.tasks.node_classification.data.store import write_store
@@ -55,25 +52,12 @@ def edgy() -> LabelledGraph:
     )
 
 
-@pytest.fixture
-def told_by_ranks(root, tmp_path, source_environ):
+@pytest.fixture(name="told_by_ranks")
+def _told_by_ranks(root, tmp_path, source_environ):
     """`told_by_ranks(program, ranks, num_parts, *words)`: what each rank wrote into its file."""
 
     def run(program: str, ranks: int, num_parts: int, *words: object) -> list[dict]:
-        environ = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "GLOO_SOCKET_IFNAME": "lo"}
-        environ |= {"WORLD_SIZE": str(ranks), "PYTHONPATH": source_environ["PYTHONPATH"]}
-        asked = [tmp_path / "meeting", tmp_path, root, num_parts, *words]
-        command = [str(PROGRAMS / program), *map(str, asked)]
-        started = [
-            start_program(command, {**environ, "RANK": str(rank)}, (2, 2), imports=IMPORTS) for rank in range(ranks)
-        ]
-        try:
-            for rank in started:
-                assert rank.ended.wait(HANG_S)
-            assert [rank.code for rank in started] == [0] * ranks
-        finally:
-            for rank in started:
-                rank.kill_session()
-        return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(ranks)]
+        asked = (root, num_parts, *words)
+        return told_by_ranks(PROGRAMS / program, ranks, tmp_path, *asked, environ=source_environ, imports=IMPORTS)
 
     return run
