@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import MAIN, TOY
+from command_line import MAIN, TOY, run_in
 
 from graphmill.base.foreign import printable, quoted
 from graphmill.base.json_text import parse_json
@@ -40,10 +40,10 @@ def real_run(tmp_path_factory, _toy_root, request) -> Path:
     """A run of one rank, by real ranks, with the epilog that a job would leave."""
     folder = tmp_path_factory.mktemp("real")
     (folder / "toy.yaml").write_text(TOY)
+    run_in(folder, "train", "toy.yaml", "--run-id", "run", "--dataset-root", str(_toy_root))
     environ = _environ(request.config.rootpath, _toy_root)
-    train = ("-c", MAIN, "train", "toy.yaml", "--run-id", "run")
-    for words in (train, ("-m", "graphmill.diagnose.epilog", "logs/run")):
-        subprocess.run([sys.executable, *words], cwd=folder, env=environ, check=True, capture_output=True)
+    epilog = [sys.executable, "-m", "graphmill.diagnose.epilog", "logs/run"]
+    subprocess.run(epilog, cwd=folder, env=environ, check=True, capture_output=True)
     return folder / "logs" / "run"
 
 

@@ -1,15 +1,12 @@
 """`profile` and `train.profile=true` with real ranks: what they write, what they print, what they refuse."""
 
 import json
-import os
 import re
 from pathlib import Path
 
 import pytest
-from command_line import start
 from safetensors.torch import load_file
 from trace_format import assert_trace, nested_spans
-from waiting import HANG_S
 
 from graphmill.record.phases import read_profile
 from graphmill.record.run_folder import RunFolder
@@ -19,16 +16,15 @@ BEHIND = {"sample", "gather"}
 
 
 @pytest.fixture
-def ran(source_environ, tmp_path, toy):
-    """Runs a command in a process of its own, which starts ranks; its output."""
+def ran(graphmill, toy, capfd):
+    """Runs a command that starts ranks; what it prints, and all messages."""
 
-    def run(*words: str, code: int = 0) -> tuple[str, str]:
-        environ = {**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}
-        process = start(environ, tmp_path, *words)
-        out, err = process.communicate(timeout=HANG_S)
-        assert process.returncode == code, err
+    def run(*words: str) -> tuple[str, str]:
+        done = graphmill(*words)
+        err = done.err + capfd.readouterr().err
+        assert done.code == 0, err
         assert "Traceback" not in err
-        return out, err
+        return done.out, err
 
     return run
 

@@ -2,11 +2,12 @@
 
 import json
 import re
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from command_line import run_in
 
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
@@ -46,45 +47,47 @@ def folder(tmp_path_factory):
     return root
 
 
-def run(folder: Path, environ, *words: str) -> str:
-    command = [sys.executable, "-m", "graphmill.cli", *words]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture
+def run(folder, environ, monkeypatch):
+    """Run a command there, in this process; what it prints."""
+    monkeypatch.setenv("PYTHONPATH", environ["PYTHONPATH"])
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.syspath_prepend(str(folder))
+    for name in ("mylosses", "mymeasures"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return partial(run_in, folder)
 
 
-def test_nodes_by_ones_own_loss_and_measure(folder, environ):
+def test_nodes_by_ones_own_loss_and_measure(folder, run):
     loss = ("-O", "train.loss={kind: custom, target: mylosses.focal, options: {gamma: 1.5}}")
-    run(folder, environ, "train", "judged.yaml", "--ranks", "2", "--epochs", "3", *loss, "--run-id", "judged-1")
+    run("train", "judged.yaml", "--ranks", "2", "--epochs", "3", *loss, "--run-id", "judged-1")
     rows = read_metrics(folder / "logs" / "judged-1" / "metrics.csv")
     best = max(float(row["val_mcc"]) for row in rows)
     assert float(rows[-1]["best_val_mcc"]) == best
-    (table,) = json.loads(run(folder, environ, "compare", "judged-1", "--json"))["tables"]
+    (table,) = json.loads(run("compare", "judged-1", "--json"))["tables"]
     assert (table["measure"], table["rows"][0]["val"]["mean"]) == ("mcc", best)
     outcome = RunFolder.open(folder / "logs" / "judged-1").read_outcome()
-    evaluated = json.loads(run(folder, environ, "evaluate", "judged-1", "--json"))
+    evaluated = json.loads(run("evaluate", "judged-1", "--json"))
     assert evaluated["mcc"] == outcome.test["mcc"]
     assert evaluated["majority_micro_f1"] == outcome.baselines["test"]["majority"]["micro_f1"]
 
 
-def test_the_first_experiment_of_the_page_is_planned(folder, environ):
-    planned = run(folder, environ, "plan", "focal.yaml", "--json")
+def test_the_first_experiment_of_the_page_is_planned(run):
+    planned = run("plan", "focal.yaml", "--json")
     assert "mylosses.focal" in planned
 
 
 @pytest.mark.slow
-def test_forecasts_by_ones_own_loss_and_measure(folder, environ):
-    run(folder, environ, "train", "fading.yaml", "--ranks", "2", "-O", "train.threads=1", "--run-id", "fading-1")
+def test_forecasts_by_ones_own_loss_and_measure(folder, run):
+    run("train", "fading.yaml", "--ranks", "2", "-O", "train.threads=1", "--run-id", "fading-1")
     rows = read_metrics(folder / "logs" / "fading-1" / "metrics.csv")
     assert all(0 < float(row["val_far_off"]) < 1 for row in rows)
     assert all(float(row["val_loss"]) < float(row["val_mae"]) for row in rows), "what is far ahead counts less"
 
 
-def test_a_wrong_return_is_one_sentence_and_leaves_nothing(folder, environ):
+def test_a_wrong_return_is_one_sentence_and_leaves_nothing(folder, run):
     loss = "train.loss={kind: custom, target: torch.nn.functional.cross_entropy}"
-    command = [sys.executable, "-m", "graphmill.cli", "train", "judged.yaml", "-O", loss, "--run-id", "wrong"]
-    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "one number ([])" in done.stderr
-    assert "Traceback" not in done.stderr
+    said = run("train", "judged.yaml", "-O", loss, "--run-id", "wrong", code=2)
+    assert "one number ([])" in said
+    assert "Traceback" not in said
     assert not (folder / "logs" / "wrong").exists()

@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
+from command_line import run_in
 from rounding import drift
 from safetensors.numpy import load_file
 
@@ -44,8 +47,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def person(home: Path) -> SimpleNamespace:
-    """Types commands in that folder."""
+def person(home: Path) -> Iterator[SimpleNamespace]:
+    """Types commands in that folder: in this process, or those that are `start`ed as one of their own."""
     paths = os.pathsep.join(filter(None, (str(home), str(SOURCE), os.environ.get("PYTHONPATH"))))
     environ = {**os.environ, "PYTHONPATH": paths, "GRAPHMILL_DATA_ROOT": str(home / "data")}
 
@@ -54,14 +57,14 @@ def person(home: Path) -> SimpleNamespace:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, cwd=home, env=environ, text=True, start_new_session=True, **pipes)
 
-    def types(*words: str, code: int = 0) -> str:
-        process = start(*words)
-        out, err = process.communicate()
-        assert process.returncode == code, out + err
-        return out if code == 0 else err
-
-    types("prepare", "rides", "--task", KIND, "-o", "num_rides=600")
-    return SimpleNamespace(start=start, types=types, home=home)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", paths)
+        patch.syspath_prepend(str(home))
+        types = partial(run_in, home)
+        types("prepare", "rides", "--task", KIND, "-o", "num_rides=600")
+        yield SimpleNamespace(start=start, types=types, home=home)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "rides"]:
+        del sys.modules[name]
 
 
 TAUGHT = '''

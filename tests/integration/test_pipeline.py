@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
+from command_line import own_messages, run_here
 from other_tasks import dies_before
 
 from graphmill.cluster.launch.evaluation_sets import evaluate_on_all, read_evaluations
@@ -47,22 +49,24 @@ class Pipeline:
         self.file.parent.mkdir(exist_ok=True, parents=True)
         self.file.write_text(yaml.safe_dump({"name": "p", "experiment": BASE, "stages": stages, **keys}))
 
+    def words(self, *words: str) -> list[str]:
+        data = [] if words[0] == "list" else ["--dataset-root", str(self.data_root)]
+        return ["pipeline", words[0], str(self.file), *words[1:], "--logs-root", str(self.logs), *data]
+
     def start(self, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "graphmill.cli", "pipeline", words[0], str(self.file), *words[1:]]
-        command += ["--logs-root", str(self.logs)]
-        command += [] if words[0] == "list" else ["--dataset-root", str(self.data_root)]
+        command = [sys.executable, "-m", "graphmill.cli", *self.words(*words)]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env=self.environ, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
 
     def call(self, *words: str) -> tuple[int, str, str]:
-        child = self.start(*words)
-        out, err = child.communicate()
-        return child.returncode, out, err
+        """In this process."""
+        with patch.dict(os.environ, self.environ), own_messages():
+            done = run_here(*self.words(*words))
+        return done.code, done.out, done.err
 
-    def run(self, *words: str) -> str:
+    def run(self, *words: str) -> None:
         code, out, err = self.call("run", *words)
         assert code == 0, out + err
-        return out + err
 
     def watch(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "graphmill.cli", "watch", str(self.logs / "p"), "--interval", "1"]
@@ -223,8 +227,9 @@ def test_a_second_run_names_the_first_and_changes_nothing_and_both_stages_are_wa
 
 def test_killed_within_a_stage_and_while_weights_are_handed_over(pipeline, undisturbed):
     pipeline.environ, environ = dies_before(6, pipeline.environ), pipeline.environ
-    code, out, err = pipeline.call("run")
-    assert code == -signal.SIGKILL, out + err
+    dies = pipeline.start("run")
+    out, err = dies.communicate()
+    assert dies.returncode == -signal.SIGKILL, out + err
     assert pipeline.attempts() == [1, 0]
     assert any(pipeline.stage("few").checkpoints_dir.glob("step_*/manifest.json"))
     pipeline.environ = environ

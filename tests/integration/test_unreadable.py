@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import run_in
 from second_user import as_second_user
 from waiting import HANG_S, wait_until
 
@@ -36,17 +37,17 @@ def root(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("unreadable")
     prepare("synthetic/sbm", root=root / "data", options={"num_nodes": 300, "num_edges": 1500, "features": 8})
     (root / "toy.yaml").write_text("name: toy\ndataset: {name: synthetic/sbm}\n")
-    assert finish(root, "alone") == 0
+    run_in(root, *training(root, "alone"))
     return root
 
 
-def command(root: Path, run: str, *words: str) -> list[str]:
+def training(root: Path, run: str, *words: str) -> list[str]:
     where = ("--logs-root", str(root / "logs"), "--run-id", run, "--dataset-root", str(root / "data"))
-    return [sys.executable, "-m", "graphmill.cli", "train", str(root / "toy.yaml"), *OPTIONS, *where, *words]
+    return ["train", str(root / "toy.yaml"), *OPTIONS, *where, *words]
 
 
-def finish(root: Path, run: str, *words: str, environ: dict[str, str] | None = None) -> int:
-    return subprocess.run(command(root, run, *words), env=environ, check=False, timeout=HANG_S).returncode
+def command(root: Path, run: str, *words: str) -> list[str]:
+    return [sys.executable, "-m", "graphmill.cli", *training(root, run, *words)]
 
 
 def everything(folder: Path) -> dict[str, str]:
@@ -97,13 +98,15 @@ def re_id(name: str) -> str:
 def test_no_good_checkpoint_is_lost_to_a_disk_that_fails(root, stopped, failing_disk, part, error):
     part = part if part != "run/../checkpoints" else f"{stopped.path.name}/checkpoints"
     before = everything(stopped.checkpoints_dir)
-    assert finish(root, stopped.path.name, "--resume", environ=failing_disk(reads_of=part, error=error)) == 71
+    resume = command(root, stopped.path.name, "--resume")
+    failing = failing_disk(reads_of=part, error=error)
+    assert subprocess.run(resume, env=failing, check=False, timeout=HANG_S).returncode == 71
     outcome = stopped.read_outcome()
     assert outcome is not None
     assert (outcome.status, outcome.exit_code) == ("io_error", 71)
     assert errno.errorcode[error] in outcome.message
     assert everything(stopped.checkpoints_dir) == before
-    assert finish(root, stopped.path.name, "--resume") == 0
+    run_in(root, *training(root, stopped.path.name, "--resume"))
     assert weights(stopped) == weights(RunFolder(root / "logs" / "alone"))
 
 
@@ -142,7 +145,7 @@ def test_no_file_of_a_run_is_lost_to_a_disk_that_fails(root, stopped, failing_di
     assert outcome is not None
     assert (outcome.status, outcome.exit_code) == ("io_error", 71)
     assert everything(stopped.path)[file] == before[file]
-    assert finish(root, stopped.path.name, "--resume") == 0
+    run_in(root, *training(root, stopped.path.name, "--resume"))
     assert weights(stopped) == weights(RunFolder(root / "logs" / "alone"))
 
 

@@ -3,13 +3,11 @@
 import os
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from command_line import TOY
+from command_line import TOY, run_in
 from rows import ROWS
 from rows.mishap import Mishap
 
@@ -26,19 +24,7 @@ def finished(tmp_path_factory, _toy_root) -> Path:
     """A run that is done, of the toy, with its rank a real process."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "toy.yaml").write_text(TOY)
-    command = [
-        sys.executable,
-        "-m",
-        "graphmill",
-        "train",
-        "toy.yaml",
-        "--run-id",
-        "one",
-        "--dataset-root",
-        str(_toy_root),
-    ]
-    source = os.pathsep.join(filter(None, (str(Path(__file__).parents[2] / "src"), os.environ.get("PYTHONPATH"))))
-    subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": source}, check=True)
+    run_in(folder, "train", "toy.yaml", "--run-id", "one", "--dataset-root", str(_toy_root))
     return folder
 
 

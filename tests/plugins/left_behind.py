@@ -29,7 +29,8 @@ ENDS_SOON_S = 30.0
 
 def pytest_configure() -> None:
     os.environ[MARK] = SESSION  # each xdist worker is a session of its own
-    fork_server.OF_EACH_START.add("PYTEST_CURRENT_TEST")  # else each test would have one
+    # Read by nothing that ranks import: else each test that sets one to a value of its own would have a fork server.
+    fork_server.OF_EACH_START.update(("PYTEST_CURRENT_TEST", "GRAPHMILL_DATA_ROOT", "GRAPHMILL_STAGED_ROOT", "COLUMNS"))
 
 
 def left_behind(*, of_tests: bool) -> dict[int, str]:
