@@ -5,6 +5,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "graphmill"
 MOST_LINES = 450
@@ -40,12 +42,19 @@ WITH_MORE_OPTIONAL = {  # to become fewer; what a host or Slurm need not tell is
 }
 
 
-def test_no_two_classes_have_one_name():
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """Every file of the package, parsed once, by its path in it."""
+    files = sorted(SOURCE.rglob("*.py"))
+    return {file.relative_to(SOURCE): ast.parse(file.read_text(encoding="utf-8")) for file in files}
+
+
+def test_no_two_classes_have_one_name(trees):
     modules = defaultdict(set)
-    for file in sorted(SOURCE.rglob("*.py")):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    for path, tree in trees.items():
+        for node in tree.body:
             if isinstance(node, ast.ClassDef):
-                modules[node.name].add(file.relative_to(SOURCE))
+                modules[node.name].add(path)
     assert {name for name, those in modules.items() if len(those) > 1} == IN_TWO_MODULES
 
 
@@ -56,7 +65,7 @@ def test_files_are_of_one_screenful_of_subjects():
     assert lengths[LOOP] <= MOST_LINES_OF_THE_LOOP
 
 
-def test_one_place_knows_the_variables_of_a_slurm_job():
+def test_one_place_knows_the_variables_of_a_slurm_job(trees):
     """`JobEnvironment` is asked, elsewhere."""
     knows = {
         "runtime/job_environment.py",
@@ -65,22 +74,20 @@ def test_one_place_knows_the_variables_of_a_slurm_job():
         "cluster/jobs/probe.py",  # SLURM_VERSION is a setting of the cluster
     }
     others = []
-    for file in sorted(SOURCE.rglob("*.py")):
-        name = file.relative_to(SOURCE).as_posix()
+    for path, tree in trees.items():
+        name = path.as_posix()
         if name.startswith("slurm/") or name in knows:
             continue
-        text = file.read_text(encoding="utf-8")
-        tree = ast.parse(text if "SLURM" in text else "")
         strings = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
         others += [name for value in strings if isinstance(value, str) and re.fullmatch(r"SLURMD?_[A-Z_]+", value)]
     assert not others
 
 
-def test_a_class_has_few_fields_that_may_be_absent():
+def test_a_class_has_few_fields_that_may_be_absent(trees):
     """More than four say that several things are one class. Keys of a user's file may all be left out."""
     found = {}
-    for file in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for tree in trees.values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.endswith(IN_A_USERS_FILE):
                 fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
                 optional = sum("None" in ast.unparse(each.annotation) for each in fields)
@@ -96,15 +103,15 @@ LEANS_ON_ANOTHER = {
 }  # fmt: skip
 
 
-def test_docstrings_stand_on_their_own():
+def test_docstrings_stand_on_their_own(trees):
     """They begin with a noun or a verb, and not with what only the class around them, or the one above, explains."""
     fragments = []
-    for file in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 text = ast.get_docstring(node) or "None"
                 if text.split()[0].strip(",.:;") in LEANS_ON_ANOTHER or text.startswith("The same"):
-                    fragments.append(f"{file.relative_to(SOURCE)}: {text.splitlines()[0]}")
+                    fragments.append(f"{path}: {text.splitlines()[0]}")
     assert not fragments
 
 
@@ -120,10 +127,10 @@ OUR_OWN_WORDS = {  # each with the field's word, which is used
 }
 
 
-def test_names_are_the_fields():
+def test_names_are_the_fields(trees):
     used = set()
-    for file in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for tree in trees.values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.Name | ast.arg | ast.ClassDef | ast.FunctionDef | ast.Attribute):
                 names = [getattr(node, key, None) for key in ("id", "arg", "name", "attr")]
                 used |= OUR_OWN_WORDS.keys() & set(names)

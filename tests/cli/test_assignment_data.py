@@ -1,14 +1,32 @@
 """Assignment problems by command: generated, inspected, written as HDF5, merged, checked record by record."""
 
 import json
+import shutil
 
 import h5py
 import pytest
+from command_line import run_in
+
+SMALL = ("-o", "sizes=[6,9]", "-o", "instances=8", "-o", "frames=4", "--dataset-root", "data")
 
 
 def made(graphmill, *more):
-    words = ("-o", "sizes=[6,9]", "-o", "instances=8", "-o", "frames=4", "--dataset-root", "data", *more)
-    return graphmill("prepare", "synthetic/assignment", *words)
+    return graphmill("prepare", "synthetic/assignment", *SMALL, *more)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A folder with prepared problems, and the same as HDF5."""
+    folder = tmp_path_factory.mktemp("written")
+    run_in(folder, "prepare", "synthetic/assignment", *SMALL)
+    run_in(folder, "convert", "synthetic/assignment", "--output", "a.h5", "--dataset-root", "data")
+    return folder
+
+
+@pytest.fixture
+def here(written, tmp_path):
+    """A copy of it, to be changed, where commands are run."""
+    return shutil.copytree(written, tmp_path, dirs_exist_ok=True)
 
 
 def test_from_generator_to_hdf5_and_back(graphmill, tmp_path):
@@ -60,9 +78,7 @@ def test_shards_are_merged(graphmill):
     assert "--from is given 2 times" in refused.err
 
 
-def test_files_are_checked_record_by_record(graphmill):
-    made(graphmill)
-    graphmill("convert", "synthetic/assignment", "--output", "a.h5", "--dataset-root", "data")
+def test_files_are_checked_record_by_record(graphmill, here):
     whole = graphmill("inspect", "a.h5", "--check")
     assert whole.code == 0, whole.err
     assert "every record is as it should be" in whole.out
@@ -91,12 +107,10 @@ def test_files_are_checked_record_by_record(graphmill):
         (("prepare", "mine", "--from", "cut.h5"), "cut.h5 cannot be read as HDF5"),
     ],
 )
-def test_what_is_refused(graphmill, tmp_path, words, message):
-    (tmp_path / "toy.txt").write_text("text")
-    made(graphmill)
-    graphmill("convert", "synthetic/assignment", "--output", "cut.h5", "--dataset-root", "data")
-    content = (tmp_path / "cut.h5").read_bytes()
-    (tmp_path / "cut.h5").write_bytes(content[: len(content) // 2])
+def test_what_is_refused(graphmill, here, words, message):
+    (here / "toy.txt").write_text("text")
+    content = (here / "a.h5").read_bytes()
+    (here / "cut.h5").write_bytes(content[: len(content) // 2])
     refused = graphmill(*words, "--dataset-root", "data")
     assert refused.code == 2
     assert message in refused.err

@@ -7,19 +7,28 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import run_in
 
 ASK = """
 PATH="$1:$PATH"
-eval "$(graphmill completion bash)"
-shift
+. "$2"
+shift 2
 COMP_WORDS=(graphmill "$@") COMP_CWORD=$#
 _graphmill_completion graphmill
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
+@pytest.fixture(scope="module")
+def script(tmp_path_factory) -> Path:
+    """What `graphmill completion bash` prints."""
+    path = tmp_path_factory.mktemp("completion") / "script"
+    path.write_text(run_in(path.parent, "completion", "bash"))
+    return path
+
+
 @pytest.fixture
-def completes(tmp_path: Path, source_environ: dict[str, str]):
+def completes(tmp_path: Path, script: Path, source_environ: dict[str, str]):
     """Asks bash, in a folder of its own, with `graphmill` on PATH."""
     program = tmp_path / "bin" / "graphmill"
     program.parent.mkdir()
@@ -28,7 +37,7 @@ def completes(tmp_path: Path, source_environ: dict[str, str]):
 
     def ask(*words: str, cwd: Path = tmp_path) -> list[str]:
         done = subprocess.run(
-            ["bash", "--norc", "-c", ASK, "bash", str(program.parent), *words],
+            ["bash", "--norc", "-c", ASK, "bash", str(program.parent), str(script), *words],
             capture_output=True, text=True, check=True, cwd=cwd,
             env={**source_environ, "GRAPHMILL_DATA_ROOT": str(tmp_path / "data")},
         )  # fmt: skip

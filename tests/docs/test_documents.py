@@ -7,9 +7,9 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-import pytest
 import typer
 
 from graphmill.cli import app
@@ -50,9 +50,15 @@ class Command:
         return f"{self.document}: {shlex.join(self.words)}"
 
 
-def commands(program: str) -> list[Command]:
-    """Every call of `program` in a shell block, or in inline code that begins with it."""
-    return [command for path in DOCUMENTS for command in _commands_of(path) if command.words[0] == program]
+def commands(program: str, *verbs: str) -> list[Command]:
+    """Every call of `program` in a shell block, or in inline code that begins with it; `verbs`: with one of them."""
+    found = [command for command in _all_commands() if command.words[0] == program]
+    return [command for command in found if not verbs or set(command.words[1:2]) & set(verbs)]
+
+
+@cache
+def _all_commands() -> list[Command]:
+    return [command for path in DOCUMENTS for command in _commands_of(path)]
 
 
 def _commands_of(path: Path) -> Iterator[Command]:
@@ -84,14 +90,25 @@ def links(path: Path) -> list[str]:
     return [target for target in LINK.findall(path.read_text(encoding="utf-8")) if "://" not in target]
 
 
-RECIPES = {recipe.name: recipe.kind for recipe in list_recipes()}
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_@:]*[A-Z]|…")  # EXPERIMENT, FILE, FOLDER, …
 MACHINE = re.compile(r"/(?:work|root|home|tmp)/|https?://[^\s)]*(?:pypi|/simple\b)")
 
 
+@cache
+def recipes() -> dict[str, str]:
+    """Kinds by name."""
+    return {recipe.name: recipe.kind for recipe in list_recipes()}
+
+
+@cache
+def tree():
+    """All commands: typer reads the signature of each, which takes long."""
+    return typer.main.get_command(app.commands())
+
+
 def resolved(command: Command):
     """The command that the words name, and its own words."""
-    found, words = typer.main.get_command(app.commands()), list(command.words[1:])
+    found, words = tree(), list(command.words[1:])
     while words and hasattr(found, "commands"):
         if words[0].startswith("-"):
             break
@@ -100,8 +117,12 @@ def resolved(command: Command):
     return found, words
 
 
-@pytest.mark.parametrize("command", commands("graphmill"), ids=str)
-def test_graphmills_commands_and_options_exist(command):
+def test_graphmills_commands_and_options_exist():
+    for command in commands("graphmill"):
+        options_exist(command)
+
+
+def options_exist(command: Command) -> None:
     found, words = resolved(command)
     options = {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)} | {
         "--help",
@@ -119,10 +140,12 @@ def test_graphmills_commands_and_options_exist(command):
     assert given <= options, f"{command}: no such option"
 
 
-@pytest.mark.parametrize(
-    "command", [c for c in commands("graphmill") if c.words[1:2] in (("train",), ("plan",))], ids=str
-)
-def test_experiments_and_overrides_of_the_documents_load(command):
+def test_experiments_and_overrides_of_the_documents_load():
+    for command in commands("graphmill", "train", "plan"):
+        loads(command)
+
+
+def loads(command: Command) -> None:
     words = list(command.words[2:])
     overrides = [words[place + 1] for place, word in enumerate(words) if word in ("-O", "--override")]
     experiment = words[0] if words and not words[0].startswith("-") else None
@@ -134,26 +157,26 @@ def test_experiments_and_overrides_of_the_documents_load(command):
     load_experiment(experiment, overrides)
 
 
-@pytest.mark.parametrize("command", [c for c in commands("graphmill") if c.words[1:2] == ("study",)], ids=str)
-def test_studies_of_the_documents_are_recipes(command):
-    names = [word for word in command.words[3:] if not word.startswith("-")][:1]
-    for name in names:
-        assert name.endswith(".yaml") or PLACEHOLDER.fullmatch(name) or RECIPES.get(name) == "study", (
-            f"{command}: no such recipe"
-        )
+def test_studies_of_the_documents_are_recipes():
+    for command in commands("graphmill", "study"):
+        names = [word for word in command.words[3:] if not word.startswith("-")][:1]
+        for name in names:
+            assert name.endswith(".yaml") or PLACEHOLDER.fullmatch(name) or recipes().get(name) == "study", (
+                f"{command}: no such recipe"
+            )
 
 
-@pytest.mark.parametrize("command", [c for c in commands("graphmill") if c.words[1:2] == ("tune",)], ids=str)
-def test_searches_of_the_documents_are_recipes_or_files(command):
-    name = next((word for word in command.words[2:] if not word.startswith("-")), "EXPERIMENT")
-    assert name.endswith(".yaml") or PLACEHOLDER.fullmatch(name) or RECIPES.get(name) in ("experiment", "search")
+def test_searches_of_the_documents_are_recipes_or_files():
+    for command in commands("graphmill", "tune"):
+        name = next((word for word in command.words[2:] if not word.startswith("-")), "EXPERIMENT")
+        assert name.endswith(".yaml") or PLACEHOLDER.fullmatch(name) or recipes().get(name) in ("experiment", "search")
 
 
-@pytest.mark.parametrize("command", commands("torchrun"), ids=str)
-def test_torchruns_commands(command):
-    if "graphmill.train" in command.words:
-        request = parse_train_request(command.words[command.words.index("graphmill.train") + 1 :])
-        load_experiment(request.experiment, request.overrides)
+def test_torchruns_commands():
+    for command in commands("torchrun"):
+        if "graphmill.train" in command.words:
+            request = parse_train_request(command.words[command.words.index("graphmill.train") + 1 :])
+            load_experiment(request.experiment, request.overrides)
 
 
 def test_targets_of_make_exist():
@@ -175,10 +198,10 @@ def test_scripts_of_python_exist():
             assert (ROOT / words[0]).is_file(), str(command)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(path):
-    broken = [target for target in links(path) if not (path.parent / target).exists()]
-    assert not broken, f"{path.relative_to(ROOT)}: {', '.join(broken)}"
+def test_links_lead_somewhere():
+    for path in DOCUMENTS:
+        broken = [target for target in links(path) if not (path.parent / target).exists()]
+        assert not broken, f"{path.relative_to(ROOT)}: {', '.join(broken)}"
 
 
 def test_no_document_recipe_or_script_names_a_machine():
@@ -197,7 +220,7 @@ def test_studies_name_recipes_and_every_one_is_told_in_a_line():
     for recipe in list_recipes():
         assert recipe.description
         if recipe.kind == "study":
-            assert RECIPES.get(str(load_study(recipe.name).experiment)) == "experiment"
+            assert recipes().get(str(load_study(recipe.name).experiment)) == "experiment"
 
 
 def test_yaml_in_documents_is_an_experiment_or_a_part_of_one(tmp_path):

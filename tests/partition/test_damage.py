@@ -20,9 +20,16 @@ from graphmill.partition.parts import PartedGraph
 from graphmill.partition.verify import verify_parts
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    return split_made(made_store(folder / "s"), folder / "p")
+
+
 @pytest.fixture
-def graph(tmp_path):
-    return split_made(made_store(tmp_path / "s"), tmp_path / "p")
+def graph(whole, tmp_path):
+    """A copy, to be damaged."""
+    return PartedGraph.open(shutil.copytree(whole.path, tmp_path / "p"))
 
 
 def flip(path, *, keep_times=False):
