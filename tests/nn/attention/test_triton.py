@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from attention_problems import GRADIENTS, ROUNDING, Problem, assert_close, native_results, of_sums, triton_results
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_cases import num_examples
+from slow_cases import num_examples, with_slow
 from torch import Tensor
 
 from graphmill.nn.attention import EdgeGroups, edges, operator, reference
@@ -49,17 +50,22 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["gat", "gatv2"])
-@pytest.mark.parametrize("case", CASES)
+KINDS = ("gat", "gatv2")
+BY_TURNS = [(case, KINDS[number % 2]) for number, case in enumerate(CASES)]
+
+
+@pytest.mark.parametrize(("case", "kind"), with_slow(product(CASES, KINDS), fast=BY_TURNS))
 def test_what_the_cpu_computes(case, kind):
     problem = replace(CASES[case], kind=kind)
     mine = triton_results(problem.arguments(torch.float32, every=torch.float32))
     assert_close(mine, native_results(problem.arguments(torch.float64, every=torch.float32)))
 
 
-@pytest.mark.parametrize("kind", ["gat", "gatv2"])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("p", [0.0, 0.3])
+SHORT = (torch.float16, torch.bfloat16)
+IN_PAIRS = [(kind, dtype, 0.3 * ((kind == "gat") == (dtype == SHORT[0]))) for kind, dtype in product(KINDS, SHORT)]
+
+
+@pytest.mark.parametrize(("kind", "dtype", "p"), with_slow(product(KINDS, SHORT, (0.0, 0.3)), fast=IN_PAIRS))
 def test_shorter_formats_are_rounded_once(kind, dtype, p):
     problem = Problem(kind, num_loops=4, p=p, heads=3, channels=5)
     mine = triton_results(problem.arguments(dtype, every=dtype))
@@ -102,8 +108,7 @@ def test_the_same_draws_as_on_the_cpu(key):
     assert torch.equal(alpha != 0, drawn & is_attended)
 
 
-@pytest.mark.parametrize("kind", ["gat", "gatv2"])
-@pytest.mark.parametrize("p", [0.0, 0.4])
+@pytest.mark.parametrize(("kind", "p"), with_slow(product(KINDS, (0.0, 0.4)), fast=[("gat", 0.0), ("gatv2", 0.4)]))
 def test_what_plain_pytorch_computes(kind, p):
     """Autograd through a tensor of edges × heads × channels."""
     problem = Problem(kind, num_loops=4, p=p, channels=5)

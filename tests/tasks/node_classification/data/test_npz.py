@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from slow_cases import with_slow
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import SparseFeatures
@@ -290,7 +291,7 @@ def test_no_zip_archive(tmp_path):
         prepare("mine", root=tmp_path, from_path=tmp_path / "graph.npz")
 
 
-@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("write", with_slow([np.savez, np.savez_compressed], fast=[np.savez]))
 def test_features_are_never_all_in_memory(tmp_path, source_environ, write):
     """The most that prepare takes, besides that of a small graph: the keys of the edges, and blocks of features."""
     rng = np.random.default_rng(0)
