@@ -17,7 +17,7 @@ import parts_tables
 from graphmill.tasks.node_classification.data.prepare import prepare
 from harness import Rounds, interleave
 from hot_caches import METHODS
-from problem import FANOUTS, HIDDEN, NUM_FEATURES, Problem
+from problem import FANOUTS, HIDDEN, Problem
 from pyg_forms import PygBestStep
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -318,7 +318,7 @@ def test_pygs_forms_compute_the_same(tmp_path, monkeypatch):
 
     monkeypatch.setattr(graphs, "CACHE", tmp_path)
     graph, rng = graphs.load("tiny"), np.random.default_rng(0)
-    x = rng.standard_normal((graph.num_nodes, NUM_FEATURES))
+    x = rng.standard_normal((graph.num_nodes, 602))
     seeds = [rng.permutation(graph.num_nodes)[:64]]
     problem = Problem(graph, x, rng.integers(0, 41, graph.num_nodes), seeds, 1)
     sample = frontier(graph)
@@ -330,7 +330,7 @@ def test_pygs_forms_compute_the_same(tmp_path, monkeypatch):
         form.model.dropout = 0.0
     outs = {name: form.forward(sampled) for name, form in forms.items()}
     # Of two layers: a mean of neighbours and a product with [neighbours, self]; either side of a comparison rounds.
-    roundings = 2 * (sum(FANOUTS) + 2 * (NUM_FEATURES + HIDDEN))
+    roundings = 2 * (sum(FANOUTS) + 2 * (problem.num_features + HIDDEN))
     bounded = Bounded(outs["edge_index"].double(), roundings * absolute_terms(first, problem, sampled))
     for out in outs.values():
         assert_within(out, bounded, computed=torch.float64)
