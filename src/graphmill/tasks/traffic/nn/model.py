@@ -39,6 +39,7 @@ class Dcrnn(nn.Module):
         num_layers: int,
         cl_decay_steps: float,
         seed: int,
+        in_channels: int = INPUT_CHANNELS,
         has_season: bool = False,
     ) -> None:
         """`cl_decay_steps`: τ of the scheduled sampling; the share of true inputs is half at step τ · ln τ; 0: none.
@@ -49,7 +50,7 @@ class Dcrnn(nn.Module):
         self.walks, self.horizon, self.units, self.seed = walks, horizon, rnn_units, seed
         self.cl_decay_steps = cl_decay_steps
         inner = [rnn_units] * (num_layers - 1)
-        self.encoder = nn.ModuleList(self._cell(width) for width in [INPUT_CHANNELS + has_season, *inner])
+        self.encoder = nn.ModuleList(self._cell(width) for width in [in_channels + has_season, *inner])
         self.decoder = nn.ModuleList(self._cell(width) for width in [1 + has_season, *inner])
         self.projection = nn.Linear(rnn_units, 1)
         self._reset_parameters()
