@@ -25,16 +25,17 @@ from graphmill.tasks.traffic.data.windows import TrafficWindows, WindowBatch
 from graphmill.tasks.traffic.nn.metrics import empty_tally, measures, tally
 from graphmill.tasks.traffic.page import (
     DAY_BEFORE,
+    DAY_S,
     HISTORICAL_AVERAGE,
     LAST_VALUE,
     LINEAR_AUTOREGRESSION,
+    SEASON_S,
     WEEK_BEFORE,
     TrafficPlan,
 )
 
 _BATCH = 256  # windows in memory together
-_DAY_S = 86_400
-_SEASONS_S = {DAY_BEFORE.name: _DAY_S, WEEK_BEFORE.name: 7 * _DAY_S}
+_SEASONS_S = {DAY_BEFORE.name: SEASON_S["day"], WEEK_BEFORE.name: SEASON_S["week"]}
 
 
 def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:
@@ -106,11 +107,11 @@ def _of_season(windows: TrafficWindows, season_s: int, split: Split) -> _Forecas
     if windows.horizon * known.interval_s > season_s:
         return "some forecasts are further ahead than that, and would read what they are to forecast"
     if times[windows.of(split)[0] + windows.history] - season_s < times[0]:
-        return f"the readings begin less than {season_s // _DAY_S} d before the {split} split"
+        return f"the readings begin less than {season_s // DAY_S} d before the {split} split"
     rows = np.searchsorted(times, times - season_s)
     rows[times[rows] != times - season_s] = -1
     if (rows < 0).all():
-        return f"no two readings are {season_s // _DAY_S} d apart"
+        return f"no two readings are {season_s // DAY_S} d apart"
     return _Forecast(windows, rows, windows.values)
 
 

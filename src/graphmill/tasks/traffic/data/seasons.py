@@ -5,17 +5,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.tasks.traffic.page import DAY_S, SEASON_S, Season, has_two, slots_of
+from graphmill.tasks.traffic.page import DAY_S, FIRST_WEEKDAY, SEASON_S, Season, has_two, slots_of
 
 _COMPARED: Final = 256  # sensors at most, evenly spread
 _AT_ONCE: Final = 2**24  # readings in memory together
 _AHEAD: Final = 12  # steps of the horizon at most for which the last reading is compared
-_FIRST_WEEKDAY: Final = 3  # 1970-01-01 was a Thursday; Monday counts 0
 
 
 def slots(times: NDArray[Any], season: Season, interval_s: int) -> NDArray[np.int64]:
     """Which step of a day, or of a week from Monday on, each time is in; times in seconds since 1970, local."""
-    seconds = (times + _FIRST_WEEKDAY * DAY_S) % SEASON_S[season]
+    seconds = (times + FIRST_WEEKDAY * DAY_S) % SEASON_S[season]
     return np.asarray(seconds // interval_s, dtype=np.int64)
 
 

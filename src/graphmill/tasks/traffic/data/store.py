@@ -111,7 +111,7 @@ class TrafficStore(PreparedStore):
                 f" training, {num_val} for validation and {num_test} for the test",
                 fix="give readings of more time, or set dataset.history and dataset.horizon to less",
             )
-        season, error = self._preferred_season(asked, starts) if asked.season == "auto" else ("none", 1.0)
+        season, error = self._preferred_season(asked, starts)
         return TrafficInfo(
             name=known.name,
             path=str(self.path.resolve()),

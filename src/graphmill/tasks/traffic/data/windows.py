@@ -15,10 +15,9 @@ from graphmill.graph.batch import copied
 from graphmill.graph.sampled import AnySeeds
 from graphmill.graph.splits import Split
 from graphmill.tasks.traffic.data.store import TrafficStore, window_starts
-from graphmill.tasks.traffic.page import DAY_S, INPUT_CHANNELS, WEEK_DAYS, split_counts
+from graphmill.tasks.traffic.page import DAY_S, FIRST_WEEKDAY, INPUT_CHANNELS, WEEK_DAYS, split_counts
 
 _ROWS_AT_A_TIME = 2048
-_FIRST_WEEKDAY = 3  # 1970-01-01 was a Thursday; Monday counts 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,5 +116,5 @@ class TrafficWindows:
 
 def clock_of(times: NDArray[np.int64]) -> NDArray[np.float32]:
     """Time of day and day of the week, each in [0, 1): [..., 2] for seconds since 1970 in local time [...]."""
-    weekday = (times // DAY_S + _FIRST_WEEKDAY) % WEEK_DAYS
+    weekday = (times // DAY_S + FIRST_WEEKDAY) % WEEK_DAYS
     return np.stack([times % DAY_S / DAY_S, weekday / WEEK_DAYS], axis=-1).astype(np.float32)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from graphmill.graph.keys import Purpose, key_of, keys_below
 from graphmill.nn.operators import RELU, Activation, linear
-from graphmill.tasks.traffic.page import DAY_S, INPUT_CHANNELS, WEEK_DAYS, num_inputs, slots_of_day
+from graphmill.tasks.traffic.page import DAY_S, INPUT_CHANNELS, WEEK_DAYS, num_inputs, slots_of
 
 _NUM_PARTS = 4  # of the hidden state: readings, sensor, time of day, weekday
 
@@ -45,7 +45,7 @@ class Stid(nn.Module):
         self.interval_s, self.horizon, self.dropout, self.seed = interval_s, horizon, dropout, seed
         width = _NUM_PARTS * embed_dim
         self.sensors = nn.Parameter(torch.empty(num_sensors, embed_dim))
-        self.times = nn.Parameter(torch.empty(slots_of_day(interval_s), embed_dim))
+        self.times = nn.Parameter(torch.empty(slots_of("day", interval_s), embed_dim))
         self.weekdays = nn.Parameter(torch.empty(WEEK_DAYS, embed_dim))
         self.projection = nn.Linear(num_inputs(history, horizon, has_season=has_season), embed_dim)
         self.inner = nn.ModuleList(nn.Linear(width, width) for _ in range(num_layers))

@@ -198,6 +198,7 @@ def from_catalogue(experiment: TrafficExperiment, known: KnownDataset, path: str
 INPUT_CHANNELS: Final = 4  # of a sensor: its scaled reading, 1 where there is one, time of day, day of the week
 DAY_S: Final = 86_400
 WEEK_DAYS: Final = 7
+FIRST_WEEKDAY: Final = 3  # 1970-01-01 was a Thursday; Monday counts 0
 SEASON_S: Final[Mapping[Season, int]] = {"day": DAY_S, "week": WEEK_DAYS * DAY_S}
 _EVALUATED_AT_ONCE, _ROWS_AT_ONCE = 256, 2**18  # windows, and windows × sensors, in memory together
 
@@ -220,11 +221,6 @@ def input_channels(season: Season) -> int:
 def num_inputs(history: int, horizon: int, *, has_season: bool) -> int:
     """Numbers that STID reads of a sensor: all channels of the history; with a season the means of the horizon, too."""
     return history * (INPUT_CHANNELS + has_season) + horizon * has_season
-
-
-def slots_of_day(interval_s: int) -> int:
-    """Steps of `interval_s` seconds in a day, a last one that is cut short included."""
-    return -(-DAY_S // interval_s)
 
 
 def windows_at_once(num_sensors: int) -> int:
@@ -282,7 +278,7 @@ def _parameters(plan: TrafficPlan) -> int:
     assert isinstance(model, StidSpec)
     width, depth = 4 * model.embed_dim, model.num_layers
     inputs = num_inputs(plan.history, plan.horizon, has_season=plan.season != "none")
-    identities = plan.dataset.num_sensors + slots_of_day(plan.dataset.interval_s) + WEEK_DAYS
+    identities = plan.dataset.num_sensors + slots_of("day", plan.dataset.interval_s) + WEEK_DAYS
     embedded = (identities + inputs + 1) * model.embed_dim
     return embedded + depth * 2 * (width + 1) * width + (width + 1) * plan.horizon
 
