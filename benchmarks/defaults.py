@@ -110,7 +110,9 @@ def measured(place: Place, options: argparse.Namespace) -> tuple[dict[str, Any],
         "best": best,
         "not_below": {"defaults": not_below[:count], "tuned": not_below[count:]},
         "said": {"defaults": said[:count], "tuned": said[count:]},
-        "values": search["best"]["values"],
+        "values": next(
+            trial["values"] for trial in search["trials"] if Path(trial["run"]).name == search["best"]["trial"]
+        ),
         "trials": len(search["trials"]),
         "seeds": options.seeds,
         "foreign_cores": ledger.foreign_cores(),
