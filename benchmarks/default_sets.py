@@ -48,27 +48,28 @@ NODES = Asked(
 )
 LARGE = replace(NODES, trials=6)
 GRAPHS = Asked(
-    {"task": "graph_classification", "train": {"epochs": 100}},
+    {"task": "graph_classification", "train": {"epochs": 60}},
     {
         "model": [{"kind": "gin"}, {"kind": "gin", "norm": "batch"}, {"kind": "gat"}, {"kind": "gatv2"}],
         "dataset.features": ["as_stored", "standardised"],
         "train.optimizer.lr": _RATE,
         "train.batch_size": [32, 128],
     },
+    trials=8,
 )
 SERIES = Asked(
-    {"task": "traffic", "train": {"epochs": 10}},
+    {"task": "traffic", "train": {"epochs": 6}},
     {
         "model": [{"kind": "dcrnn", "rnn_units": 32}, {"kind": "stid"}],
         "dataset.season": ["none", "day", "week"],
         "train.optimizer.lr": {"low": 2.0e-3, "high": 2.0e-2, "log": True},
     },
-    trials=8,
+    trials=6,
 )
 CAPTURES = Asked(
-    {"task": "intrusion", "train": {"epochs": 8}},
+    {"task": "intrusion", "train": {"epochs": 6}},
     {"model.kind": ["gat", "gatv2"], "model.dropout": [0.0, 0.2], "train.optimizer.lr": _RATE},
-    trials=6,
+    trials=4,
 )
 LINKS = Asked(
     {"task": "link_prediction", "train": {"epochs": 10}},
@@ -79,12 +80,12 @@ LINKS = Asked(
         "train.loss.kind": ["softmax", "bce"],
         "train.optimizer.lr": _RATE,
     },
-    trials=10,
+    trials=8,
 )
 COSTS = Asked(
     {"task": "assignment", "train": {"epochs": 20}},
     {"model.rounds": [2, 3, 4], "model.hidden_channels": [16, 32, 64], "train.optimizer.lr": _RATE},
-    trials=6,
+    trials=4,
 )
 
 

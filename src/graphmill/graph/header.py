@@ -7,10 +7,18 @@ opens the data reads the rest. Nothing here imports numpy.
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Final, TypeVar, cast
 
 import xxhash
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 import graphmill
 from graphmill.base.errors import UserError
@@ -50,6 +58,8 @@ class Header(BaseModel):
     """What all prepared data say about themselves, whatever their task. A task's own class adds its own part."""
 
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
+    came_later: ClassVar[tuple[str, ...]] = ()
+    """Fields that are left out where they have their default: checksums of earlier stores were computed without."""
 
     kind: str = Field(description="the task that prepared it, as task.kind says it")
     name: str
@@ -59,6 +69,15 @@ class Header(BaseModel):
         description="by name; the file is <name>.npy"
     )
     created_by: str = Field(default_factory=lambda: f"graphmill {graphmill.__version__}")
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Serialise without fields that were added to the format later and have their defaults."""
+        known: dict[str, Any] = handler(self)
+        for name in self.came_later:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                known.pop(name, None)
+        return known
 
     @property
     def own(self) -> Mapping[str, Any]:

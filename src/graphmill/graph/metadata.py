@@ -1,8 +1,8 @@
 """The own part of metadata.json that every graph has: what the arrays are, and how many of each thing."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, SerializerFunctionWrapHandler, model_serializer
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from graphmill.graph.features import STORED_AS, FeatureDtype
 from graphmill.graph.header import Expected, Header
@@ -16,7 +16,6 @@ class GraphMetadata(Header, NamedTypes):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
     came_later: ClassVar[tuple[str, ...]] = ("scales_differ", "edge_features", "node_types", "edge_types")
-    """Fields that are left out where they have their default: checksums of earlier stores were computed without."""
 
     source: str = Field(description="where the graph came from, and what was done to it on the way")
     num_nodes: PositiveInt = Field(le=MAX_NODES)
@@ -34,15 +33,6 @@ class GraphMetadata(Header, NamedTypes):
     edge_features: tuple[str, ...] = Field((), description="names of the columns; none if edges have no features")
     node_types: tuple[NodeType, ...] = Field((), description="none if the graph has no types")
     edge_types: tuple[EdgeType, ...] = Field((), description="none if the graph has no types")
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Serialise without fields that were added to the format later and have their defaults."""
-        known: dict[str, Any] = handler(self)
-        for name in self.came_later:
-            if getattr(self, name) == type(self).model_fields[name].default:
-                known.pop(name, None)
-        return known
 
     @property
     def has_sparse_features(self) -> bool:

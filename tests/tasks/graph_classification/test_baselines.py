@@ -13,16 +13,19 @@ from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.graph_classification.baselines import of_whole_graphs
 from graphmill.tasks.graph_classification.data.store import GraphSetStore, RawGraphs, write_graphs
 from graphmill.tasks.graph_classification.page import MAJORITY, MEANS, GraphClassificationExperiment
+from graphmill.tasks.graph_classification.subtrees import subtree_counts
 from graphmill.tasks.planning import plan_experiment
+from graphmill.tasks.regression import fit
 
 
-def made(root, seed=0):
+def made(root, seed=0, scale=1.0):
     """Classes differ in their mean features and in how many edges a node has, with much noise."""
     rng = np.random.default_rng(seed)
     num_nodes, y = rng.integers(4, 12, 200), rng.integers(0, 3, 200)
     num_edges = num_nodes * (1 + y)
     edges = rng.integers(0, np.repeat(num_nodes, num_edges), (2, int(num_edges.sum())))
     x = rng.normal(size=(int(num_nodes.sum()), 4)) + 0.5 * np.repeat(y, num_nodes)[:, None]
+    x[:, 0] *= scale
     graphs = GraphSet.of(num_nodes, num_edges, edges, x.astype(np.float32), None)
     split = (np.arange(200) % 5 // 3 + (np.arange(200) % 5 == 4)).astype(np.int8)
     raw = RawGraphs(name="made", source="here", synthetic=True, graphs=graphs, labels=y, class_names=(), split=split,
@@ -58,6 +61,32 @@ def test_it_is_scikit_learns_regression_on_means_and_counts(tmp_path, split):
     assert found.values["accuracy"] > majority.values["accuracy"]
 
 
+def test_subtrees_tell_apart_what_means_cannot():
+    """A ring of six, and one with a chord moved: alike in features and numbers, not in degrees."""
+    ring, other = [(n, (n + 1) % 6) for n in range(6)], [(0, 1), (1, 2), (2, 3), (3, 4), (1, 5), (4, 1)]
+    both = [[*edges, *((b, a) for a, b in edges)] for edges in (ring, other)]
+    edges = np.array([each for graph in range(20) for each in both[graph % 2]]).T
+    graphs = GraphSet.of(np.full(20, 6), np.full(20, 12), edges, np.ones((120, 1), np.float32), None)
+    labels, train = np.arange(20) % 2, np.arange(10)
+    assert len(np.unique(of_whole_graphs(graphs), axis=0)) == 1
+    counts = subtree_counts(graphs, train)
+    assert np.array_equal(fit([counts.rows(train)], labels[train], 2).logits([counts]).argmax(dim=1).numpy(), labels)
+
+
+def test_counts_of_subtrees_are_those_counted_by_hand():
+    """A path of three nodes, of which the middle one is of another kind; twice, and once with the kinds exchanged."""
+    edges = np.tile([[0, 1, 1, 2], [1, 0, 2, 1]], 3)
+    kinds = np.array([0, 1, 0, 0, 1, 0, 1, 0, 1], np.float32)[:, None]
+    noise = np.random.default_rng(0).normal(size=(9, 1)).astype(np.float32)
+    graphs = GraphSet.of(np.full(3, 3), np.full(3, 4), edges, np.hstack([kinds, noise]), None)
+    counts = subtree_counts(graphs, np.array([0, 1]), rounds=1)
+    dense = np.expm1(counts.tensor().to_dense().numpy()).round().astype(int)
+    assert dense[0].tolist() == dense[1].tolist()
+    # Kinds 0 and 1; then an end beside a middle, and a middle between ends. The third graph has only kinds in common.
+    assert sorted(dense[0]) == [1, 1, 2, 2]
+    assert sorted(dense[2]) == [0, 0, 1, 2]
+
+
 def test_a_set_that_is_too_much_beside_a_run_says_so(tmp_path):
     made(tmp_path)
     own = plan_of(tmp_path).task
@@ -65,3 +94,12 @@ def test_a_set_that_is_too_much_beside_a_run_says_so(tmp_path):
     (found,) = score_baselines(large, [MEANS.name], ["val"], bounded=True)
     assert found.values is None
     assert "graphmill baseline made" in found.why_not
+
+
+@pytest.mark.parametrize(("scale", "features"), [(1.0, "as_stored"), (100.0, "standardised")])
+def test_features_of_unlike_scale_are_standardised_by_default(tmp_path, scale, features):
+    made(tmp_path, scale=scale)
+    assert plan_of(tmp_path).task.features == features
+    store = GraphSetStore.open(tmp_path / "made")
+    assert ("scales_differ" in (tmp_path / "made/metadata.json").read_text()) == (scale > 1), "old checksums hold"
+    assert ("scales of features" in dict(store.described())) == (scale > 1)

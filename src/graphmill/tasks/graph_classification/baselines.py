@@ -1,4 +1,4 @@
-"""What learns little, or nothing of how nodes are joined: the majority class, a regression on means and counts."""
+"""What learns little: the majority class, regressions on means and counts, and on counts of subtrees."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,7 +13,8 @@ from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.baselines import MOST_BYTES, BaselineScore
 from graphmill.tasks.classification import measures_of_guesses
 from graphmill.tasks.graph_classification.data.store import GraphSetStore, ids_in
-from graphmill.tasks.graph_classification.page import MEANS, GraphClassificationPlan
+from graphmill.tasks.graph_classification.page import MAJORITY, MEANS, GraphClassificationPlan
+from graphmill.tasks.graph_classification.subtrees import subtree_counts
 from graphmill.tasks.graph_classification.task import asked_of, by_name
 from graphmill.tasks.regression import fit
 
@@ -25,19 +26,31 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
     codes, labels = store.split_codes(asked_of(own)), np.asarray(store.labels)
     train, num_classes = ids_in(codes, "train"), own.dataset.num_classes
     for name in names:
-        if name == MEANS.name and bounded and 8 * own.dataset.num_nodes * own.dataset.num_features > MOST_BYTES:
-            why = (
-                f"its means read {own.dataset.num_nodes:,} nodes: graphmill baseline {own.dataset.name} --all scores it"
-            )
+        if bounded and _bytes_of(name, own) > MOST_BYTES:
+            why = f"it reads {own.dataset.num_nodes:,} nodes: graphmill baseline {own.dataset.name} --all scores it"
             yield from (BaselineScore(name, split, None, why) for split in splits)
             continue
-        if name == MEANS.name:
+        if name == MAJORITY.name:
+            guesses = np.full(len(labels), np.bincount(labels[train], minlength=num_classes).argmax())
+        elif name == MEANS.name:
             guesses = _by_means(store.graphs, labels, train, num_classes)
         else:
-            guesses = np.full(len(labels), np.bincount(labels[train], minlength=num_classes).argmax())
+            counts = subtree_counts(store.graphs, train)
+            regression = fit([counts.rows(train)], labels[train], num_classes)
+            guesses = regression.logits([counts]).argmax(dim=1).numpy()
         for split in splits:
             ids = ids_in(codes, split)
             yield BaselineScore(name, split, by_name(measures_of_guesses(guesses[ids], labels[ids], num_classes)))
+
+
+def _bytes_of(name: str, own: GraphClassificationPlan) -> int:
+    """What a baseline holds at a time: every node's features, or labels of nodes and edges."""
+    known = own.dataset
+    if name == MAJORITY.name:
+        return 0
+    return 8 * (
+        known.num_nodes * known.num_features if name == MEANS.name else 10 * known.num_nodes + 4 * known.num_edges
+    )
 
 
 def _by_means(

@@ -68,6 +68,12 @@ class Frequencies:
             scores[begin : begin + len(part)] = part
         return scores
 
+    def tables(self, graphs: WindowGraphs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Counts and logarithms of gaps [num_graphs, num_ids + 1]; no gap is NaN."""
+        senders = _senders(graphs)
+        parts = [_table(self, senders, begin, len(graphs)) for begin in range(0, len(graphs), _AT_ONCE)]
+        return np.concatenate([count for count, _ in parts]), np.concatenate([gap for _, gap in parts])
+
 
 @dataclass(frozen=True, slots=True)
 class _Senders:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,12 @@ from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import refuse_beyond
+from graphmill.graph.features import DenseFeatures
 from graphmill.graph.graph_set import GraphSet, arrays_of_graphs
 from graphmill.graph.header import Expected, Header
 from graphmill.graph.keys import drawn
 from graphmill.graph.prepared import PreparedStore
+from graphmill.graph.scales import scales_differ
 from graphmill.graph.splits import SPLITS, Split
 from graphmill.sample.budget import Budget, pack
 from graphmill.tasks.graph_classification.data.folds import SPLIT_CODES, in_folds
@@ -25,6 +27,8 @@ class GraphSetMetadata(Header):
     """What prepared graphs say about themselves."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    came_later: ClassVar[tuple[str, ...]] = ("scales_differ",)
 
     format_version: Literal["graphs/1"] = "graphs/1"
     source: str = Field(description="where the graphs came from, and what was done to them on the way")
@@ -37,6 +41,7 @@ class GraphSetMetadata(Header):
     num_features: PositiveInt
     num_edge_features: NonNegativeInt
     num_classes: PositiveInt
+    scales_differ: bool = Field(False, description="features are no counts, and their columns of unlike scale")
     class_names: tuple[str, ...] = Field(description="one per class, or none at all")
 
     def expected_arrays(self) -> Expected:
@@ -127,6 +132,7 @@ class GraphSetStore(PreparedStore):
             num_features=known.num_features,
             num_edge_features=known.num_edge_features,
             num_classes=known.num_classes,
+            scales_differ=known.scales_differ,
         )
 
     def described(self) -> Sequence[tuple[str, Any]]:
@@ -139,6 +145,7 @@ class GraphSetStore(PreparedStore):
             ("nodes", f"{known.num_nodes:,}; {_of_sizes(np.diff(self.graphs.node_offsets))}"),
             ("edges", f"{known.num_edges:,}; {_of_sizes(np.diff(self.graphs.edge_offsets))}"),
             ("features", known.num_features),
+            *([("scales of features", "columns differ: standardised by default")] if known.scales_differ else []),
             *([("edge features", known.num_edge_features)] if known.num_edge_features else []),
             ("classes", f"{known.num_classes}, {counts.min():,} to {counts.max():,} graphs each"),
             ("split", f"{splits} ({known.split})"),
@@ -168,6 +175,7 @@ def write_graphs(raw: RawGraphs, path: Path) -> GraphSetStore:
         num_features=raw.graphs.x.shape[1],
         num_edge_features=raw.graphs.edge_attr.shape[1],
         num_classes=int(raw.labels.max()) + 1,
+        scales_differ=scales_differ(DenseFeatures(np.asarray(raw.graphs.x), "float32")),
         class_names=raw.class_names,
     )
     return GraphSetStore.write(path, {**raw.graphs.arrays, "y": raw.labels, "split": raw.split}, metadata)

@@ -46,10 +46,11 @@ class GraphSetDatasetSpec(DatasetSpec):
     )
     folds: int = Field(10, ge=3, description="into how many folds the graphs are divided, if one is named")
     fold_seed: NonNegativeInt = Field(0, description="of the division into folds: the same in all runs of a study")
-    features: NodeFeatures = Field(
-        "as_stored",
+    features: NodeFeatures | Literal["auto"] = Field(
+        "auto",
         description="standardised subtracts from each feature of the nodes its mean over the training graphs and "
-        "divides by their standard deviation",
+        "divides by their standard deviation; auto: so where their columns are of unlike scale and no counts, else "
+        "as_stored",
     )
 
 
@@ -107,6 +108,7 @@ class GraphSetInfo(GraphSizes, DatasetInfo):
     num_features: int
     num_edge_features: int
     num_classes: int
+    scales_differ: bool = Field(False, description="features are no counts, and their columns of unlike scale")
 
 
 class GraphClassificationPlan(TaskPlan):
@@ -139,12 +141,13 @@ def resolve(experiment: GraphClassificationExperiment, dataset: GraphSetInfo) ->
     refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
     refuse_fused(experiment.model, experiment.train)
     asked = experiment.dataset
+    by_scale: NodeFeatures = "standardised" if dataset.scales_differ else "as_stored"
     return GraphClassificationPlan(
         dataset=dataset,
         fold=asked.fold,
         folds=asked.folds,
         fold_seed=asked.fold_seed,
-        features=asked.features,
+        features=by_scale if asked.features == "auto" else asked.features,
         model=experiment.model,
         loss=experiment.train.loss,
     )
@@ -252,6 +255,12 @@ MEANS: Final = Baseline(
     "on the mean features of a graph's nodes and its counts of nodes and edges, L2, C = 1",
     scored="end",
 )
+SUBTREES: Final = Baseline(
+    "subtrees",
+    "Weisfeiler-Lehman counts",
+    "logistic regression on how often each rooted subtree of three hops occurs, L2, C = 1",
+    scored="end",
+)
 
 KIND: Final = Kind(
     name="graph_classification",
@@ -284,5 +293,5 @@ KIND: Final = Kind(
     task="graphmill.tasks.graph_classification.task:GraphClassification",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
     repetitions={"fold": "folds"},
-    baselines=Baselines((MAJORITY, MEANS), "graphmill.tasks.graph_classification.baselines:score"),
+    baselines=Baselines((MAJORITY, MEANS, SUBTREES), "graphmill.tasks.graph_classification.baselines:score"),
 )

@@ -287,6 +287,12 @@ PAIRS: Final = Baseline(
     "how often one id follows another in a window; learnt from the training windows and their labels",
     scored="end",
 )
+BOOSTING: Final = Baseline(
+    "boosting",
+    "gradient boosting",
+    "100 trees of scikit-learn on count, inter-arrival time and mean payload of each id; learnt as the pairs are",
+    scored="end",
+)
 
 
 def _recorded(name: str, about: str) -> Measure:
@@ -339,6 +345,6 @@ KIND: Final = Kind(
     ),
     task="graphmill.tasks.intrusion.task:Intrusion",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
-    baselines=Baselines((RATES, PAIRS), "graphmill.tasks.intrusion.baselines:score"),
+    baselines=Baselines((RATES, PAIRS, BOOSTING), "graphmill.tasks.intrusion.baselines:score"),
     extras=(Sources(("teacher", "scorer", "gat", "vgae"), missing_sources),),
 )
