@@ -57,3 +57,15 @@ def test_a_batch_over_its_limit_and_a_larger_one_that_fits_are_told():
     told = graph_tables.batch_size({"over": 1.15, "target": 0.95, "cells": [cell], **NO_ORIGIN})
     assert "over the limit" in told
     assert "which fits" in told
+
+
+def test_a_run_that_is_worse_and_silent_is_counted():
+    row = {
+        **{"measure": "mae", "higher_is_better": False, "defaults": [2.0, 3.0], "tuned": [1.0], "best": "last_value"},
+        "baselines": {"last_value": 1.5},
+        "not_below": {"defaults": [False, False], "tuned": [True]},
+        "said": {"defaults": [True, False], "tuned": [False]},
+    }
+    assert graph_tables.silent(row) == 1
+    told = graph_tables.defaults("series")({"walks": row, **NO_ORIGIN})
+    assert "| walks | mae | 2.50 ± 0.71 | 1.00 | last_value | 1.50 | 0 of 2, 1 of 1 | 1 |" in told

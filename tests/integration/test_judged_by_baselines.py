@@ -82,7 +82,7 @@ def test_a_run_that_loses_says_so_wherever_its_scores_stand(folder, first, shown
     assert first.count("scoring a baseline: label propagation") == 1
     outcome = json.loads((folder / "logs" / "one" / "outcome.json").read_text())
     beside = outcome["baselines"]["test"]
-    assert set(beside) == {"majority", "labels", "logistic", "propagated", "perceptron"}
+    assert set(beside) == {"majority", "labels", "logistic", "propagated", "stacked", "perceptron"}
     assert beside["labels"]["micro_f1"] == 1.0
     assert outcome["test"]["micro_f1"] < 0.9
     lost = f"loses to a baseline: micro-F1 {outcome['test']['micro_f1']:.4f}, label propagation 1.0000"

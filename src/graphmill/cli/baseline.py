@@ -54,10 +54,10 @@ def baseline(
     """Score methods that learn little or nothing, so that the scores of models can be judged.
 
     On the splits, masks and measures that runs are evaluated with, and kept in the logs root, where `train`, `compare`
-    and `report` find them. Of nodes: the majority class, label propagation, logistic regression on features, own or
-    propagated, a perceptron. Of graphs: the majority class, logistic regression on mean features and counts. Of
-    forecasts: the last value, the same time a day and a week before, the average. What takes more than half a minute
-    of two cores, or gigabytes, is left out, with what it would take; --all scores it.
+    and `report` find them. Of nodes: the majority class, label propagation, logistic regression on features, own,
+    propagated or both, a perceptron. Of graphs: the majority class, logistic regression on mean features and counts, or
+    on counts of subtrees. Of forecasts: the last value, the same time a day and a week before, the average. What takes
+    more than 20 seconds of two cores, or gigabytes, is left out, with what it would take; --all scores it.
 
     \b
     Example:

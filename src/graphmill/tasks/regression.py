@@ -58,6 +58,17 @@ class Csr:
             )
 
 
+def in_blocks(blocks: Sequence[tuple[int, int, Csr]], num_rows: int, num_columns: int) -> Csr:
+    """Make one matrix of (first row, first column, block); blocks may lie beside one another, and elsewhere is 0."""
+    rows = [first + np.repeat(np.arange(block.num_rows), np.diff(block.indptr)) for first, _, block in blocks]
+    row = np.concatenate(rows)
+    order = np.argsort(row, kind="stable")
+    columns = np.concatenate([block.indices + first for _, first, block in blocks])
+    values = np.concatenate([block.values for _, _, block in blocks])
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=num_rows))])
+    return Csr(indptr, columns[order], values[order], num_columns)
+
+
 Matrix = Tensor | Csr
 
 

@@ -67,14 +67,15 @@ def matrix(store: LabelledGraphStore) -> np.ndarray:
 
 
 @pytest.mark.parametrize("undirected", [True, False])
-@pytest.mark.parametrize(("name", "num_hops"), [("logistic", 0), ("propagated", 2)])
-def test_regressions_are_those_of_scikit_learn(store, name, num_hops, undirected):
+@pytest.mark.parametrize(("name", "hops"), [("logistic", [0]), ("propagated", [2]), ("stacked", [0, 1, 2])])
+def test_regressions_are_those_of_scikit_learn(store, name, hops, undirected):
     topology = store.topology(undirected=undirected)
     rows = np.repeat(np.arange(60), np.diff(topology.indptr))
     adjacency = np.eye(60)
     np.add.at(adjacency, (rows, topology.indices), 1)
     scale = adjacency.sum(axis=1) ** -0.5
-    x = np.linalg.matrix_power(scale[:, None] * adjacency * scale, num_hops) @ matrix(store)
+    step = scale[:, None] * adjacency * scale
+    x = np.hstack([np.linalg.matrix_power(step, hop) @ matrix(store) for hop in hops])
     model = LogisticRegression(tol=1e-8, max_iter=10_000).fit(x[:20], store.labels[:20])
     scores = {score.split: score for score in score_baselines(plan_of(store, undirected=undirected), [name], ["test"])}
     guesses = model.predict(x[40:])

@@ -127,7 +127,7 @@ def test_training_reaches_more_than_each_labels_majority(trained):
     majority = outcome.baselines["test"]["majority"]["micro_f1"]
     assert outcome.test["micro_f1"] > 0.75
     assert outcome.test["micro_f1"] > majority + 0.2
-    assert set(outcome.baselines["test"]) == {"majority", "labels", "logistic", "propagated", "perceptron"}
+    assert set(outcome.baselines["test"]) == {"majority", "labels", "logistic", "propagated", "stacked", "perceptron"}
 
 
 @pytest.fixture(scope="module")

@@ -24,10 +24,11 @@ from graphmill.tasks.node_classification.page import (
     LOGISTIC,
     PERCEPTRON,
     PROPAGATED,
+    STACKED,
     NodeClassificationPlan,
 )
 from graphmill.tasks.perceptron import guesses as perceptron_guesses
-from graphmill.tasks.regression import Csr, Matrix, fit
+from graphmill.tasks.regression import Csr, Matrix, fit, in_blocks
 
 _EVALUATIONS: Final = 120  # of a regression's objective, about
 _EPOCHS: Final = 40  # of the perceptron, about
@@ -55,6 +56,9 @@ def cost_of(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -
             return Cost(_EVALUATIONS * 4 * of_train * classes, 3 * held)
         case PROPAGATED.name:
             return Cost(_EVALUATIONS * 4 * (entries + hops * links) * classes, 3 * held)
+        case STACKED.name:
+            products = (hops + 1) * entries + hops * (links + hops * nodes)
+            return Cost(_EVALUATIONS * 4 * products * classes, 48.0 * products + 96.0 * nodes * classes)
         case PERCEPTRON.name:
             return Cost(_EPOCHS * 6 * of_train * 128, 8.0 * entries)
         case LABELS.name:
@@ -71,19 +75,36 @@ def guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -
     if name == PERCEPTRON.name:
         rows = x if isinstance(x, Csr) else x.float()
         return perceptron_guesses(rows, labels.astype(np.int64), train, store.nodes_in("val"), num_classes)
-    hops = {LOGISTIC.name: 0, PROPAGATED.name: len(own.num_neighbors)}[name]
-    step = _propagation(store.topology(undirected=own.undirected)) if hops else None
-    if step is not None and not isinstance(x, Csr):
-        for _ in range(hops):  # a dense matrix is propagated once, and not at every evaluation
-            x = step.tensor().double() @ x
-        step = None
-    if step is None:
-        chosen = x.rows(train) if isinstance(x, Csr) else x[torch.from_numpy(train)]
-        logits = fit([chosen], labels[train], num_classes).logits([x])
-    else:
-        fitted = fit([step.rows(train), *[step] * (hops - 1), x], labels[train], num_classes)
-        logits = fitted.logits([*[step] * hops, x])
+    factors: list[Matrix] = [x]
+    if name != LOGISTIC.name:
+        step, hops = _propagation(store.topology(undirected=own.undirected)), len(own.num_neighbors)
+        if isinstance(x, Csr):
+            factors = [*[step] * hops, x] if name == PROPAGATED.name else _beside_one_another(step, hops, x)
+        else:  # a dense matrix is propagated once, and not at every evaluation
+            by_hop = [x]
+            for _ in range(hops):
+                by_hop.append(step.tensor().double() @ by_hop[-1])
+            factors = [by_hop[-1] if name == PROPAGATED.name else torch.cat(by_hop, dim=1)]
+    first = factors[0]
+    chosen = first.rows(train) if isinstance(first, Csr) else first[torch.from_numpy(train)]
+    logits = fit([chosen, *factors[1:]], labels[train], num_classes).logits(factors)
     return _classes(logits) if own.dataset.target_kind == "class" else np.asarray(predicted(logits).numpy())
+
+
+def _beside_one_another(step: Csr, hops: int, x: Csr) -> list[Matrix]:
+    """[X, S X, S² X …] as a product of sparse matrices: Sʰ alone would be dense.
+
+    [I | S] · diag(I, [I | S]) … diag(X, X …): each factor adds a hop.
+    """
+    size = step.num_rows
+    one = Csr(np.arange(size + 1), np.arange(size), np.ones(size, np.float32), size)
+    factors: list[Matrix] = []
+    for hop in range(hops):
+        kept = [(number * size, number * size, one) for number in range(hop + 1)]
+        last = (hop * size, (hop + 1) * size, step)
+        factors.append(in_blocks([*kept, last], (hop + 1) * size, (hop + 2) * size))
+    wide = [(number * size, number * x.num_columns, x) for number in range(hops + 1)]
+    return [*factors, in_blocks(wide, (hops + 1) * size, (hops + 1) * x.num_columns)]
 
 
 def _classes(logits: Tensor) -> NDArray[np.int64]:

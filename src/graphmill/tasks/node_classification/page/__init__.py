@@ -307,6 +307,12 @@ PROPAGATED: Final = Baseline(
     "the same on features averaged over as many hops as there are fan-outs (SGC, arXiv 1902.07153)",
     scored="end",
 )
+STACKED: Final = Baseline(
+    "stacked",
+    "logistic regression, all hops",
+    "the same on a node's own features and those of each hop side by side, as SIGN reads them (arXiv 2004.11198)",
+    scored="end",
+)
 PERCEPTRON: Final = Baseline(
     "perceptron", "multilayer perceptron", "one hidden layer of 128 on a node's own features", scored="end"
 )
@@ -359,7 +365,7 @@ KIND: Final = Kind(
     task="graphmill.tasks.node_classification.task:NodeClassification",
     layouts=(SYNC_ABLATION,),
     baselines=Baselines(
-        (MAJORITY, LABELS, LOGISTIC, PROPAGATED, PERCEPTRON),
+        (MAJORITY, LABELS, LOGISTIC, PROPAGATED, STACKED, PERCEPTRON),
         "graphmill.tasks.node_classification.baselines:score",
         reads=("features", "undirected", "num_neighbors"),
     ),
