@@ -229,7 +229,7 @@ SETS: dict[str, dict[str, DataSet]] = {
                 known_as="synthetic/assignment",
                 words=("-o", f"families=[{family}]", "-o", "sizes=[64]", "-o", "instances=200"),
             )
-            for family in ("uniform", "metric", "low_rank")
+            for family in ("uniform", "metric", "clustered")
         },
     },
 }

@@ -126,7 +126,8 @@ def judged(place: Place, runs: list[str]) -> tuple[Measure, list[float], dict[st
     if len(tests) < len(runs) or outcomes[0] is None:
         raise SystemExit(f"a run in {place.logs} did not finish; remove it and run this again")
     kind = find_kind(RunFolder.open(place.logs / runs[0]).read_plan().task.kind)
-    scored = outcomes[0].baselines["test"]
+    bounds = {each.name for each in kind.baselines.methods if each.is_bound}
+    scored = {name: values for name, values in outcomes[0].baselines["test"].items() if name not in bounds}
     measure = next(each for each in kind.measures if any(each.name in values for values in scored.values()))
     known = {name: values[measure.name] for name, values in scored.items() if measure.name in values}
     return measure, [float(test[measure.name]) for test in tests], known

@@ -33,6 +33,12 @@ def test_lower_errors_are_better():
     assert lost_to(FORECASTS, {name: 2.9}, beside) is None
 
 
+def test_a_run_does_not_lose_to_a_bound():
+    beside = {"oracle": {"dual_gap": 0.0}, "row_minima": {"dual_gap": 0.2}}
+    assert lost_to(find_kind("assignment"), {"dual_gap": 0.1}, beside) is None
+    assert lost_to(find_kind("assignment"), {"dual_gap": 0.3}, beside).best == 0.2
+
+
 def test_a_measure_that_baselines_lack_is_not_what_is_compared():
     beside = {"labels": {"macro_f1": 0.5}}
     assert lost_to(NODES, {"micro_f1": 0.1, "macro_f1": 0.6}, beside) is None

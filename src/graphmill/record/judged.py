@@ -72,7 +72,8 @@ def lost_to(
         scores: of the run on a split: measure → value.
         baselines: on the same split: baseline → measure → value.
     """
-    known = {each.name: each.words for each in kind.baselines.methods if each.name in baselines}
+    methods = [each for each in kind.baselines.methods if not each.is_bound]
+    known = {each.name: each.words for each in methods if each.name in baselines}
     for measure in kind.measures:
         values = {name: baselines[name][measure.name] for name in known if measure.name in baselines[name]}
         run = float(scores.get(measure.name, math.nan))

@@ -53,6 +53,7 @@ class Baseline:
     scored: Literal["start", "end"] = "start"
     """When: before the first step of every run, if it costs next to nothing; else after the last, once for all runs on
     the same data."""
+    is_bound: bool = False  # no model can be better, so that none loses to it
 
 
 @dataclass(frozen=True, slots=True)

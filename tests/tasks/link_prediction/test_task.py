@@ -279,7 +279,7 @@ def test_a_batch_is_the_same_after_a_resume(root):
 
 
 def test_learning_where_neighbours_sit_beats_chance(root):
-    task = task_of(plan_of(root, "embedding", negatives={"count": 4}))
+    task = task_of(plan_of(root, "embedding", negatives={"count": 4}, loss={"kind": "bce"}))
     before = task.evaluate("val").values["mrr"]
     optimizer = torch.optim.Adam(task.model.parameters(), lr=0.05)
     for epoch in range(30):

@@ -335,7 +335,7 @@ def _measures() -> Iterator[Measure]:
 ZERO: Final = Baseline("zero", "zero seed", "u = 0, and v = minima of the columns")
 ROW_MINIMA: Final = Baseline("row_minima", "row minima", "u = minima of the rows, then v = minima of the columns")
 COLUMN_REDUCED: Final = Baseline("column_reduced", "column-reduced", "v = minima of the columns, then u of the rows")
-ORACLE: Final = Baseline("oracle", "oracle", "optimal potentials, as the data hold them")
+ORACLE: Final = Baseline("oracle", "oracle", "optimal potentials, as the data hold them", is_bound=True)
 
 PROGRESSIVE: Final = KnownDataset(
     "assignment/progressive",

@@ -28,7 +28,6 @@ from graphmill.tasks.link_prediction.page.data import (
     LinkPrepareOptions,
 )
 from graphmill.tasks.link_prediction.page.models import (
-    BinaryLossSpec,
     ComplExSpec,
     DistMultSpec,
     DotSpec,
@@ -37,6 +36,7 @@ from graphmill.tasks.link_prediction.page.models import (
     LinkLossSpec,
     LinkModelSpec,
     NegativesSpec,
+    SoftmaxLossSpec,
 )
 from graphmill.tasks.link_prediction.page.sizes import sizes, whole_pass
 
@@ -77,7 +77,7 @@ class LinkTrainSpec(NeighbourTrainSpec):
     """How to train on links."""
 
     batch_size: BatchSize = Field(1024, description="links per rank and step; auto: see train.batch")
-    loss: LinkLossSpec = BinaryLossSpec()
+    loss: LinkLossSpec = SoftmaxLossSpec()
     num_neighbors: FanOuts = Field((15, 10), description=f"{ABOUT_FANOUTS}; model.kind=embedding reads none")
 
 

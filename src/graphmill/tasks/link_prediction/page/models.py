@@ -62,7 +62,7 @@ HeadSpec = Annotated[DotSpec | DistMultSpec | ComplExSpec | PerceptronSpec, Fiel
 class NegativesSpec(Spec):
     """Pairs that no known link joins, drawn anew for each link at each step."""
 
-    count: PositiveInt = Field(1, description="for each link")
+    count: PositiveInt = Field(16, description="for each link")
     shared: bool = Field(
         False,
         description="the same nodes for all links of a step, so thousands cost little; known links do not count",
