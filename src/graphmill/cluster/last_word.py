@@ -12,7 +12,7 @@ from typing import Final
 from graphmill.base.files import write_json
 from graphmill.cluster.remote import answer_of
 from graphmill.record.run_folder import RunFolder
-from graphmill.slurm.accounting import Row, has_ended, of_job, rows_in, sacct_options
+from graphmill.slurm.accounting import Row, has_ended, of_job, rows_in, sacct_command
 from graphmill.slurm.commands import is_job_id
 from graphmill.verify.accounting import ended_jobs
 
@@ -38,7 +38,7 @@ def fetch_last_word(folders: Sequence[RunFolder], ssh: Sequence[str]) -> int:
     everything = sorted({job_id for ids in asked.values() for job_id in ids})
     rows: list[Row] = []
     for begin in range(0, len(everything), _AT_ONCE):
-        command = ["sacct", *sacct_options(everything[begin : begin + _AT_ONCE])]
+        command = sacct_command(everything[begin : begin + _AT_ONCE])
         shell = shlex.join(["bash", "-lc", shlex.join(command)])  # a login shell: many sites put Slurm on PATH there
         done = answer_of([*ssh, shell])
         if done.returncode:

@@ -98,7 +98,7 @@ def _state(reading: JobReading) -> str:
 def _report(asked: Examination, job: SubmittedJob, last: JobReading | None) -> HostReport:
     path = asked.folder / REPORT
     until = time.monotonic() + SEEN_WITHIN_S
-    has_succeeded = last is None or last.state == "COMPLETED"
+    has_succeeded = last is None or last.has_succeeded
     while not path.exists() and has_succeeded and time.monotonic() < until:
         time.sleep(_LOOK_EVERY_S)
     if path.exists():
