@@ -19,7 +19,7 @@ from graphmill.record.lines import last_lines
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.queue import JobReading, Queue, alive
-from graphmill.slurm.states import Reason, end_in_words, in_words
+from graphmill.slurm.states import end_in_words, in_words
 
 FRESH_S: Final = (
     180.0  # a live rank writes something at least this often: an epoch, a checkpoint, a line of the monitor
@@ -234,7 +234,7 @@ def _last_words(folder: RunFolder, job_id: str) -> str:
 
 def _alive_verdict(folder: RunFolder, reading: JobReading) -> RunStatus:
     if reading.phase == "waits":
-        reason: Reason = in_words(reading.reason)
+        reason = in_words(reading.reason)
         return RunStatus("waiting", reading.source, reason.meaning, reason.advice, reason.is_hopeless)
     if reading.state == "COMPLETING":
         return RunStatus("closing", reading.source, elapsed_s=reading.elapsed_s)

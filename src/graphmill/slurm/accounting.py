@@ -173,14 +173,10 @@ def commands_that_show(job_id: str) -> list[str]:
     return [*seff, f"sacct -D -j {job_id} -o JobID,State,Elapsed,TotalCPU,MaxRSS,ReqMem,AllocCPUS"]
 
 
-def of_job(rows: Sequence[Row], job_id: str) -> list[Row]:
-    """The rows of one job, steps included: 17, or 17_3 for a task of an array."""
-    return [row for row in rows if job_id in (row["JobID"].partition(".")[0], row["JobIDRaw"].partition(".")[0])]
-
-
-def has_ended(rows: Sequence[Row]) -> bool:
-    """Whether every run of the job that these rows are of has its end."""
-    return all(row["End"] not in _UNKNOWN for row in rows if "." not in row["JobID"])
+def rows_of_ended(rows: Sequence[Row], job_id: str) -> list[Row]:
+    """The rows of one job (17, or 17_3 for a task of an array), steps included; none until all its runs have ended."""
+    mine = [row for row in rows if job_id in (row["JobID"].partition(".")[0], row["JobIDRaw"].partition(".")[0])]
+    return mine if all(row["End"] not in _UNKNOWN for row in mine if "." not in row["JobID"]) else []
 
 
 def last_run(rows: Sequence[Row], job_id: str) -> Spent | None:

@@ -90,9 +90,9 @@ def _state(reading: JobReading) -> str:
     if reading.phase != "waits":
         return f"runs on {reading.hosts}"
     reason = in_words(reading.reason)
-    if reason is None or not reason.is_hopeless:
-        return "waits" if reason is None else f"waits: {reason.meaning}"
-    raise UserError(f"as asked for, the job will never start: {reason.meaning}", fix=reason.advice)
+    if reason.is_hopeless:
+        raise UserError(f"as asked for, the job will never start: {reason.meaning}", fix=reason.advice)
+    return f"waits: {reason.meaning}"
 
 
 def _report(asked: Examination, job: SubmittedJob, last: JobReading | None) -> HostReport:
