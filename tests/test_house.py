@@ -34,7 +34,6 @@ WITH_MORE_OPTIONAL = {  # to become fewer; what a host or Slurm need not tell is
     "GpuReading": 6,
     "Launch": 6,
     "ResourceRequest": 6,
-    "AccountedJob": 5,
     "HostKind": 5,
     "JobReading": 5,
     "QueuedJob": 5,
@@ -69,7 +68,6 @@ def test_one_place_knows_the_variables_of_a_slurm_job(trees):
     """`JobEnvironment` is asked, elsewhere."""
     knows = {
         "runtime/job_environment.py",
-        "runtime/deadline.py",  # how squeue is to write a time
         "cluster/jobs/steps.py",  # what sbatch sets and srun must not see
         "cluster/jobs/probe.py",  # SLURM_VERSION is a setting of the cluster
     }
@@ -81,6 +79,46 @@ def test_one_place_knows_the_variables_of_a_slurm_job(trees):
         strings = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
         others += [name for value in strings if isinstance(value, str) and re.fullmatch(r"SLURMD?_[A-Z_]+", value)]
     assert not others
+
+
+SCHEDULER = {  # what the package asks of Slurm, by verb: each name is one more thing that it knows of a scheduler
+    "submit": {"sbatch", "sbatch_test_only", "srun", "find_program"},
+    "cancel": {"scancel"},
+    "states": {"Queue", "JobReading", "QueuedJob", "alive", "jobs_of_script", "is_job_id"},
+    "states in words": {"in_words", "end_in_words"},
+    "accounts": {"Accounted", "Spent", "accounted", "all_runs", "ask_for_rows", "last_run", "commands_that_show"},
+    "accounts as text": {"Row", "rows_in", "rows_of_ended", "sacct_command", "summary_text"},
+    "deadline": {"job_deadline", "kill_wait_s"},
+    "end and requeue": {"show_job", "requeue", "exclude_hosts", "folders_of"},
+    "hosts": {"expand_hostlist"},
+    "cluster": {"Cluster", "Host", "Qos", "SlurmPartition", "read_cluster"},
+    "failures": {"SlurmError", "SlurmMissingError", "SlurmSilentError", "is_silence"},
+}
+PROGRAMS = {"sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun"}
+SHOWN_OR_IN_A_JOB = {"cluster/jobs/sbatch.py", "cluster/jobs/steps.py"}  # a dry run's words; the driver's commands
+
+
+def test_slurms_programs_are_called_in_one_place(trees):
+    """`slurm/` calls them and reads what they print; the rest of the package asks it by the verbs above."""
+    asked, others = set(), []
+    for path, tree in trees.items():
+        name = path.as_posix()
+        if name.startswith("slurm/"):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("graphmill.slurm"):
+                asked |= {alias.name for alias in node.names}
+            if isinstance(node, ast.List | ast.Tuple) and name not in SHOWN_OR_IN_A_JOB and _is_of_slurm(node):
+                others.append(f"{name}:{node.lineno}")
+    assert asked == set().union(*SCHEDULER.values())
+    assert not others
+
+
+def _is_of_slurm(words: ast.List | ast.Tuple) -> bool:
+    """Whether these are one of Slurm's programs and its arguments, and not names of some."""
+    first, *others = words.elts or [None]
+    is_program = isinstance(first, ast.Constant) and first.value in PROGRAMS
+    return is_program and any(not isinstance(word, ast.Constant) or word.value.startswith("-") for word in others)
 
 
 def test_a_class_has_few_fields_that_may_be_absent(trees):

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from graphmill.record.documents import SubmittedJob
+from graphmill.slurm.accounting import sacct
 from graphmill.slurm.commands import (
     SlurmMissingError,
     SlurmRefusedError,
     SlurmSilentError,
     environment,
-    sacct,
     sbatch,
     scancel,
     squeue,
@@ -52,10 +52,19 @@ def test_what_squeue_prints(programs):
     assert (runs.job_id, runs.elapsed_s, runs.limit_s) == ("3_4", 93784, None)
 
 
+def accounts(*lines: str) -> str:
+    """What sacct prints, cells between bars: it is told to put another character there."""
+    head = "JobID|State|ExitCode|ElapsedRaw|TimelimitRaw|Submit|Start|End|NNodes|NodeList"
+    return "; ".join(f"echo '{line}'" for line in (head, *lines)).replace("|", "\x1f")
+
+
 def test_what_sacct_prints(programs):
     programs(
-        sacct="echo '7|REQUEUED|0:0|13|2|10|11|24|2|node[1-2]'; echo '7|CANCELLED by 1000|0:15|5|2|25|26|31|2|node3';"
-        "echo '7_[3-9]|PENDING|0:0|0||10|Unknown|Unknown|1|None assigned'"
+        sacct=accounts(
+            "7|REQUEUED|0:0|13|2|10|11|24|2|node[1-2]",
+            "7|CANCELLED by 1000|0:15|5|2|25|26|31|2|node3",
+            "7_[3-9]|PENDING|0:0|0||10|Unknown|Unknown|1|None assigned",
+        )
     )
     first, last = sacct(["7"])
     assert (first.state, last.state, last.signal, last.limit_s) == ("REQUEUED", "CANCELLED", 15, 120)
@@ -138,7 +147,7 @@ def test_state_comes_from_squeue_else_sacct_else_nobody_knows(programs):
     queue = Queue()
     assert queue.read([job]) == {}
     assert len(queue.troubles) == 2
-    programs(sacct="echo '7|RUNNING|0:0|13|2|10|11|Unknown|2|node1'")
+    programs(sacct=accounts("7|RUNNING|0:0|13|2|10|11|Unknown|2|node1"))
     assert queue.read([job])["7"].source == "sacct"
     programs(squeue="echo '7|PENDING|0:00|1:00|1||10|N/A|N/A|debug|Priority|x'")
     reading = queue.read([job])["7"]
@@ -156,12 +165,12 @@ def test_a_silent_queue_is_one_that_may_answer_yet(programs):
 
 
 def test_accounts_that_lag_do_not_revive_a_job_that_left_the_queue(programs):
-    programs(squeue="exit 0", sacct="echo '7|RUNNING|0:0|13|2|10|11|Unknown|2|node1'")
+    programs(squeue="exit 0", sacct=accounts("7|RUNNING|0:0|13|2|10|11|Unknown|2|node1"))
     assert Queue().read([SubmittedJob(job_id="7", time=0.0)]) == {}
 
 
 def test_an_ended_job_is_asked_for_once(programs, tmp_path):
-    programs(squeue="exit 0", sacct=f"echo x >>{tmp_path}/count; echo '7|FAILED|3:0|13|2|10|11|24|2|node1'")
+    programs(squeue="exit 0", sacct=f"echo x >>{tmp_path}/count; {accounts('7|FAILED|3:0|13|2|10|11|24|2|node1')}")
     queue = Queue()
     for _ in range(3):
         assert queue.read([SubmittedJob(job_id="7", time=0.0)])["7"].exit_code == 3

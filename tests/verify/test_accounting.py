@@ -17,7 +17,8 @@ from graphmill.base.errors import UserError
 from graphmill.record.checksums import note_checksums
 from graphmill.record.documents import SubmittedJob
 from graphmill.slurm import accounting as spent
-from graphmill.verify.accounting import Accounted, Accounts, read_accounts
+from graphmill.slurm.accounting import Accounted
+from graphmill.verify.accounting import Accounts, read_accounts
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -44,7 +45,7 @@ def test_the_last_run_of_a_job_counts(name, state, limit_s):
 
 def test_a_successor_that_was_cancelled_before_it_started_is_not_the_last_job():
     def job(number: str, state: str, hosts: str, submitted: int) -> Accounted:
-        return Accounted(number, "", state, 0, 1, hosts, 0, 600, submitted, 0)
+        return Accounted(number, "", state, 0, 0, 0, 600, submitted, None, None, 1, hosts)
 
     ran = job("17", "COMPLETED", "node1", 1)
     never, halfway = job("18", "CANCELLED", "None assigned", 2), job("18", "CANCELLED", "node1", 2)

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -38,7 +37,9 @@ def shell(
       graphmill shell my-run --host node3
     """
     from graphmill.cli.find_run import find_by_name_or_job
+    from graphmill.cluster.jobs.steps import shell_command
     from graphmill.cluster.stop import find_targets
+    from graphmill.slurm.commands import find_program
     from graphmill.slurm.hostlist import expand_hostlist
 
     targets = find_targets(find_by_name_or_job(run, logs_root))
@@ -50,14 +51,8 @@ def shell(
     hosts = expand_hostlist(running[0].hosts)
     if host is not None and host not in hosts:
         raise UserError(f"job {running[0].job_id} does not run on {host}", fix=f"--host {', or '.join(hosts)}")
-    command = [
-        *("srun", f"--jobid={running[0].job_id}", "--overlap", "--pty", "--nodes=1", "--ntasks=1"),
-        *(f"--nodelist={host or hosts[0]}", os.environ.get("SHELL") or "bash"),
-    ]
+    command = shell_command(running[0].job_id, host or hosts[0], os.environ.get("SHELL") or "bash")
     if dry_run:
         print_line(shlex.join(command))
         return
-    program = shutil.which(command[0])
-    if program is None:
-        raise UserError("srun is not on PATH here", fix="go to a login node of the cluster, or `module load slurm`")
-    os.execv(program, command)  # a list of arguments, no shell of ours
+    os.execv(find_program(command[0]), command)  # a list of arguments, no shell of ours

@@ -258,7 +258,7 @@ def tell_submitted(folder: "RunFolder", job: "SubmittedJob", *, json: bool) -> N
         print_line(f"it waits: {reason.meaning}")
     if not json:
         print_line(f"watch it with `graphmill watch {folder.path}`")
-    has_failed = reading is not None and reading.phase not in ("waits", "runs") and reading.state != "COMPLETED"
+    has_failed = reading is not None and not reading.is_alive and not reading.has_succeeded
     if has_failed or (reason is not None and reason.is_hopeless):
         raise typer.Exit(exits.ANSWER_IS_NO)
 

@@ -12,7 +12,7 @@ from typing import Final
 from graphmill.base.files import write_json
 from graphmill.cluster.remote import answer_of
 from graphmill.record.run_folder import RunFolder
-from graphmill.slurm.accounting import Row, has_ended, of_job, rows_in, sacct_options
+from graphmill.slurm.accounting import Row, rows_in, rows_of_ended, sacct_command
 from graphmill.slurm.commands import is_job_id
 from graphmill.verify.accounting import ended_jobs
 
@@ -38,7 +38,7 @@ def fetch_last_word(folders: Sequence[RunFolder], ssh: Sequence[str]) -> int:
     everything = sorted({job_id for ids in asked.values() for job_id in ids})
     rows: list[Row] = []
     for begin in range(0, len(everything), _AT_ONCE):
-        command = ["sacct", *sacct_options(everything[begin : begin + _AT_ONCE])]
+        command = sacct_command(everything[begin : begin + _AT_ONCE])
         shell = shlex.join(["bash", "-lc", shlex.join(command)])  # a login shell: many sites put Slurm on PATH there
         done = answer_of([*ssh, shell])
         if done.returncode:
@@ -50,9 +50,9 @@ def fetch_last_word(folders: Sequence[RunFolder], ssh: Sequence[str]) -> int:
         rows += rows_in(done.text)
     ended = 0
     for path, ids in asked.items():
-        own = {job_id: of_job(rows, job_id) for job_id in ids}
-        if all(found and has_ended(found) for found in own.values()):
-            write_json(RunFolder(path).sacct_ended_path, [dict(row) for found in own.values() for row in found])
+        own = [rows_of_ended(rows, job_id) for job_id in ids]
+        if all(own):
+            write_json(RunFolder(path).sacct_ended_path, [dict(row) for found in own for row in found])
             ended += 1
     if ended < len(asked):
         _log.info(f"sacct has no end yet of jobs of {len(asked) - ended} runs that are done: pull again in a while")

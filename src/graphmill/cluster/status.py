@@ -19,7 +19,7 @@ from graphmill.record.lines import last_lines
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.queue import JobReading, Queue, alive
-from graphmill.slurm.states import Reason, end_in_words, in_words
+from graphmill.slurm.states import end_in_words, in_words
 
 FRESH_S: Final = (
     180.0  # a live rank writes something at least this often: an epoch, a checkpoint, a line of the monitor
@@ -214,9 +214,7 @@ def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[Submitte
     if outcome is not None:
         return _ended_verdict(folder, outcome, reading)
     if reading is not None:
-        state: State = (
-            "stopped" if reading.state == "CANCELLED" else "preempted" if reading.state == "PREEMPTED" else "failed"
-        )
+        state: State = "stopped" if reading.is_cancelled else "preempted" if reading.state == "PREEMPTED" else "failed"
         told = f"Slurm says {reading.state}: {end_in_words(reading.state)}"
         if state == "failed":
             told += _last_words(folder, reading.job_id)
@@ -236,7 +234,7 @@ def _last_words(folder: RunFolder, job_id: str) -> str:
 
 def _alive_verdict(folder: RunFolder, reading: JobReading) -> RunStatus:
     if reading.phase == "waits":
-        reason: Reason = in_words(reading.reason)
+        reason = in_words(reading.reason)
         return RunStatus("waiting", reading.source, reason.meaning, reason.advice, reason.is_hopeless)
     if reading.state == "COMPLETING":
         return RunStatus("closing", reading.source, elapsed_s=reading.elapsed_s)
@@ -250,7 +248,7 @@ def _alive_verdict(folder: RunFolder, reading: JobReading) -> RunStatus:
 
 def _ended_verdict(folder: RunFolder, outcome: Outcome, reading: JobReading | None) -> RunStatus:
     detail = outcome.message
-    if outcome.status == "done" and reading is not None and not reading.is_alive and reading.state != "COMPLETED":
+    if outcome.status == "done" and reading is not None and not reading.is_alive and not reading.has_succeeded:
         detail = f"but Slurm says {reading.state}: {end_in_words(reading.state)}"
     advice = "" if outcome.status == "done" else _resume_advice(folder)
     return RunStatus(outcome.status, "run folder", detail, advice, elapsed_s=outcome.wall_s)
@@ -297,7 +295,7 @@ def _current(jobs: Sequence[SubmittedJob], readings: Mapping[str, JobReading]) -
 
 def _never_ran(job: SubmittedJob, readings: Mapping[str, JobReading]) -> bool:
     reading = readings.get(job.job_id)
-    return job.how == "resubmit" and reading is not None and reading.state == "CANCELLED" and not reading.hosts
+    return job.how == "resubmit" and reading is not None and reading.is_cancelled and not reading.hosts
 
 
 def log_of(folder: RunFolder, job_id: str) -> Path | None:

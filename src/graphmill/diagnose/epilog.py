@@ -32,8 +32,8 @@ from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import StagedHost, read_staged
 from graphmill.runtime.job_environment import JobEnvironment
-from graphmill.slurm.accounting import Spent, all_runs, ask_for_rows, last_run, summary_text
-from graphmill.slurm.commands import SlurmError, is_installed
+from graphmill.slurm.accounting import Spent, all_runs, ask_for_rows, commands_that_show, last_run, summary_text
+from graphmill.slurm.commands import SlurmError
 from graphmill.spec.job.resolve import Job
 
 _log = logging.getLogger(__name__)
@@ -300,10 +300,8 @@ def _job_commands(folder: RunFolder, job_id: str | None, notes: list[str]) -> li
             templates += Job.model_validate_json(folder.job_path.read_bytes()).job_commands
         except (OSError, ValueError):
             notes.append("job.json is damaged")
-    if is_installed("seff"):
-        templates.append("seff {job_id}")
-    templates.append("sacct -D -j {job_id} -o JobID,State,Elapsed,TotalCPU,MaxRSS,ReqMem,AllocCPUS")
-    return list(dict.fromkeys(template.replace("{job_id}", job_id) for template in templates))
+    sites = [template.replace("{job_id}", job_id) for template in templates]
+    return list(dict.fromkeys([*sites, *commands_that_show(job_id)]))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

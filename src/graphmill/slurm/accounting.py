@@ -1,13 +1,15 @@
 """What a job requested and used, by Slurm's accounting: sacct's rows, and the numbers in them."""
 
 import math
+import re
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from graphmill.base.amounts import accounted_mib, span_of
-from graphmill.slurm.commands import call
+from graphmill.slurm.commands import SlurmRefusedError, call, is_job_id
 
 Row = Mapping[str, str]
 
@@ -22,7 +24,26 @@ _SHOWN: Final = (
 )
 _BETWEEN: Final = "\x1f"  # a job may be called anything, "|" included
 _UNKNOWN: Final = ("", "Unknown", "None", "N/A", "0")
+_STEP: Final = re.compile(r"([0-9]+(?:_[0-9]+)?)\.(\S+)")
 _RETRY_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Accounted:
+    """A line of sacct: one run of a job, or of a step of it. A requeued job has several. Times are Unix times, s."""
+
+    job_id: str
+    step: str  # "" for the job itself; else batch, extern, 0, 1 …
+    state: str  # one word: "CANCELLED by 1000" is CANCELLED here
+    exit_code: int
+    signal: int
+    elapsed_s: int | None
+    limit_s: int | None
+    submitted: int  # 0: not known
+    start: int | None
+    end: int | None
+    num_hosts: int
+    hosts: str  # as Slurm writes them: node[1-2], or None assigned
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +87,8 @@ def ask_for_rows(job_ids: Sequence[str], *, patience_s: float = 0.0) -> list[Row
     """
     give_up = time.monotonic() + patience_s
     while True:
-        rows = rows_in(call("sacct", sacct_options(job_ids))[0])
+        program, *options = sacct_command(job_ids)
+        rows = rows_in(call(program, options)[0])
         if time.monotonic() >= give_up or _is_settled(rows):
             return rows
         time.sleep(_RETRY_S)
@@ -81,19 +103,80 @@ _OPTIONS: Final = (
 )
 
 
-def sacct_options(job_ids: Sequence[str]) -> list[str]:
-    """What sacct is called with, so that `rows_in` reads its answer."""
-    return [*_OPTIONS, f"--jobs={','.join(job_ids)}"]
+def sacct_command(job_ids: Sequence[str]) -> list[str]:
+    """The command whose answer `rows_in` reads."""
+    return ["sacct", *_OPTIONS, f"--jobs={','.join(job_ids)}"]
 
 
-def of_job(rows: Sequence[Row], job_id: str) -> list[Row]:
-    """The rows of one job, steps included: 17, or 17_3 for a task of an array."""
-    return [row for row in rows if job_id in (row["JobID"].partition(".")[0], row["JobIDRaw"].partition(".")[0])]
+_OF_JOBS: Final = (
+    *("JobID", "State", "ExitCode", "ElapsedRaw", "TimelimitRaw", "Submit", "Start", "End", "NNodes", "NodeList"),
+)
 
 
-def has_ended(rows: Sequence[Row]) -> bool:
-    """Whether every run of the job that these rows are of has its end."""
-    return all(row["End"] not in _UNKNOWN for row in rows if "." not in row["JobID"])
+def sacct(job_ids: Iterable[str], *, cluster: str = "") -> list[Accounted]:
+    """What the accounting has of these jobs, all their runs, oldest first; it may lag behind by seconds."""
+    ids = sorted(set(job_ids))
+    if not ids:
+        return []
+    options = [
+        "--parsable2",
+        f"--delimiter={_BETWEEN}",
+        "--allocations",
+        "--duplicates",
+        f"--format={','.join(_OF_JOBS)}",
+    ]
+    options += [f"--jobs={','.join(ids)}", *([f"--clusters={cluster}"] if cluster else [])]
+    try:
+        out, _ = call("sacct", [*options, "--array"])
+    except SlurmRefusedError as error:
+        if "--array" not in error.message and "option" not in error.message:
+            raise
+        out, _ = call("sacct", options)  # before 22.05 there is no --array
+    jobs = (job for job in accounted(rows_in(out)) if is_job_id(job.job_id))
+    return sorted(jobs, key=lambda job: (job.submitted, job.start or 0))
+
+
+def accounted(rows: Iterable[Mapping[str, Any]]) -> list[Accounted]:
+    """The entries of sacct's rows. KeyError if a column is missing."""
+    return [_accounted(row) for row in rows]
+
+
+def _accounted(row: Mapping[str, Any]) -> Accounted:
+    name, minutes = str(row["JobID"]), _count(row["TimelimitRaw"])
+    match = _STEP.fullmatch(name)
+    code, _, number = str(row["ExitCode"]).partition(":")
+    return Accounted(
+        job_id=match[1] if match else name,
+        step=match[2] if match else "",
+        state=(str(row["State"]).split() or [""])[0],
+        exit_code=_count(code) or 0,
+        signal=_count(number) or 0,
+        elapsed_s=_count(row["ElapsedRaw"]),
+        limit_s=None if minutes is None else minutes * 60,
+        submitted=_count(row["Submit"]) or 0,
+        start=_count(row["Start"]) or None,
+        end=_count(row["End"]) or None,
+        num_hosts=_count(row["NNodes"]) or 0,
+        hosts=str(row["NodeList"]),
+    )
+
+
+def _count(text: object) -> int | None:
+    """A number as Slurm writes it; None for its placeholders: UNLIMITED, Unknown, nothing."""
+    number = str(text)
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 20 else None
+
+
+def commands_that_show(job_id: str) -> list[str]:
+    """Commands that show more of what a job used, of those installed here."""
+    seff = [f"seff {job_id}"] if shutil.which("seff") else []
+    return [*seff, f"sacct -D -j {job_id} -o JobID,State,Elapsed,TotalCPU,MaxRSS,ReqMem,AllocCPUS"]
+
+
+def rows_of_ended(rows: Sequence[Row], job_id: str) -> list[Row]:
+    """The rows of one job (17, or 17_3 for a task of an array), steps included; none until all its runs have ended."""
+    mine = [row for row in rows if job_id in (row["JobID"].partition(".")[0], row["JobIDRaw"].partition(".")[0])]
+    return mine if all(row["End"] not in _UNKNOWN for row in mine if "." not in row["JobID"]) else []
 
 
 def last_run(rows: Sequence[Row], job_id: str) -> Spent | None:

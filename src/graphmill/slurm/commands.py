@@ -16,10 +16,10 @@ from typing import Final
 
 from graphmill.base.amounts import span_of
 from graphmill.base.errors import UserError
+from graphmill.slurm.states import Phase, phase
 
 QUERY_TIMEOUT_S: Final = 20.0  # squeue itself tries for a minute when the controller is away
 SUBMIT_TIMEOUT_S: Final = 120.0
-KILL_WAIT_S: Final = 30.0  # the default of slurm.conf
 MAX_IDS: Final = 8000  # of one query: 128 KiB is the longest single argument that Linux passes on
 
 # Slurm's address, our identity and its verbosity; all other SLURM_* variables belong to a job we may be running in.
@@ -81,32 +81,23 @@ class QueuedJob:
     slurm_partition: str
     command: str  # the path of the script, as sbatch was given it
 
-
-@dataclass(frozen=True, slots=True)
-class AccountedJob:
-    """A line of sacct: one run of a job; a requeued job has several."""
-
-    job_id: str
-    state: str  # one word: "CANCELLED by 1000" is CANCELLED here
-    exit_code: int
-    signal: int
-    elapsed_s: int | None
-    limit_s: int | None
-    submitted: int | None
-    start: int | None
-    end: int | None
-    num_hosts: int
-    hosts: str
-
-
-def is_installed(program: str) -> bool:
-    """Whether `program` is on PATH."""
-    return shutil.which(program) is not None
+    @property
+    def phase(self) -> Phase:
+        """Whether it waits, runs or has ended."""
+        return phase(self.state)
 
 
 def is_job_id(text: str) -> bool:
     """Whether `text` is written as a job id is: 17, or 17_3 for a task of an array."""
     return _JOB_ID.fullmatch(text) is not None
+
+
+def find_program(name: str) -> str:
+    """The path of one of Slurm's programs. Raises `SlurmMissingError` if it is not on PATH."""
+    path = shutil.which(name)
+    if path is None:
+        raise SlurmMissingError(f"{name} is not on PATH here", fix=_GO_THERE)
+    return path
 
 
 def call(
@@ -122,9 +113,7 @@ def call(
     Raises `SlurmMissingError`, `SlurmSilentError` (or `SlurmKilledError`) or `SlurmRefusedError`; the message holds the
     program's own words.
     """
-    path = shutil.which(program)
-    if path is None:
-        raise SlurmMissingError(f"{program} is not on PATH here", fix=_GO_THERE)
+    path = find_program(program)
     try:
         done = subprocess.run(
             [path, *arguments],
@@ -225,7 +214,7 @@ def _local_time(found: re.Match[str]) -> str:
 _SQUEUE_FIELDS: Final = "%i|%T|%M|%l|%D|%N|%V|%S|%e|%P|%r|%o"
 
 
-def squeue(job_ids: Iterable[str], *, cluster: str = "") -> list[QueuedJob]:
+def squeue(job_ids: Iterable[str], *, cluster: str = "", timeout_s: float = QUERY_TIMEOUT_S) -> list[QueuedJob]:
     """What the controller knows of these jobs, in one call; jobs it has forgotten are left out.
 
     Array jobs come one line per task. With no ids: all jobs of this user.
@@ -235,7 +224,7 @@ def squeue(job_ids: Iterable[str], *, cluster: str = "") -> list[QueuedJob]:
     where = [f"--clusters={cluster}"] if cluster else []
     arguments = ["--noheader", "--array", "--states=all", f"--format={_SQUEUE_FIELDS}", *asked, *where]
     try:
-        out, _ = call("squeue", arguments)
+        out, _ = call("squeue", arguments, timeout_s=timeout_s)
     except SlurmRefusedError as error:
         if "Invalid job id" in error.message:  # of one job, long ended
             return []
@@ -263,65 +252,14 @@ def _queued(line: str) -> QueuedJob | None:
     )
 
 
-_SACCT_FIELDS: Final = (
-    *("JobID", "State", "ExitCode", "ElapsedRaw", "TimelimitRaw", "Submit", "Start", "End", "NNodes", "NodeList"),
-)
-
-
-def sacct(job_ids: Iterable[str], *, cluster: str = "") -> list[AccountedJob]:
-    """What the accounting has of these jobs, all their runs, oldest first; it may lag behind by seconds."""
-    ids = sorted(set(job_ids))
-    if not ids:
-        return []
-    where = [f"--clusters={cluster}"] if cluster else []
-    options = ["--parsable2", "--noheader", "--allocations", "--duplicates", "--array"]
-    try:
-        return _sacct([*options, *where], ids)
-    except SlurmRefusedError as error:
-        if "--array" not in error.message and "option" not in error.message:
-            raise
-    return _sacct([*options[:-1], *where], ids)  # before 22.05 there is no --array
-
-
-def _sacct(options: Sequence[str], ids: Sequence[str]) -> list[AccountedJob]:
-    out, _ = call("sacct", [*options, f"--format={','.join(_SACCT_FIELDS)}", f"--jobs={','.join(ids)}"])
-    rows = [job for line in out.splitlines() if (job := _accounted(line)) is not None]
-    return sorted(rows, key=lambda job: (job.submitted or 0, job.start or 0))
-
-
-def _accounted(line: str) -> AccountedJob | None:
-    cells = line.split("|")
-    if len(cells) != len(_SACCT_FIELDS) or not is_job_id(cells[0]):
-        return None
-    code, _, number = cells[2].partition(":")
-    minutes = cells[4]
-    return AccountedJob(
-        job_id=cells[0],
-        state=cells[1].split()[0] if cells[1] else "",
-        exit_code=int(code) if code.isdecimal() else 0,
-        signal=int(number) if number.isdecimal() else 0,
-        elapsed_s=int(cells[3]) if cells[3].isdecimal() else None,
-        limit_s=int(minutes) * 60 if minutes.isdecimal() else None,
-        submitted=_moment(cells[5]),
-        start=_moment(cells[6]),
-        end=_moment(cells[7]),
-        num_hosts=int(cells[8]) if cells[8].isdecimal() else 0,
-        hosts="" if cells[9] == "None assigned" else cells[9],
-    )
-
-
 def scontrol(arguments: Sequence[str]) -> str:
     """Run `scontrol`; returns what it printed."""
     return call("scontrol", arguments)[0]
 
 
-def kill_wait_s() -> float:
-    """Seconds between SIGTERM and SIGKILL for a job whose time is up; Slurm's default if it does not answer."""
-    try:
-        found = re.search(r"^KillWait\s*=\s*([0-9]+)", scontrol(["show", "config"]), re.MULTILINE)
-    except SlurmError:
-        found = None
-    return float(found[1]) if found else KILL_WAIT_S
+def srun(arguments: Sequence[str], *, timeout_s: float) -> str:
+    """Run `srun` to its end; returns what it printed."""
+    return call("srun", arguments, timeout_s=timeout_s)[0]
 
 
 def scancel(job_ids: Sequence[str], *, signal: str = "", cluster: str = "") -> None:

@@ -6,17 +6,11 @@ queue.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol
 
-from graphmill.slurm.commands import (
-    AccountedJob,
-    QueuedJob,
-    SlurmError,
-    SlurmMissingError,
-    SlurmSilentError,
-    sacct,
-    squeue,
-)
+from graphmill.slurm.accounting import Accounted, sacct
+from graphmill.slurm.commands import QueuedJob, SlurmError, SlurmMissingError, SlurmSilentError, squeue
 from graphmill.slurm.states import Phase, phase
 
 Source = Literal["squeue", "sacct"]
@@ -59,6 +53,16 @@ class JobReading:
     def is_alive(self) -> bool:
         """Whether it will run, or runs."""
         return self.phase != "ended"
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether it ended, and well."""
+        return self.state == "COMPLETED"
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether a person, or a dependency that can never be met, ended it."""
+        return self.state == "CANCELLED"
 
 
 @dataclass(slots=True)
@@ -121,7 +125,7 @@ def _from_squeue(job: QueuedJob) -> JobReading:
         job_id=job.job_id,
         state=job.state,
         source="squeue",
-        reason=job.reason if phase(job.state) == "waits" else "",
+        reason=job.reason if job.phase == "waits" else "",
         elapsed_s=job.elapsed_s,
         limit_s=job.limit_s,
         num_hosts=job.num_hosts,
@@ -131,7 +135,7 @@ def _from_squeue(job: QueuedJob) -> JobReading:
     )
 
 
-def _from_sacct(job: AccountedJob) -> JobReading:
+def _from_sacct(job: Accounted) -> JobReading:
     return JobReading(
         job_id=job.job_id,
         state=job.state,
@@ -139,7 +143,7 @@ def _from_sacct(job: AccountedJob) -> JobReading:
         elapsed_s=job.elapsed_s,
         limit_s=job.limit_s,
         num_hosts=job.num_hosts,
-        hosts=job.hosts,
+        hosts="" if job.hosts == "None assigned" else job.hosts,
         start=job.start,
         end=job.end,
         exit_code=job.exit_code or (128 + job.signal if job.signal else 0),
@@ -150,3 +154,8 @@ def alive(jobs: Iterable[KnownJob], readings: Mapping[str, JobReading]) -> list[
     """Readings of the jobs that run or will run, in the order in which the jobs were submitted."""
     ids = dict.fromkeys(job.job_id for job in jobs)
     return [readings[job_id] for job_id in ids if job_id in readings and readings[job_id].is_alive]
+
+
+def jobs_of_script(script: Path) -> list[QueuedJob]:
+    """Our jobs in the queue that have this script, the first submitted first. Raises `SlurmError`."""
+    return sorted((job for job in squeue([]) if job.command == str(script)), key=lambda job: job.submitted or 0)

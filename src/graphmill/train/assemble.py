@@ -15,11 +15,12 @@ from graphmill.partition.shares import share_of_plan
 from graphmill.record.events import EventWriter
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import staged_store_path
-from graphmill.runtime.deadline import Reserve, job_deadline
+from graphmill.runtime.deadline import Reserve
 from graphmill.runtime.rank import Rank
 from graphmill.runtime.stop import StopRequest
 from graphmill.sample.service.link import Link
 from graphmill.sample.service.served import SamplerClient
+from graphmill.slurm.deadline import job_deadline
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
 from graphmill.spec.weights import InitialWeights

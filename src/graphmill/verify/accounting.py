@@ -1,39 +1,20 @@
 """Slurm's accounting of a run's jobs: from sacct if it answers, else from what the epilog recorded."""
 
-import re
 import time
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
 from graphmill.record.run_folder import RunFolder
-from graphmill.slurm.accounting import ask_for_rows
+from graphmill.slurm.accounting import Accounted, accounted, ask_for_rows
 from graphmill.slurm.commands import SlurmError, is_job_id
 from graphmill.verify.check import in_a_line
 
 NOT_ENDED: Final = ("RUNNING", "COMPLETING", "PENDING")
 _LAG_S: Final = 10.0  # of the accounting behind the end of a job
 _JUST_NOW_S: Final = 60.0
-_STEP: Final = re.compile(r"([0-9]+(?:_[0-9]+)?)\.(\S+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Accounted:
-    """One run of a job, or of a step of it. A requeued job has several."""
-
-    job_id: str
-    step: str  # "" for the job itself; else batch, extern, 0, 1 …
-    state: str  # one word: "CANCELLED by 1000" is CANCELLED
-    exit_code: int
-    num_hosts: int
-    hosts: str  # as Slurm writes them: node[1-2]
-    elapsed_s: int | None
-    limit_s: int | None
-    submitted: int  # Unix time, s
-    started: int  # 0: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +33,12 @@ class Accounts:
             for entry in self.entries
             if not entry.step and (entry.state != "CANCELLED" or entry.hosts != "None assigned")
         ]
-        return max(jobs, key=lambda entry: (entry.submitted, entry.started), default=None)
+        return max(jobs, key=lambda entry: (entry.submitted, entry.start or 0), default=None)
 
     def steps_of(self, job: Accounted) -> list[Accounted]:
         """The steps of one run of a job: a requeued job's runs share their names."""
         mine = [entry for entry in self.entries if entry.step and entry.job_id == job.job_id]
-        return [step for step in mine if step.started >= job.started]
+        return [step for step in mine if (step.start or 0) >= (job.start or 0)]
 
 
 def accounts_of(folder: RunFolder) -> Accounts:
@@ -88,7 +69,7 @@ def ended_jobs(folder: RunFolder) -> set[str]:
 
 def _asked(ids: list[str], until: float) -> Accounts:
     while True:
-        accounts = Accounts(from_rows(ask_for_rows(ids)), "sacct", is_record=False)
+        accounts = Accounts(accounted(ask_for_rows(ids)), "sacct", is_record=False)
         last = accounts.last
         if (last is not None and last.state not in NOT_ENDED) or time.monotonic() >= until:
             return accounts
@@ -105,37 +86,8 @@ def _ended_just_now(folder: RunFolder) -> bool:
 def read_accounts(content: bytes) -> list[Accounted]:
     """The entries of a sacct.json: rows of sacct by column name. `UserError` if it is not one."""
     try:
-        return from_rows(dict(row) for row in parse_json(content))
+        return accounted(dict(row) for row in parse_json(content))
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(
             f"sacct.json is damaged: {in_a_line(error)}", fix="write it again: python -m graphmill.diagnose.epilog RUN"
         ) from None
-
-
-def from_rows(rows: Iterable[Mapping[str, Any]]) -> list[Accounted]:
-    """The entries of sacct's rows. KeyError if a column is missing."""
-    entries = []
-    for row in rows:
-        name, minutes = str(row["JobID"]), _count(row["TimelimitRaw"])
-        match = _STEP.fullmatch(name)
-        entries.append(
-            Accounted(
-                job_id=match[1] if match else name,
-                step=match[2] if match else "",
-                state=(str(row["State"]).split() or [""])[0],
-                exit_code=_count(str(row["ExitCode"]).partition(":")[0]) or 0,
-                num_hosts=_count(row["NNodes"]) or 0,
-                hosts=str(row["NodeList"]),
-                elapsed_s=_count(row["ElapsedRaw"]),
-                limit_s=None if minutes is None else minutes * 60,
-                submitted=_count(row["Submit"]) or 0,
-                started=_count(row["Start"]) or 0,
-            )
-        )
-    return entries
-
-
-def _count(text: object) -> int | None:
-    """A number as Slurm writes it; None for its placeholders: UNLIMITED, Unknown, nothing."""
-    number = str(text)
-    return int(number) if number.isascii() and number.isdecimal() and len(number) < 20 else None

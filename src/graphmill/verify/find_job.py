@@ -1,13 +1,11 @@
 """Which run belongs to a Slurm job? First what the run folders say, then what Slurm says of the job."""
 
-import re
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from graphmill.base.errors import UserError
 from graphmill.record.run_folder import RunFolder, find_runs
-from graphmill.slurm.commands import SlurmError, call, scontrol
+from graphmill.slurm.job import folders_of
 
 
 def find_job(job_id: str, logs_root: Path) -> RunFolder | None:
@@ -15,7 +13,7 @@ def find_job(job_id: str, logs_root: Path) -> RunFolder | None:
     for run in find_runs(logs_root) if logs_root.is_dir() else []:
         if _ran(run, job_id):
             return run
-    for folder in _told_by_slurm(job_id):
+    for folder in folders_of(job_id):
         if RunFolder(folder).plan_path.is_file():
             return RunFolder(folder)
         below = folder / logs_root.name
@@ -29,17 +27,3 @@ def _ran(run: RunFolder, job_id: str) -> bool:
     with suppress(UserError, OSError):
         return any(job.job_id == job_id for job in run.jobs())
     return False
-
-
-def _told_by_slurm(job_id: str) -> Iterator[Path]:
-    """Folders that Slurm names: the job's comment if it is one, then its working folder."""
-    with suppress(SlurmError):
-        options = ["--parsable2", "--noheader", "--allocations", "--format=Comment%500,WorkDir", f"--jobs={job_id}"]
-        for line in call("sacct", options)[0].splitlines():
-            yield from (Path(cell) for cell in line.split("|") if cell.startswith("/"))
-    with suppress(SlurmError):
-        shown = scontrol(["show", "job", job_id])
-        for name in ("Comment", "WorkDir"):
-            match = re.search(rf"^\s*{name}=(/.*?)\s*$", shown, re.MULTILINE)
-            if match:
-                yield Path(match[1])

@@ -8,8 +8,9 @@ from graphmill.record.attempts import code_changes
 from graphmill.record.documents import Outcome
 from graphmill.record.endings import DONE, ENDINGS
 from graphmill.record.judged import can_be_best
+from graphmill.slurm.accounting import Accounted
 from graphmill.spec.early_stopping import Patience
-from graphmill.verify.accounting import Accounted, Accounts, accounts_of
+from graphmill.verify.accounting import Accounts, accounts_of
 from graphmill.verify.check import Check, NotYet, in_a_line, judged
 from graphmill.verify.evidence import Evidence
 

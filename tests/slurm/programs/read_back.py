@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.base.errors import UserError
-from graphmill.slurm.accounting import all_runs, ask_for_rows
-from graphmill.slurm.commands import call, kill_wait_s, sacct, sbatch_test_only, scancel, scontrol, squeue
+from graphmill.slurm.accounting import all_runs, ask_for_rows, sacct
+from graphmill.slurm.commands import call, sbatch_test_only, scancel, scontrol, squeue
 from graphmill.slurm.configuration import read_cluster
+from graphmill.slurm.deadline import kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
 
 ENDING = {
@@ -82,7 +83,7 @@ def main() -> None:
 
 
 def accounted(ids: list[str]) -> list[Any]:
-    return sorted(sacct(ids), key=lambda job: (job.job_id, job.submitted or 0, job.start or 0, job.state))
+    return sorted(sacct(ids), key=lambda job: (job.job_id, job.submitted, job.start or 0, job.state))
 
 
 def chosen(found: Any, names: tuple[str, ...]) -> dict[str, Any]:

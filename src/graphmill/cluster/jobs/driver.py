@@ -36,7 +36,8 @@ from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.runtime.network import address_of_interface, candidate_ports, is_free, loopback
 from graphmill.runtime.trust import vouch_for
-from graphmill.slurm.commands import SlurmError, kill_wait_s
+from graphmill.slurm.commands import SlurmError
+from graphmill.slurm.deadline import kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
 from graphmill.spec.world import World, world_of
 

@@ -90,15 +90,15 @@ def _state(reading: JobReading) -> str:
     if reading.phase != "waits":
         return f"runs on {reading.hosts}"
     reason = in_words(reading.reason)
-    if reason is None or not reason.is_hopeless:
-        return "waits" if reason is None else f"waits: {reason.meaning}"
-    raise UserError(f"as asked for, the job will never start: {reason.meaning}", fix=reason.advice)
+    if reason.is_hopeless:
+        raise UserError(f"as asked for, the job will never start: {reason.meaning}", fix=reason.advice)
+    return f"waits: {reason.meaning}"
 
 
 def _report(asked: Examination, job: SubmittedJob, last: JobReading | None) -> HostReport:
     path = asked.folder / REPORT
     until = time.monotonic() + SEEN_WITHIN_S
-    has_succeeded = last is None or last.state == "COMPLETED"
+    has_succeeded = last is None or last.has_succeeded
     while not path.exists() and has_succeeded and time.monotonic() < until:
         time.sleep(_LOOK_EVERY_S)
     if path.exists():

@@ -1,7 +1,6 @@
 """The end of an attempt inside a job: what Slurm means by a SIGTERM, the job's log and epilog, what follows."""
 
 import logging
-import re
 import sys
 import time
 from collections.abc import Mapping
@@ -18,18 +17,17 @@ from graphmill.record.events import DamagedCheckpoint, E, Start, events_in
 from graphmill.record.lines import last_lines
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import RunFolder
-from graphmill.runtime.deadline import Reserve, job_deadline
+from graphmill.runtime.deadline import Reserve
 from graphmill.runtime.job_environment import JobEnvironment
-from graphmill.slurm.commands import SlurmError, SlurmKilledError, kill_wait_s, scontrol
+from graphmill.slurm.commands import SlurmError
+from graphmill.slurm.deadline import job_deadline, kill_wait_s
+from graphmill.slurm.job import show_job
 
 _log = logging.getLogger(__name__)
 
 _EPILOG_NEEDS_S: Final = 20.0  # sacct may be slow, and what follows is worth more than a summary
 SAVE_WITHIN: Final = 0.6  # of the time between SIGTERM and SIGKILL; the rest is for the requeue, or the next job
 _PATIENCE_S: Final = 900.0  # with a controller that is away: it does not end the job meanwhile, either
-_FIELD: Final = re.compile(r"(?:^|\s)(JobState|Reason|Restarts|PreemptTime)=(\S+)")
-_CANCELLED: Final = ("CANCELLED", "COMPLETING")
-_NOT_SET: Final = (None, "None", "N/A", "Unknown", "NONE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +45,19 @@ def why_terminated(environ: Mapping[str, str]) -> Cause:
 
     Of a job that runs, and is to run on, it gives none either.
     """
+    own = JobEnvironment(environ)
     try:
-        said = dict(_FIELD.findall(_shown(JobEnvironment(environ).queue_id)))
+        shown = show_job(own.queue_id)
     except SlurmError as error:
         _log.info(f"Slurm does not say why it ends the ranks, if it does: {error.message}")
         return Cause("stopped", is_known=False)
-    if int(said.get("Restarts", "0")) > JobEnvironment(environ).num_restarts:
+    if shown.restarts > own.num_restarts:
         return Cause("preempted", is_requeued=True)
-    if said.get("Reason") == "TimeLimit" or said.get("JobState") == "TIMEOUT":
+    if shown.is_out_of_time:
         return Cause("out_of_time")
-    if said.get("JobState") == "PREEMPTED" or said.get("PreemptTime") not in _NOT_SET:
+    if shown.is_preempted:
         return Cause("preempted")
-    return Cause("stopped", is_known=bool(said), is_cancelled=said.get("JobState") in _CANCELLED)
-
-
-def _shown(job: str) -> str:
-    """The SIGTERM that is asked about may end scontrol, too; it comes twice at most, to the steps and to the script."""
-    for _ in range(2):
-        with suppress(SlurmKilledError):
-            return scontrol(["show", "job", job, "-o"])
-    return scontrol(["show", "job", job, "-o"])
+    return Cause("stopped", is_known=bool(shown.fields), is_cancelled=shown.is_cancelled)
 
 
 def retries_left(folder: RunFolder, retries: int) -> int:

@@ -8,7 +8,6 @@ died in between, is found in the queue and not submitted twice.
 """
 
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,20 +20,9 @@ from graphmill.record.attempts import is_ours
 from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.runtime.job_environment import JobEnvironment
-from graphmill.slurm.commands import (
-    QueuedJob,
-    SlurmError,
-    SlurmKilledError,
-    SlurmSilentError,
-    sbatch,
-    sbatch_test_only,
-    scancel,
-    scontrol,
-    squeue,
-)
-from graphmill.slurm.hostlist import expand_hostlist
-from graphmill.slurm.queue import Queue
-from graphmill.slurm.states import phase
+from graphmill.slurm.commands import QueuedJob, SlurmError, SlurmSilentError, sbatch, sbatch_test_only, scancel
+from graphmill.slurm.job import exclude_hosts, requeue, show_job
+from graphmill.slurm.queue import Queue, jobs_of_script
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -43,8 +31,6 @@ RUN_VARIABLE: Final = "GRAPHMILL_RUN"  # the next job of a script without a run 
 _AFTER: Final = "afterany:"
 _ANSWER_WITHIN_S: Final = 20.0  # of sbatch: a driver that waits for it takes no signals meanwhile
 _TRY_EVERY_S: Final = 5.0
-_LEFT_OUT: Final = re.compile(r"\sExcNodeList=(?!\(null\))(\S+)")
-_RESTARTS: Final = re.compile(r"\sRestarts=(\d+)")
 _MOST_LEFT_OUT: Final = 4
 
 
@@ -120,7 +106,7 @@ def cancelled_successor(folder: RunFolder, environ: Mapping[str, str]) -> str:
     """The successor, if someone cancelled it: nothing is to follow this job. "": it waits, or that is not known."""
     known = successor_of(JobEnvironment(environ).queue_id, folder.jobs())
     reading = None if known is None else Queue().read([known]).get(known.job_id)
-    return reading.job_id if reading is not None and reading.state == "CANCELLED" else ""
+    return reading.job_id if reading is not None and reading.is_cancelled else ""
 
 
 def retry(
@@ -134,14 +120,13 @@ def retry(
     if way == "next_job":
         _log.info("the next job of the chain continues")
         return
-    own, left_out = (
-        JobEnvironment(environ).queue_id,
-        _to_leave_out(folder, JobEnvironment(environ).queue_id, lost_hosts, environ),
-    )
+    job = JobEnvironment(environ)
+    own = job.queue_id
+    left_out = _to_leave_out(folder, own, lost_hosts, environ)
     try:
         if way == "requeue":
             note_requeue(folder, own)
-            _persist(lambda: _requeue(own, environ), until)
+            _persist(lambda: requeue(own, restarts=job.num_restarts), until)
             follows = own
         else:
             follows = _persist(lambda: prepare(folder, environ), until).job_id
@@ -161,26 +146,6 @@ def note_requeue(folder: RunFolder, own: str) -> None:
     folder.note_job(SubmittedJob(job_id=own, time=time.time(), how="requeue", side_by_side=together))
 
 
-def _requeue(own: str, environ: Mapping[str, str]) -> None:
-    """Requeue this job unless it is requeued: Slurm may have given up this host, and the job may run elsewhere.
-
-    Slurm's SIGTERM to all processes of the job may end scontrol, too, before it has its answer.
-    """
-    with suppress(SlurmKilledError):
-        if _is_requeued(own, environ):
-            return
-    try:
-        scontrol(["requeue", own])
-    except SlurmError:
-        if not _is_requeued(own, environ):
-            raise
-
-
-def _is_requeued(own: str, environ: Mapping[str, str]) -> bool:
-    found = _RESTARTS.search(scontrol(["show", "job", own, "-o"]))
-    return found is not None and int(found[1]) > JobEnvironment(environ).num_restarts
-
-
 def _to_leave_out(folder: RunFolder, own: str, lost: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """Hosts that the next attempt is to leave out: those that were lost, besides what the job leaves out already.
 
@@ -189,8 +154,7 @@ def _to_leave_out(folder: RunFolder, own: str, lost: Sequence[str], environ: Map
     if not lost:
         return []
     try:
-        found = _LEFT_OUT.search(scontrol(["show", "job", own, "-o"]))
-        names = list(dict.fromkeys([*(expand_hostlist(found[1]) if found else []), *lost]))
+        names = list(dict.fromkeys([*show_job(own).excluded_hosts, *lost]))
         if len(names) > _MOST_LEFT_OUT:
             _log.info(f"{', '.join(lost)} may be used again: {_MOST_LEFT_OUT} hosts at most are left out")
             return []
@@ -205,7 +169,7 @@ def _to_leave_out(folder: RunFolder, own: str, lost: Sequence[str], environ: Map
 
 def _leave_out(job: str, hosts: Sequence[str]) -> None:
     try:
-        _persist(lambda: scontrol(["update", f"JobId={job}", f"ExcNodeList={','.join(hosts)}"]), time.time() + 4, 1.0)
+        _persist(lambda: exclude_hosts(job, hosts), time.time() + 4, 1.0)
     except SlurmError as error:
         _log.info(f"{', '.join(hosts)} may be used again: {error.message}")
         return
@@ -240,6 +204,5 @@ def _note_problem(folder: RunFolder, problem: str, environ: Mapping[str, str]) -
 
 
 def _waiting(folder: RunFolder, own: str) -> list[QueuedJob]:
-    """Our other jobs in the queue that have this run's script, the first submitted first."""
-    mine = [job for job in squeue([]) if job.command == str(folder.script_path) and job.job_id != own]
-    return sorted((job for job in mine if phase(job.state) == "waits"), key=lambda job: job.submitted or 0)
+    """Our other jobs that wait with this run's script, the first submitted first."""
+    return [job for job in jobs_of_script(folder.script_path) if job.job_id != own and job.phase == "waits"]

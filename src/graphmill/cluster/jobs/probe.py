@@ -14,7 +14,7 @@ from graphmill.cluster.jobs.left_open import SCRATCH
 from graphmill.cluster.jobs.sbatch import sbatch_environment
 from graphmill.cluster.jobs.script import render_script
 from graphmill.runtime.scratch import FOLDERS
-from graphmill.slurm.commands import call, sbatch_test_only
+from graphmill.slurm.commands import sbatch_test_only, srun
 from graphmill.slurm.configuration import Cluster, Host, Qos, SlurmPartition
 from graphmill.spec.job.resolve import resolve_job
 from graphmill.spec.job.site import HostKind, Site
@@ -47,7 +47,7 @@ def probe_job(slurm_partition: str | None) -> list[Folder]:
     where = [] if slurm_partition is None else [f"--partition={slurm_partition}"]
     options = ["--nodes=1", "--ntasks=1", "--time=1", f"--immediate={_START_S}", "--job-name=graphmill-site-probe"]
     script = ["sh", "-c", _FOLDERS, "sh", *SCRATCH, *FOLDERS]
-    out, _ = call("srun", ["--quiet", *options, *where, *script], timeout_s=2 * _START_S)
+    out = srun(["--quiet", *options, *where, *script], timeout_s=2 * _START_S)
     rows = [line.split("\t", 2) for line in out.splitlines() if line.count("\t") >= 2]
     return [Folder(name, int(free) / 1024 if free.isdecimal() else 0.0, path) for name, free, path in rows]
 

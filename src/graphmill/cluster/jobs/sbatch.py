@@ -22,9 +22,8 @@ from graphmill.slurm.commands import (
     sbatch,
     sbatch_test_only,
     scancel,
-    squeue,
 )
-from graphmill.slurm.queue import JobReading, Queue
+from graphmill.slurm.queue import JobReading, Queue, jobs_of_script
 
 _LOOKS: Final = 3  # for a job whose sbatch gave no answer
 _LOOK_EVERY_S: Final = 0.25
@@ -143,12 +142,12 @@ def find_lost(script_path: Path, *, looks: int, not_in: Collection[str] = ()) ->
     """A job of ours whose id sbatch did not return: the one that has this script."""
     for _ in range(looks):
         try:
-            jobs = squeue([])
+            jobs = jobs_of_script(script_path)
         except SlurmMissingError:
             return None
         except SlurmError:
             jobs = []
-        numbers = {_number(job): job for job in jobs if job.command == str(script_path)}
+        numbers = {_number(job): job for job in jobs}
         found = [(number, job) for number, job in numbers.items() if number not in not_in]
         if found:
             number, job = max(found, key=lambda pair: int(pair[0]))

@@ -1,4 +1,4 @@
-"""The commands that the driver gives to srun: one to stage the dataset, one to start the ranks. Pure."""
+"""The commands of srun: the driver's, to stage the dataset and to start the ranks, and a shell beside them. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -111,6 +111,14 @@ def single_python(arguments: Arguments, folder: Path, here: JobHere) -> list[str
     size = ["--export=ALL", "--nodes=1", "--ntasks=1", f"--cpus-per-task={arguments.cpus_per_host}"]
     inside = [*_srun_container(arguments, folder, here), *_DEAF_TO_WARNING]
     return ["srun", *size, *inside, "python", *_python(arguments, folder, here)]
+
+
+def shell_command(job_id: str, host: str, shell: str) -> list[str]:
+    """Command that opens a shell on a host of a running job, on what its ranks have there."""
+    return [
+        *("srun", f"--jobid={job_id}", "--overlap", "--pty", "--nodes=1", "--ntasks=1"),
+        *(f"--nodelist={host}", shell),
+    ]
 
 
 def environment(arguments: Arguments, environ: Mapping[str, str], rendezvous: Rendezvous | None) -> dict[str, str]:

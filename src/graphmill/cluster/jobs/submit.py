@@ -252,7 +252,7 @@ def after(text: str, folder: RunFolder | None) -> str:
         raise UserError(
             f"Slurm does not know job {job.job_id}", fix="name a job that waits, runs or has just succeeded"
         )
-    if reading is not None and not reading.is_alive and reading.state != "COMPLETED":
+    if reading is not None and not reading.is_alive and not reading.has_succeeded:
         raise UserError(
             f"job {job.job_id} has ended as {reading.state}, so a job that waits for its success would never start",
             fix="correct it and submit it again first, or leave out --after",
