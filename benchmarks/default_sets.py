@@ -51,7 +51,7 @@ GRAPHS = Asked(
     {"task": "graph_classification", "train": {"epochs": 60}},
     {
         "model": [{"kind": "gin"}, {"kind": "gin", "norm": "batch"}, {"kind": "gat"}, {"kind": "gatv2"}],
-        "dataset.features": ["as_stored", "standardised"],
+        "dataset.features": ["auto", "as_stored"],
         "train.optimizer.lr": _RATE,
         "train.batch_size": [32, 128],
     },
@@ -74,9 +74,9 @@ CAPTURES = Asked(
 LINKS = Asked(
     {"task": "link_prediction", "train": {"epochs": 10}},
     {
-        "dataset.features": ["as_stored", "row_normalised", "standardised"],
+        "dataset.features": ["auto", "as_stored", "row_normalised"],
         "head": [{"kind": "dot"}, {"kind": "mlp"}],
-        "negatives.count": [4, 64],
+        "negatives.count": [16, 64],
         "train.loss.kind": ["softmax", "bce"],
         "train.optimizer.lr": _RATE,
     },
