@@ -1,14 +1,16 @@
 """The folder of a search: which trials it has asked for, how each ended, and how long it has taken.
 
-A trial's run lies beside these files, in a folder of its own. They alone say what a search knows: Optuna's sampler is
-told all of it before each choice and keeps nothing, so that a search which was killed asks for what it would have asked
-for anyway. A trial exists once its line does; whoever continues takes the one without an end first.
+A trial's run, or its runs with several seeds, lie beside these files, each in a folder of its own. They alone say what
+a search knows: Optuna's sampler is told all of it before each choice and keeps nothing, so that a search which was
+killed asks for what it would have asked for anyway. A trial exists once its line does; whoever continues takes the one
+without an end first.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -47,7 +49,13 @@ class TrialEnd(_Line):
     state: TrialState
     scores: tuple[tuple[int, float], ...] = ()  # on the validation split: epoch, value; of a pruned one, up to there
     best: tuple[int, float] | None = None  # epoch and value of the best checkpoint, of one that is complete
+    of_seeds: tuple[float, ...] = ()  # value of the best checkpoint of each seed; `scores`, `best`: of the first
     why: str = ""  # it was pruned, or failed
+
+    @property
+    def score(self) -> float | None:
+        """The best score on the validation split, mean over the seeds; None: it is not complete."""
+        return fmean(self.of_seeds) if self.of_seeds else None if self.best is None else self.best[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +68,22 @@ class SearchTrial:
 
     @property
     def name(self) -> str:
-        """The name of its run."""
+        """Its name, which is that of its run if no seeds were given."""
         return f"trial-{self.number:04d}"
 
     @property
     def state(self) -> str:
         """How it ended, in a word."""
         return "unfinished" if self.end is None else self.end.state
+
+    @property
+    def score(self) -> float | None:
+        """What it is compared by; None: it is not complete."""
+        return None if self.end is None else self.end.score
+
+    def runs(self, seeds: Sequence[int]) -> dict[str, int | None]:
+        """The names of its runs, as a study names those of a cell, each with its seed; None: the experiment's own."""
+        return {f"{self.name}__seed-{seed}": seed for seed in seeds} or {self.name: None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +99,8 @@ class SearchFolder:
             write_json(path, dict(asked))
             return
         begun = parse_json(retried(path, lambda file: file.read_text(encoding="utf-8")))
-        others = [key for key in asked if not isinstance(begun, dict) or begun.get(key) != asked[key]]
+        known = {"seeds": [], **begun} if isinstance(begun, dict) else {}  # a search of before there were any
+        others = [key for key in asked if known.get(key) != asked[key]]
         if others:
             raise UserError(
                 f"{self.path} holds a search with another {', another '.join(others)}",
@@ -113,11 +131,14 @@ class SearchFolder:
 
     def ask(self, values: Mapping[str, Any]) -> None:
         """Add a trial."""
-        append_line(self.path / _TRIALS, TrialAsked(trial=len(self.trials()), values=dict(values)).model_dump_json())
+        self._append(TrialAsked(trial=len(self.trials()), values=dict(values)))
 
     def tell(self, end: TrialEnd) -> None:
         """Add how a trial ended."""
-        append_line(self.path / _TRIALS, end.model_dump_json())
+        self._append(end)
+
+    def _append(self, line: _Line) -> None:
+        append_line(self.path / _TRIALS, line.model_dump_json(exclude_defaults=True))
 
     def spent_s(self) -> float:
         """Seconds that the search has taken in all its attempts, by the last note of each."""

@@ -101,7 +101,7 @@ class Asking:
         states = optuna.trial.TrialState
         return optuna.trial.create_trial(
             state={"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[end.state],
-            value=None if end.best is None else end.best[1],
+            value=end.score,
             params={key.key: _param(key, trial.values[key.key]) for key in self.keys},
             distributions=self._distributions(),
             intermediate_values=dict(end.scores),
