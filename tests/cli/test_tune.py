@@ -55,6 +55,7 @@ def test_a_search_from_file_to_best(graphmill, tmp_path):
 def test_what_is_searched_is_shown_and_nothing_is_written(graphmill, tmp_path):
     said = graphmill("tune", "cora-sage", "--dry-run")
     assert (said.code, "0.001 to 0.1, log scale" in said.out, "up to 20 trials" in said.out) == (0, True, True)
+    assert "20 trials, each with the seeds 1, 2;" in graphmill("tune", "cora-sage", "--dry-run", "--seeds", "1,2").out
     shown = json.loads(graphmill("tune", "search-cora", "--dry-run", "--json", "--hours", "0.5").out)
     assert (shown["hours"], shown["trials"], shown["first"]["train.optimizer.lr"]) == (0.5, 20, 0.01)
     assert not (tmp_path / "logs").exists()

@@ -41,7 +41,12 @@ def tune(
     ] = None,
     hours: Annotated[
         float | None,
-        typer.Option("--hours", metavar="H", show_default=False, help="Of searching in all, over interruptions."),
+        typer.Option(
+            "--hours",
+            metavar="H",
+            show_default=False,
+            help="Of searching, over interruptions; of all processes together.",
+        ),
     ] = None,
     name: Annotated[
         str | None,
@@ -73,8 +78,8 @@ def tune(
 
     Trials are runs, one after another; with --seeds one for each seed. What is searched is in a file; of an experiment
     alone, its learning rate, weight decay, dropout, width and depth. The first trial is the experiment as it is. Ctrl-C
-    stops the search (75), and the same command continues it; more --trials or --hours extend it. Needs Optuna: pip
-    install 'graphmill[tune]'.
+    stops the search (75), and the same command continues it; more --trials or --hours extend it. The same command in
+    several processes, or jobs, shares the trials out. Needs Optuna: pip install 'graphmill[tune]'.
 
     \b
     Example:
@@ -131,12 +136,13 @@ def _print_space(search: "Search", *, json: bool) -> None:
     print_table(("key", "values"), [[key.key, str(key)] for key in keys], title=f"searched by {search.name}")
     limits = [f"{search.most_trials} trials" if search.most_trials else "", f"{search.hours} h" if search.hours else ""]
     first = "the experiment as it is" if own else "drawn: the space does not hold the experiment's own values"
-    print_line(f"{search.name}: up to {' or '.join(filter(None, limits))}; the first is {first}")
+    seeds = f", each with the seeds {', '.join(map(str, search.seeds))}" if search.seeds else ""
+    print_line(f"{search.name}: up to {' or '.join(filter(None, limits))}{seeds}; the first is {first}")
 
 
 def _print_found(tuning: "Tuning", *, json: bool) -> bool:
     """Print what was found. Returns whether anything was."""
-    trials, best = tuning.folder.trials(), tuning.best()
+    best, trials = tuning.write_best(), tuning.folder.trials()
     importances = tuning.asking.importances(trials)
     found = None if best is None else _best(tuning, best)
     if json:
@@ -179,6 +185,8 @@ def _print_found(tuning: "Tuning", *, json: bool) -> bool:
         print_line(f"what told good trials from the others: {shares}")
     if found is not None:
         print_facts([(key, _fact(value)) for key, value in found.items()], title="the best by its validation score:")
+    for name, owner in tuning.elsewhere().items():
+        print_line(f"{name} is under way: {owner}")
     print_line(f"{tuning.search.name}: {tuning.in_words()}{'' if found else '; none is complete: give it more'}")
     return found is not None
 
@@ -190,7 +198,7 @@ def _best(tuning: "Tuning", best: "SearchTrial") -> dict[str, Any]:
     name, test = tuning.measure.name, tuning.test_scores(best)
     source = tuning.search.experiment
     words = [f"-O {shlex.quote(text)}" for text in trial_overrides(tuning.search, best.values)]
-    saved = f"graphmill train {tuning.write_best(best)}"
+    saved = f"graphmill train {tuning.best_path}"
     return {
         "trial": best.name,
         **_runs(tuning, best),

@@ -64,7 +64,9 @@ class Search(Spec):
         " without it what `graphmill tune EXPERIMENT` searches",
     )
     trials: PositiveInt | None = Field(None, description=f"runs in all; null, and no hours: {DEFAULT_TRIALS}")
-    hours: PositiveFloat | None = Field(None, description="of searching in all, over interruptions; null: no limit")
+    hours: PositiveFloat | None = Field(
+        None, description="of searching, over interruptions, of all processes together; null: no limit"
+    )
     seed: int = Field(0, ge=0, lt=2**31, description="of the choice of values; a run's own is train.seed")
     seeds: list[int] = Field(
         [],

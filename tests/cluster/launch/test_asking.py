@@ -47,3 +47,26 @@ def test_of_several_seeds_the_mean_is_told():
         for trial in alone
     ]
     assert ASKING.values(turned) != ASKING.values(alone)
+
+
+def test_what_runs_elsewhere_is_not_tried_again():
+    """What has failed might be: nothing is known of it."""
+    ended = trials(14)
+    failed = [SearchTrial(14, ended[0].values, TrialEnd(trial=14, state="failed"))]
+    asked = ASKING.values([*ended, *failed])
+    running = [SearchTrial(14, asked, None)]
+    assert ASKING.values([*ended, SearchTrial(14, asked, failed[0].end)]) == asked
+    assert ASKING.values([*ended, *running]) != asked
+    assert ASKING.values([*ended, *running]) == ASKING.values([*ended, *running])
+    assert ASKING.importances([*ended, *running]) == ASKING.importances(ended)
+
+
+def test_trials_that_run_elsewhere_prune_none():
+    scores = [(epoch, 0.0) for epoch in range(1, 6)]
+    of_seven = [
+        SearchTrial(trial.number, trial.values, trial.end.model_copy(update={"scores": ((1, 0.5), (2, 0.6), (3, 0.7))}))
+        for trial in trials(7)
+    ]
+    unknown = [SearchTrial(trial.number, trial.values, None) for trial in of_seven[4:]]
+    assert ASKING.prunes_at(of_seven, scores, after=2) == 2
+    assert ASKING.prunes_at([*of_seven[:4], *unknown], scores, after=2) is None

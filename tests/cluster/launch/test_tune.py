@@ -66,7 +66,8 @@ def test_the_first_trial_is_the_experiment_as_it_is_where_the_space_holds_it(tun
 def test_the_best_file_trains_the_best_trial(tmp_path, tune):
     _, tuning = tune(trials=3)
     best = tuning.best()
-    written = load_experiment(tuning.write_best(best))
+    assert tuning.write_best() == best
+    written = load_experiment(tuning.best_path)
     assert written.train.optimizer.lr == best.values["train.optimizer.lr"]
     assert written.model.hidden_channels == best.values["model.hidden_channels"]
     assert tuning.test_scores(best) == [pytest.approx(1 - best.end.best[1])]
@@ -127,7 +128,8 @@ def test_with_seeds_a_trial_is_a_run_for_each_and_its_score_the_mean(tmp_path, t
         assert trial.score == pytest.approx(sum(scores) / 2)
     assert best.score == max(trial.score for trial in trials)
     assert tuning.test_scores(best) == pytest.approx([1 - score for score in best.end.of_seeds])
-    assert load_experiment(tuning.write_best(best)).train.seed == load_experiment("cora-sage").train.seed
+    assert tuning.write_best() == best
+    assert load_experiment(tuning.best_path).train.seed == load_experiment("cora-sage").train.seed
     with pytest.raises(UserError, match="another seeds"):
         tune(seeds=[3], trials=3)
 
@@ -250,11 +252,38 @@ def test_a_stop_that_comes_too_late_for_a_run_begins_no_other(tmp_path, start):
     assert [trial.state for trial in SearchFolder(tmp_path / "s").trials()] == ["complete"]
 
 
-def test_two_at_a_time_are_refused(tmp_path, tune, start):
-    start(0.05)
+def test_several_processes_share_the_trials_out(tmp_path, tune, start):
+    """What each choice and each pruning knew can be told again from the lines alone."""
+    others = [start(0.05, trials=14) for _ in range(2)]
+    code, tuning = tune(trials=14, epoch_s=0.05)
+    assert code == 0
+    assert [process.wait(HANG_S) for process in others] == [0, 0]
+    trials = tuning.folder.trials()
+    assert [trial.number for trial in trials] == [*range(14)]
+    assert {trial.state for trial in trials} <= {"complete", "pruned"}
+    assert [len(RunFolder(tmp_path / "s" / trial.name).attempts()) for trial in trials] == [1] * 14
+    assert any(trial.running for trial in trials)
+    for trial in trials[1:]:
+        assert trial.values == tuning.asking.values(trial.knew(trials)), trial
+    for trial in trials:
+        pruned = tuning.asking.prunes_at(trial.knew(trials), trial.end.scores, after=2)
+        assert trial.end.why == ("" if pruned is None else f"at epoch {pruned}")
+
+
+def test_a_trial_of_a_process_that_was_killed_is_taken_up_by_another(tmp_path, tune, start):
+    first = start(5.0, trials=2)
     wait_until((tmp_path / "s" / "trial-0000" / "starts").exists, "the first trial")
-    with pytest.raises(UserError, match=r"owned|belongs|process"):
-        tune()
+    first.send_signal(signal.SIGSTOP)
+    assert tune(trials=1)[0] == 0, "it is in other hands, however slow"
+    code, tuning = tune(trials=2)
+    assert (code, [trial.state for trial in tuning.folder.trials()]) == (0, ["unfinished", "complete"])
+    assert f"process {first.pid} on" in tuning.elsewhere()["trial-0000"]
+    assert tuning.folder.trials()[1].running == (0,)
+    first.kill()
+    first.wait()
+    assert tune(trials=2)[0] == 0
+    assert [trial.state for trial in tuning.folder.trials()] == ["complete", "complete"]
+    assert tuning.elsewhere() == {}
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
@@ -298,7 +327,8 @@ def test_killed_between_a_trial_and_its_run(tmp_path, tune):
     _, never = tune(logs_root=tmp_path / "never", trials=2)
     folder = SearchFolder(tmp_path / "s")
     tune(trials=1)
-    folder.ask(never.folder.trials()[1].values)
+    with folder.lock():
+        folder.ask(never.folder.trials()[1].values)
     assert folder.trials()[1].state == "unfinished"
     assert tune(trials=2)[0] == 0
     assert folder.trials() == never.folder.trials()

@@ -2,6 +2,7 @@
 
 A trial is asked for by one appended line, runs like any run, and its end is one appended line (`record/trials.py`).
 Killed at any moment, the same command finds the trial without an end and continues, begins, or only judges its runs.
+Several processes may do so at once, each at a trial of its own.
 With several seeds the first run alone is compared with those of other trials while it lasts: where it falls behind, the
 others are not begun; where one fails, so has the trial, for a mean over fewer would be of other draws.
 What a trial is worth, and whether it was pruned, depends on the scores in its run folder alone, not on when they were
@@ -10,10 +11,10 @@ looked at: so a short run may be done before its pruning could stop it, and is p
 
 import logging
 import math
-import time
+import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,11 +30,13 @@ from graphmill.cluster.launch.asking import Asking
 from graphmill.cluster.launch.local import WORKER, Watch, remembered_signals
 from graphmill.cluster.launch.run import resume_run, start_run
 from graphmill.cluster.launch.run_graph import Planner, RunGraph, Wording, checked_plans
+from graphmill.cluster.launch.trial_watch import Follower, Scores, SearchClock, scores_of
 from graphmill.record.endings import ending_of
-from graphmill.record.evaluations import read_evaluations
-from graphmill.record.judged import can_be_best
+from graphmill.record.lock import OwnedError, refuse_links_out
 from graphmill.record.run_folder import RunFolder
+from graphmill.record.run_paths import COMMAND_VARIABLE
 from graphmill.record.trials import SearchFolder, SearchTrial, TrialEnd, counts
+from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.spec.columns import Measure
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.plan import Plan
@@ -43,69 +46,9 @@ _log = logging.getLogger(__name__)
 
 _FIRST: Final = 3  # trials: if all of these fail, so would the rest
 _BY_CHANCE: Final = (exits.LOST_A_RANK, exits.IO_ERROR, exits.PORT_BUSY)  # need not happen again: tried twice
-_NOTE_S: Final = 5.0
 _WARMUP: Final = 5  # of a run's epochs one in so many is too early to prune
 _ANY: Final = "trial-0000"  # of plans that are made to see whether they can be
 _WORDING: Final = Wording("search", "trial", "", "", "", "")
-
-Scores = tuple[tuple[int, float], ...]
-
-
-@dataclass(slots=True)
-class _Clock:
-    """How long the search has taken, over all its attempts, noted every few seconds."""
-
-    folder: SearchFolder
-    limit_s: float
-    before_s: float
-    started: float = field(default_factory=time.monotonic)
-    noted: float = field(default_factory=time.monotonic)
-
-    @property
-    def spent_s(self) -> float:
-        return self.before_s + time.monotonic() - self.started
-
-    @property
-    def is_over(self) -> bool:
-        return self.spent_s >= self.limit_s
-
-    def tick(self, *, now: bool = False) -> None:
-        if now or time.monotonic() - self.noted > _NOTE_S:
-            self.noted = time.monotonic()
-            self.folder.note_spent(self.spent_s)
-
-
-@dataclass(slots=True)
-class _Follower:
-    """Watches a run: ends it once the time is over, or its scores say that it is not worth more."""
-
-    run: RunFolder
-    measure: str
-    prunes_at: Callable[[Scores, int], int | None]
-    clock: _Clock
-    is_asked: bool = False  # by a signal
-    is_over: bool = False
-    pruned_at: int | None = None
-    _seen: int = -1  # bytes of the file of scores
-    _judged: int = 0  # of the scores, by which it was not pruned
-
-    def __call__(self, is_asked: bool) -> bool:
-        """Look, as a `Watch`."""
-        self.is_asked, self.is_over = is_asked, self.is_over or self.clock.is_over
-        self.clock.tick()
-        with suppress(UserError, OSError):  # a look that fails is no reason to end a run: it is judged at its end
-            self.pruned_at = self.pruned_at or self._look()
-        return self.is_over or self.pruned_at is not None
-
-    def _look(self) -> int | None:
-        size = self.run.evaluations_path.stat().st_size
-        if size == self._seen:
-            return None
-        self._seen = size
-        scores = scores_of(self.run, self.measure)
-        found = self.prunes_at(scores, self._judged)
-        self._judged = len(scores)
-        return found
 
 
 @dataclass(slots=True)
@@ -118,7 +61,7 @@ class Tuning:
     folder: SearchFolder
     planner: Planner
     program: Sequence[str]
-    clock: _Clock
+    clock: SearchClock
     is_stopped: bool = False  # by a signal that came while a run lasted
 
     @property
@@ -145,13 +88,21 @@ class Tuning:
         found = [(outcome.test or {}).get(self.measure.name) for outcome in outcomes if outcome is not None]
         return [float(score) for score in found if score is not None]
 
-    def write_best(self, trial: SearchTrial) -> Path:
-        """Write the experiment of a trial as a file that `graphmill train` takes. Returns its path."""
-        experiment = load_trial(self.search, trial.values).model_dump(mode="json", exclude_unset=True)
-        path = self.folder.path / "best.yaml"
-        about = f"# {trial.name} of the search {self.search.name}: the best by its score on the validation split\n"
-        write_text(path, about + yaml.safe_dump(experiment, sort_keys=False, allow_unicode=True))
-        return path
+    @property
+    def best_path(self) -> Path:
+        """Where the experiment of the best trial is written."""
+        return self.folder.path / "best.yaml"
+
+    def write_best(self) -> SearchTrial | None:
+        """Write the experiment of the best trial as a file that `graphmill train` takes; None: none is complete."""
+        with self.folder.lock():  # who writes last has seen all
+            trial = self.best()
+            if trial is not None:
+                experiment = load_trial(self.search, trial.values).model_dump(mode="json", exclude_unset=True)
+                said = f"# {trial.name} of the search {self.search.name}: the best by its score on the validation split"
+                text = yaml.safe_dump(experiment, sort_keys=False, allow_unicode=True)
+                write_text(self.best_path, f"{said}\n{text}")
+        return trial
 
     def in_words(self) -> str:
         """How many trials ended how, and the time they took."""
@@ -159,23 +110,51 @@ class Tuning:
         told = ", ".join(f"{number} {state}" for state, number in counts(trials).items() if number)
         return f"{counted(len(trials), 'trial')} ({told or 'none'}) in {shown_clock(self.folder.spent_s())}"
 
+    def elsewhere(self) -> dict[str, str]:
+        """The trials that other processes are at, and which."""
+        found: dict[str, str] = {}
+        with self.folder.lock():  # nobody takes our look for an owner
+            for trial in [trial for trial in self.folder.trials() if trial.end is None]:
+                try:
+                    with self.folder.claim(trial.number):
+                        continue
+                except OwnedError as error:
+                    found[trial.name] = error.owner.in_words() if error.owner else "another process"
+        return found
+
     def loop(self, is_asked: Callable[[], bool]) -> int:
         """Trials, until there are enough, the time is over, or it is stopped. Returns the exit status."""
         most = self.search.most_trials
         while True:
-            trials = self.folder.trials()
-            self._refuse_hopeless(trials)
-            current = next((trial for trial in trials if trial.end is None), None)
-            if self.clock.is_over or (current is None and most is not None and len(trials) >= most):
-                return exits.DONE
-            if self.is_stopped or is_asked():
-                return exits.OUT_OF_TIME
-            if current is None:
-                self.folder.ask(self._values(trials))
-                continue
-            code = self._trial(current, trials[: current.number], is_asked)
+            with ExitStack() as held:
+                with self.folder.lock():
+                    trials = self.folder.trials()
+                    self._refuse_hopeless(trials)
+                    current = next((trial for trial in trials if trial.end is None and self._claim(trial, held)), None)
+                    if self.clock.is_over or (current is None and most is not None and len(trials) >= most):
+                        return exits.DONE
+                    if self.is_stopped or is_asked():
+                        return exits.OUT_OF_TIME
+                    if current is None:
+                        current = self.folder.ask(self._values(trials))
+                        self._claim(current, held)
+                code = self._clocked(current, current.knew(trials), is_asked)
             if code != exits.DONE:
                 return code
+
+    def _claim(self, trial: SearchTrial, held: ExitStack) -> bool:
+        """Whether this process has the trial now, as long as `held` lasts: no other living one has it."""
+        with suppress(OwnedError):
+            held.enter_context(self.folder.claim(trial.number, job_id=JobEnvironment(os.environ).job_id))
+            return True
+        return False
+
+    def _clocked(self, trial: SearchTrial, before: Sequence[SearchTrial], is_asked: Callable[[], bool]) -> int:
+        self.clock.begin(trial.number)
+        try:
+            return self._trial(trial, before, is_asked)
+        finally:
+            self.clock.end()
 
     def _values(self, trials: Sequence[SearchTrial]) -> dict[str, Any]:
         own = own_values(self.keys, load_trial(self.search, {})) if not trials else None
@@ -195,8 +174,8 @@ class Tuning:
             if end.state != "complete":
                 break
         told = self._told(ends)
-        self.folder.tell(told)
-        self.clock.tick(now=True)
+        with self.folder.lock():
+            self.folder.tell(told)
         self._say(trial, told)
         return exits.INTERRUPTED if code == exits.INTERRUPTED else exits.DONE
 
@@ -209,7 +188,7 @@ class Tuning:
         values = {**trial.values, **({} if seed is None else {SEED: seed})}
         if not run.is_done():
             _log.info(f"[{place}] {trial.name}: {in_words(values)}")
-        follower = _Follower(run, self.measure.name, lambda *seen: self._pruned_at(run, rivals, *seen), self.clock)
+        follower = Follower(run, self.measure.name, lambda *seen: self._pruned_at(run, rivals, *seen), self.clock)
         code, why = self._run(run, values, follower)
         if code in _BY_CHANCE and run.plan_path.exists() and not follower.is_asked:
             code, why = self._run(run, values, follower)
@@ -309,31 +288,25 @@ def prepare(search: Search, *, logs_root: Path, planner: Planner, program: Seque
     graph = RunGraph(search.name, logs_root, _WORDING, dict.fromkeys(named, ()))
     checked_plans(graph, [*named], lambda name: planner(named[name], f"{search.name}/{_ANY}"))
     limit = float("inf") if search.hours is None else search.hours * 3600
-    return Tuning(search, keys, base, folder, planner, program, _Clock(folder, limit, folder.spent_s()))
+    return Tuning(search, keys, base, folder, planner, program, SearchClock(folder, limit, folder.spent_s()))
 
 
 def run_search(tuning: Tuning) -> int:
     """Run trials until there are enough, or the time is over; continue what was interrupted.
 
-    Returns the exit status: 0, 75 after a stop, 130 after a second interrupt. Raises a `UserError` if another process
-    has the search, if the folder holds a search for something else, or if the first trials all fail.
+    Trials that other processes are at are left to them. Returns the exit status: 0, 75 after a stop, 130 after a second
+    interrupt. Raises a `UserError` if the folder holds a search for something else, or if the first trials all fail.
     """
     folder = tuning.folder
     folder.path.mkdir(parents=True, exist_ok=True)
-    with folder.lock(), remembered_signals() as signals:
-        folder.begin(_identity(tuning.search, load_trial(tuning.search, {})))
-        try:
-            return tuning.loop(lambda: bool(signals.received))
-        finally:
-            tuning.clock.tick(now=True)
-
-
-def scores_of(run: RunFolder, measure: str) -> Scores:
-    """Score of each epoch on the validation split, as far as they were recorded."""
-    rows = read_evaluations(run, is_growing=True)
-    return tuple(
-        (row.epoch, row.value) for row in rows if (row.set, row.measure) == ("val", measure) and can_be_best(row.epoch)
-    )
+    refuse_links_out(folder.path)
+    job = os.environ.get(COMMAND_VARIABLE)
+    if job is not None:
+        RunFolder(Path(job)).note_runs_of_command(folder.path)
+    with remembered_signals() as signals:
+        with folder.lock():
+            folder.begin(_identity(tuning.search, load_trial(tuning.search, {})))
+        return tuning.loop(lambda: bool(signals.received))
 
 
 def best_of(trials: Sequence[SearchTrial], measure: Measure) -> SearchTrial | None:
