@@ -39,6 +39,15 @@ def test_a_search_from_file_to_best(graphmill, tmp_path):
     assert RunFolder.open(tmp_path / "logs" / "again").read_outcome().best == run.read_outcome().best
     assert graphmill("verify", best["run"]).code == 0
     assert graphmill("compare", "found").code == 0
+    answer = json.loads(graphmill("tune", "search.yaml", "--seeds", "1,2", "--name", "seeds", "--json").out)
+    first = answer["trials"][0]
+    assert first["val"] == pytest.approx(sum(first["val_of_seeds"]) / 2, abs=1e-6)
+    assert first["runs"] == [f"logs/seeds/trial-0000__seed-{seed}" for seed in (1, 2)]
+    rows = json.loads(graphmill("compare", "seeds", "--json").out)["tables"][0]["rows"]
+    assert sorted(row["val"]["mean"] for row in rows) == pytest.approx(
+        sorted(trial["val"] for trial in answer["trials"])
+    )
+    assert "trial-0001__seed-2" in graphmill("list").out
     other = graphmill("tune", "search.yaml", "--seed", "3")
     assert (other.code, "another seed" in other.err) == (2, True)
 
@@ -46,6 +55,7 @@ def test_a_search_from_file_to_best(graphmill, tmp_path):
 def test_what_is_searched_is_shown_and_nothing_is_written(graphmill, tmp_path):
     said = graphmill("tune", "cora-sage", "--dry-run")
     assert (said.code, "0.001 to 0.1, log scale" in said.out, "up to 20 trials" in said.out) == (0, True, True)
+    assert "20 trials, each with the seeds 1, 2;" in graphmill("tune", "cora-sage", "--dry-run", "--seeds", "1,2").out
     shown = json.loads(graphmill("tune", "search-cora", "--dry-run", "--json", "--hours", "0.5").out)
     assert (shown["hours"], shown["trials"], shown["first"]["train.optimizer.lr"]) == (0.5, 20, 0.01)
     assert not (tmp_path / "logs").exists()
@@ -58,6 +68,7 @@ def test_what_is_searched_is_shown_and_nothing_is_written(graphmill, tmp_path):
         (["study-demo"], "graphmill study run"),
         (["cora-sage", "--trials", "0"], "trials is 0"),
         (["cora-sage", "--hours", "0"], "hours is 0"),
+        (["cora-sage", "--seeds", "1,x"], "seeds[1]"),
         (["cora-sage", "--name", "a b"], "name is"),
         (["cora-sage", "-O", "train.epohcs=3"], "train.epochs"),
         (["search-cora", "-O", "model.dropout=0.3"], "both set and searched"),

@@ -95,6 +95,16 @@ def test_what_is_wrong_is_told_with_what_to_type(space, says):
     assert says in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("seeds", "shared", "says"),
+    [([1, 1], {}, "a seed twice"), ([1], {"train.seed": 2}, "both choose the seed"), ([-1], {}, "train.seed is -1")],
+)
+def test_seeds_that_cannot_be(seeds, shared, says):
+    with pytest.raises(UserError) as refused:
+        searched_keys(search({"model.dropout": [0.1, 0.2]}, seeds=seeds, set=shared))
+    assert says in str(refused.value)
+
+
 def test_files_of_another_kind_say_which_command_reads_them(tmp_path):
     with pytest.raises(UserError, match="holds a study"):
         load_search("study-demo")

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,7 +41,12 @@ def tune(
     ] = None,
     hours: Annotated[
         float | None,
-        typer.Option("--hours", metavar="H", show_default=False, help="Of searching in all, over interruptions."),
+        typer.Option(
+            "--hours",
+            metavar="H",
+            show_default=False,
+            help="Of searching, over interruptions; of all processes together.",
+        ),
     ] = None,
     name: Annotated[
         str | None,
@@ -48,6 +54,15 @@ def tune(
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", show_default=False, help="Of the choice of values; else 0.")
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            "--seeds",
+            metavar="N,N…",
+            show_default=False,
+            help="Train every trial with each of them, and compare means; else the experiment's own.",
+        ),
     ] = None,
     prune: Annotated[
         bool | None,
@@ -61,9 +76,10 @@ def tune(
 ) -> None:
     """Search for the hyperparameters of an experiment, by its score on the validation split.
 
-    Trials are runs, one after another. What is searched is in a file; of an experiment alone, its learning rate, weight
-    decay, dropout, width and depth. The first trial is the experiment as it is. Ctrl-C stops the search (75), and the
-    same command continues it; more --trials or --hours extend it. Needs Optuna: pip install 'graphmill[tune]'.
+    Trials are runs, one after another; with --seeds one for each seed. What is searched is in a file; of an experiment
+    alone, its learning rate, weight decay, dropout, width and depth. The first trial is the experiment as it is. Ctrl-C
+    stops the search (75), and the same command continues it; more --trials or --hours extend it. The same command in
+    several processes, or jobs, shares the trials out. Needs Optuna: pip install 'graphmill[tune]'.
 
     \b
     Example:
@@ -81,9 +97,11 @@ def tune(
         model.hidden_channels: [32, 64, 128]
       trials: 30
     """
+    from graphmill.config.yaml_text import parse_value
     from graphmill.spec.search import load_search
 
-    changes = {"trials": trials, "hours": hours, "name": name, "seed": seed, "prune": prune}
+    listed = None if seeds is None else parse_value(f"[{seeds}]", source="--seeds")
+    changes = {"trials": trials, "hours": hours, "name": name, "seed": seed, "seeds": listed, "prune": prune}
     search = load_search(experiment, override or [], changes)
     if dry_run:
         _print_space(search, json=json)
@@ -118,12 +136,13 @@ def _print_space(search: "Search", *, json: bool) -> None:
     print_table(("key", "values"), [[key.key, str(key)] for key in keys], title=f"searched by {search.name}")
     limits = [f"{search.most_trials} trials" if search.most_trials else "", f"{search.hours} h" if search.hours else ""]
     first = "the experiment as it is" if own else "drawn: the space does not hold the experiment's own values"
-    print_line(f"{search.name}: up to {' or '.join(filter(None, limits))}; the first is {first}")
+    seeds = f", each with the seeds {', '.join(map(str, search.seeds))}" if search.seeds else ""
+    print_line(f"{search.name}: up to {' or '.join(filter(None, limits))}{seeds}; the first is {first}")
 
 
 def _print_found(tuning: "Tuning", *, json: bool) -> bool:
     """Print what was found. Returns whether anything was."""
-    trials, best = tuning.folder.trials(), tuning.best()
+    best, trials = tuning.write_best(), tuning.folder.trials()
     importances = tuning.asking.importances(trials)
     found = None if best is None else _best(tuning, best)
     if json:
@@ -140,8 +159,9 @@ def _print_found(tuning: "Tuning", *, json: bool) -> bool:
                     {
                         "trial": trial.number,
                         "state": trial.state,
-                        "run": tuning.folder.path / trial.name,
+                        **_runs(tuning, trial),
                         "val": _score(trial),
+                        **({"val_of_seeds": _of_seeds(trial)} if tuning.search.seeds else {}),
                         "values": trial.values,
                         "why": "" if trial.end is None else trial.end.why,
                     }
@@ -151,16 +171,22 @@ def _print_found(tuning: "Tuning", *, json: bool) -> bool:
         )
         return found is not None
     heads = [key.key.rpartition(".")[2] for key in tuning.keys]
+    spread = ["s.d."] if tuning.search.seeds[1:] else []
     rows: list[list[Cell]] = [
-        [trial.name, trial.state, _score(trial), *(_cell(trial.values[key.key]) for key in tuning.keys)]
+        [
+            *(trial.name, trial.state, _score(trial), *(_sd(trial) for _ in spread)),
+            *(_cell(trial.values[key.key]) for key in tuning.keys),
+        ]
         for trial in trials
     ]
-    print_table(("trial", "state", f"val {tuning.measure.name}", *heads), rows)
+    print_table(("trial", "state", f"val {tuning.measure.name}", *spread, *heads), rows)
     if importances:
         shares = ", ".join(f"{key} {share:.0%}" for key, share in importances.items())
         print_line(f"what told good trials from the others: {shares}")
     if found is not None:
-        print_facts([(key, str(value)) for key, value in found.items()], title="the best by its validation score:")
+        print_facts([(key, _fact(value)) for key, value in found.items()], title="the best by its validation score:")
+    for name, owner in tuning.elsewhere().items():
+        print_line(f"{name} is under way: {owner}")
     print_line(f"{tuning.search.name}: {tuning.in_words()}{'' if found else '; none is complete: give it more'}")
     return found is not None
 
@@ -169,23 +195,40 @@ def _best(tuning: "Tuning", best: "SearchTrial") -> dict[str, Any]:
     """What the best trial is, and what trains with its values; its test score has chosen nothing."""
     from graphmill.spec.search import trial_overrides
 
-    name, run = tuning.measure.name, tuning.folder.path / best.name
-    test = tuning.test_score(best)
+    name, test = tuning.measure.name, tuning.test_scores(best)
     source = tuning.search.experiment
     words = [f"-O {shlex.quote(text)}" for text in trial_overrides(tuning.search, best.values)]
-    saved = f"graphmill train {tuning.write_best(best)}"
+    saved = f"graphmill train {tuning.best_path}"
     return {
         "trial": best.name,
-        "run": str(run),
+        **_runs(tuning, best),
         f"val {name}": _score(best),
-        f"test {name}": test,
+        **({"val of seeds": _of_seeds(best), "test of seeds": test} if tuning.search.seeds else {}),
+        f"test {name}": fmean(test) if test else None,
         "train it": saved,
         "or": " ".join(["graphmill train", source, *words]) if isinstance(source, str) else saved,
     }
 
 
+def _runs(tuning: "Tuning", trial: "SearchTrial") -> dict[str, Any]:
+    runs = [str(run.path) for run in tuning.runs(trial)]
+    return {"runs": runs} if tuning.search.seeds else {"run": runs[0]}
+
+
 def _score(trial: "SearchTrial") -> float | None:
-    return None if trial.end is None or trial.end.best is None else round(trial.end.best[1], 6)
+    return None if trial.score is None else round(trial.score, 6)
+
+
+def _of_seeds(trial: "SearchTrial") -> list[float]:
+    return [] if trial.end is None else [round(score, 6) for score in trial.end.of_seeds]
+
+
+def _sd(trial: "SearchTrial") -> float | None:
+    return None if trial.end is None or not trial.end.of_seeds[1:] else round(stdev(trial.end.of_seeds), 6)
+
+
+def _fact(value: Any) -> str:  # noqa: ANN401  # what `_best` has
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _cell(value: Any) -> Cell:  # noqa: ANN401  # any JSON value

@@ -32,6 +32,7 @@ _log = logging.getLogger(__name__)
 BEAT_S: Final = 5.0
 STALE_S: Final = 60.0  # without a heartbeat, of an owner on another host
 _LOOK_EVERY_S: Final = 0.5
+_SAY_AFTER_S: Final = 1.0  # what is held for a moment only needs no word
 _NO_FLOCK: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
 LOCK: Final = ".lock"
 OWNER: Final = ".lock.owner"
@@ -88,7 +89,8 @@ def hold(folder: Path, *, job_id: str = "", wait_s: float = 0.0) -> Iterator[Own
     link leads out of the folder: who writes here, from now on, would write there.
     """
     refuse_links_out(folder)
-    give_up = time.monotonic() + wait_s
+    began = time.monotonic()
+    give_up = began + wait_s
     has_said = False
     while True:
         lock = insist(lambda: _try(folder, job_id))
@@ -96,7 +98,7 @@ def hold(folder: Path, *, job_id: str = "", wait_s: float = 0.0) -> Iterator[Own
             break
         if time.monotonic() >= give_up:
             raise lock
-        if not has_said:
+        if not has_said and time.monotonic() - began > _SAY_AFTER_S:
             _log.info(f"waiting up to {wait_s:.0f} s: {lock.message}")
             has_said = True
         time.sleep(_LOOK_EVERY_S)

@@ -189,7 +189,7 @@ class RunFolder(RunPaths):
         remove_file(self.outcome_path)
         steps: int | None = None
         with suppress(UnreadableError):  # the ranks will report it
-            steps = saved_steps(self.checkpoints_dir)
+            steps = self.steps_saved()
         attempt = Attempt(
             time=time.time(),
             hostname=socket.gethostname(),
@@ -207,6 +207,17 @@ class RunFolder(RunPaths):
         lines = [known.model_dump_json() for known in (*earlier, attempt)]
         write_text(self.attempts_path, "\n".join(lines) + "\n")
         return len(lines)
+
+    def steps_saved(self) -> int:
+        """Steps of each rank that are saved; of a command that trains runs, of all these. Raises `UnreadableError`."""
+        if not is_there(self.runs_of_command_path):
+            return saved_steps(self.checkpoints_dir)
+        named = parse_json(retried(self.runs_of_command_path, lambda path: path.read_text(encoding="utf-8")))
+        return sum(saved_steps(run.checkpoints_dir) for run in find_runs(Path(str(named))))
+
+    def note_runs_of_command(self, folder: Path) -> None:
+        """Note where the runs are that this command trains: a job that got on with them is followed by another."""
+        write_json(self.runs_of_command_path, str(folder.absolute()))
 
     def _may_pass(self) -> bool:
         """Whether the run has failed, in a way that another try may mend."""

@@ -8,6 +8,8 @@ from graphmill.spec.roles import Seat
 
 COMMAND_FILE = "command.json"  # in the folder of a job that runs a command in place of training
 
+COMMAND_VARIABLE = "GRAPHMILL_COMMAND_FOLDER"  # where the command that a job runs finds that folder
+
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
@@ -77,6 +79,11 @@ class RunPaths:
     def command_path(self) -> Path:
         """What a job runs in place of training (`spec.job.work.Command`): such a folder has no plan."""
         return self.path / COMMAND_FILE
+
+    @property
+    def runs_of_command_path(self) -> Path:
+        """Where the runs are that this command trains, and by which it is seen to get on; of `graphmill tune` only."""
+        return self.path / "runs.json"
 
     @property
     def initial_weights_path(self) -> Path:

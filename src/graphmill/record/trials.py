@@ -1,14 +1,21 @@
 """The folder of a search: which trials it has asked for, how each ended, and how long it has taken.
 
-A trial's run lies beside these files, in a folder of its own. They alone say what a search knows: Optuna's sampler is
-told all of it before each choice and keeps nothing, so that a search which was killed asks for what it would have asked
-for anyway. A trial exists once its line does; whoever continues takes the one without an end first.
+A trial's run, or its runs with several seeds, lie beside these files, each in a folder of its own. They alone say what
+a search knows: Optuna's sampler is told all of it before each choice and keeps nothing, so that a search which was
+killed asks for what it would have asked for anyway. A trial exists once its line does; whoever continues takes the one
+without an end first.
+
+Any number of processes may work on a search, on hosts that share its folder. Each trial has a lock of its own, which
+its process holds until the trial has ended: one without an end whose lock is free is that of a process that is gone,
+and of whoever finds it first. Lines are added under the folder's lock. A line says which trials were running when its
+own was asked for, so that what the choice knew can be told again.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -25,6 +32,7 @@ TrialState = Literal["complete", "pruned", "failed"]
 _ASKED: Final = "search.json"
 _TRIALS: Final = "trials.jsonl"
 _SPENT: Final = "spent.json"
+_WAIT_S: Final = 60.0  # for the folder's lock, which is held for a moment
 
 
 class _Line(BaseModel):
@@ -39,6 +47,7 @@ class TrialAsked(_Line):
     """Values that a trial was given."""
 
     values: dict[str, Any]
+    running: tuple[int, ...] = ()  # trials before it that others were at: the choice did not know their ends
 
 
 class TrialEnd(_Line):
@@ -47,7 +56,13 @@ class TrialEnd(_Line):
     state: TrialState
     scores: tuple[tuple[int, float], ...] = ()  # on the validation split: epoch, value; of a pruned one, up to there
     best: tuple[int, float] | None = None  # epoch and value of the best checkpoint, of one that is complete
+    of_seeds: tuple[float, ...] = ()  # value of the best checkpoint of each seed; `scores`, `best`: of the first
     why: str = ""  # it was pruned, or failed
+
+    @property
+    def score(self) -> float | None:
+        """The best score on the validation split, mean over the seeds; None: it is not complete."""
+        return fmean(self.of_seeds) if self.of_seeds else None if self.best is None else self.best[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +72,30 @@ class SearchTrial:
     number: int
     values: Mapping[str, Any]
     end: TrialEnd | None  # None: it runs, or is to be continued
+    running: tuple[int, ...] = ()  # trials before it that had not ended when it was asked for
 
     @property
     def name(self) -> str:
-        """The name of its run."""
+        """Name of the trial, and of its run if no seeds were given."""
         return f"trial-{self.number:04d}"
 
     @property
     def state(self) -> str:
         """How it ended, in a word."""
         return "unfinished" if self.end is None else self.end.state
+
+    @property
+    def score(self) -> float | None:
+        """What it is compared by; None: it is not complete."""
+        return None if self.end is None else self.end.score
+
+    def knew(self, trials: Sequence["SearchTrial"]) -> list["SearchTrial"]:
+        """Trials before it as they were when it was asked for: what ran then has no end."""
+        return [replace(each, end=None) if each.number in self.running else each for each in trials[: self.number]]
+
+    def runs(self, seeds: Sequence[int]) -> dict[str, int | None]:
+        """The names of its runs, as a study names those of a cell, each with its seed; None: the experiment's own."""
+        return {f"{self.name}__seed-{seed}": seed for seed in seeds} or {self.name: None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +111,8 @@ class SearchFolder:
             write_json(path, dict(asked))
             return
         begun = parse_json(retried(path, lambda file: file.read_text(encoding="utf-8")))
-        others = [key for key in asked if not isinstance(begun, dict) or begun.get(key) != asked[key]]
+        known = {"seeds": [], **begun} if isinstance(begun, dict) else {}  # a search of before there were any
+        others = [key for key in asked if known.get(key) != asked[key]]
         if others:
             raise UserError(
                 f"{self.path} holds a search with another {', another '.join(others)}",
@@ -109,29 +139,51 @@ class SearchFolder:
         except ValidationError:
             raise UserError(f"{path} is damaged", fix="restore it, or begin the search anew with --name") from None
         ends = {end.trial: end for end in ended}
-        return [SearchTrial(each.trial, each.values, ends.get(each.trial)) for each in asked]
+        return [SearchTrial(each.trial, each.values, ends.get(each.trial), each.running) for each in asked]
 
-    def ask(self, values: Mapping[str, Any]) -> None:
-        """Add a trial."""
-        append_line(self.path / _TRIALS, TrialAsked(trial=len(self.trials()), values=dict(values)).model_dump_json())
+    def ask(self, values: Mapping[str, Any]) -> SearchTrial:
+        """Add a trial; whoever does holds the folder's lock."""
+        trials = self.trials()
+        running = tuple(trial.number for trial in trials if trial.end is None)
+        self._append(TrialAsked(trial=len(trials), values=dict(values), running=running))
+        return self.trials()[-1]
 
     def tell(self, end: TrialEnd) -> None:
-        """Add how a trial ended."""
-        append_line(self.path / _TRIALS, end.model_dump_json())
+        """Add how a trial ended; whoever does holds the folder's lock."""
+        self._append(end)
 
-    def spent_s(self) -> float:
-        """Seconds that the search has taken in all its attempts, by the last note of each."""
-        path = self.path / _SPENT
-        found = parse_json(retried(path, lambda file: file.read_text(encoding="utf-8"))) if is_there(path) else {}
-        return float(found.get("seconds", 0.0)) if isinstance(found, dict) else 0.0
+    def _append(self, line: _Line) -> None:
+        append_line(self.path / _TRIALS, line.model_dump_json(exclude_defaults=True))
 
-    def note_spent(self, seconds: float) -> None:
-        """Note how long it has taken so far."""
-        write_json(self.path / _SPENT, {"seconds": round(seconds, 1)})
+    def spent_s(self, trial: int | None = None) -> float:
+        """Seconds that the search, or one trial of it, has taken in all attempts, by the last note of each process."""
+        if trial is not None:
+            return _seconds(self._claims / f"{trial}" / _SPENT)
+        return sum(map(_seconds, [self.path / _SPENT, *self._claims.glob(f"*/{_SPENT}")]))
+
+    def note_spent(self, trial: int, seconds: float) -> None:
+        """Note how long a trial has taken so far; whoever does has claimed it."""
+        write_json(self._claims / f"{trial}" / _SPENT, {"seconds": round(seconds, 1)})
 
     def lock(self) -> AbstractContextManager[Owner]:
-        """Keep other processes from continuing the search while the block lasts."""
-        return hold(self.path)
+        """Keep other processes from adding lines while the block lasts, which is short."""
+        self._claims.mkdir(parents=True, exist_ok=True)
+        return hold(self._claims, wait_s=_WAIT_S)
+
+    def claim(self, trial: int, *, job_id: str = "") -> AbstractContextManager[Owner]:
+        """Keep other processes from a trial while the block lasts; `OwnedError` if a living one has it."""
+        path = self._claims / f"{trial}"
+        path.mkdir(exist_ok=True)
+        return hold(path, job_id=job_id)
+
+    @property
+    def _claims(self) -> Path:
+        return self.path / ".claims"
+
+
+def _seconds(path: Path) -> float:
+    found = parse_json(retried(path, lambda file: file.read_text(encoding="utf-8"))) if is_there(path) else {}
+    return float(found.get("seconds", 0.0)) if isinstance(found, dict) else 0.0
 
 
 def counts(trials: Sequence[SearchTrial]) -> dict[str, int]:

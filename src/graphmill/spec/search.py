@@ -25,6 +25,8 @@ Value = Any
 
 DEFAULT_TRIALS: Final = 20
 """Where neither a number of trials nor a time is given."""
+SEED: Final = "train.seed"
+"""The key of a run's seed, which is not searched."""
 _WIDTHS: Final = ("hidden_channels", "rnn_units", "embed_dim", "embedding_channels")
 _DROPOUTS: Final = ("dropout", "input_dropout")
 _MOST_DROPOUT: Final = 0.8
@@ -62,14 +64,19 @@ class Search(Spec):
         " without it what `graphmill tune EXPERIMENT` searches",
     )
     trials: PositiveInt | None = Field(None, description=f"runs in all; null, and no hours: {DEFAULT_TRIALS}")
-    hours: PositiveFloat | None = Field(None, description="of searching in all, over interruptions; null: no limit")
-    seed: int = Field(
-        0, ge=0, lt=2**31, description="of the choice of values; a run's own is train.seed, for all the same"
+    hours: PositiveFloat | None = Field(
+        None, description="of searching, over interruptions, of all processes together; null: no limit"
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="of the choice of values; a run's own is train.seed")
+    seeds: list[int] = Field(
+        [],
+        description="every trial is trained once with each of these seeds (train.seed), and its score is the mean;"
+        " empty: once, with the experiment's own",
     )
     prune: bool = Field(
         True,
         description="stop a trial whose validation score, after a fifth of its epochs, is worse than the median of"
-        " those before it at the same epoch",
+        " those before it at the same epoch; with several seeds by the first, and the others are not begun",
     )
 
     @property
@@ -151,8 +158,10 @@ def searched_keys(search: Search) -> list[SearchedKey]:
             is_whole = isinstance(dimension, Range) and known.get(key, _is_whole(dimension))
             keys.append(SearchedKey(key, dimension, is_whole))
             problems += _problems(search, keys[-1])
+    problems += _seed_problems(search)
     refuse(problems, source)
-    for searched in keys:
+    shared = SearchedKey(SEED, search.seeds, is_whole=True)
+    for searched in (*keys, shared):
         try:
             for value in searched.ends():
                 load_trial(search, {searched.key: value})
@@ -225,7 +234,7 @@ def _problems(search: Search, searched: SearchedKey) -> Iterator[Problem]:
     where, key, dimension = f"search {search.name}", searched.key, searched.dimension
     if key in search.set:
         yield Problem(where, f"{key} is both set and searched", "keep one of the two")
-    if key == "train.seed":
+    if key == SEED:
         yield Problem(where, "train.seed is searched, and the best of many seeds is luck", "remove it from the space")
     if isinstance(dimension, list):
         if len(set(map(_text, dimension))) < max(2, len(dimension)):
@@ -237,6 +246,14 @@ def _problems(search: Search, searched: SearchedKey) -> Iterator[Problem]:
         yield Problem(where, f"space.{key}.low is {dimension.low:g}, with log: true", "give low > 0, or log: false")
     if searched.is_whole and not _is_whole(dimension):
         yield Problem(where, f"{key} takes {_WHOLE}, and the range {searched} has others", "give whole numbers")
+
+
+def _seed_problems(search: Search) -> Iterator[Problem]:
+    where = f"search {search.name}"
+    if search.seeds and SEED in search.set:
+        yield Problem(where, "seeds and train.seed both choose the seed", "keep one of the two")
+    if len(set(search.seeds)) < len(search.seeds):
+        yield Problem(where, "seeds holds a seed twice", "give each seed once")
 
 
 def _is_whole(dimension: Dimension) -> bool:

@@ -80,6 +80,17 @@ def test_what_is_asked_for_twice_and_alike_is_no_contradiction(tmp_path: Path, m
         plan_command(["true"], ['slurm.on_time_limit="requeue"'], RunFolder(tmp_path / "folder"))
 
 
+def test_a_search_goes_on_after_its_time_limit_and_other_commands_do_not(tmp_path: Path):
+    def way(words: list[str], *asked: str) -> str:
+        asked_for = [*asked, 'slurm.site="devcluster"', "slurm.time=7"]
+        return plan_command(words, asked_for, RunFolder(tmp_path / "folder")).job.on_time_limit
+
+    tune = ["graphmill", "tune", "cora-sage"]
+    assert way(tune) == "requeue"
+    assert [way(tune, f"slurm.on_time_limit={each}") for each in ("stop", "resubmit")] == ["stop", "resubmit"]
+    assert [way(words) for words in (["graphmill", "evaluate", "x"], ["tune"])] == ["stop", "stop"]
+
+
 def test_words_that_no_process_can_be_handed_are_refused():
     with pytest.raises(UserError, match="the command"):
         render_script(job_of("tool", "a\0b"))

@@ -20,8 +20,9 @@ from graphmill.record.documents import Attempt, Outcome, SubmittedJob
 from graphmill.record.endings import ENDINGS
 from graphmill.record.events import DamagedCheckpoint, EventWriter, Failure
 from graphmill.record.lock import hold
+from graphmill.record.manifest import Counters, Manifest, Position, SavedStats
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.job.work import RunStages
+from graphmill.spec.job.work import Command, RunStages
 
 TIME_UP = Judgement(ENDINGS["out_of_time"], None)
 LOST = Judgement(ENDINGS["lost"], None)
@@ -62,11 +63,36 @@ def test_an_attempt_after_one_that_saved_nothing_new(new_run, saved, after_idle)
 def test_nothing_follows_once_a_person_has_asked_to_stop(new_run, monkeypatch):
     folder, _ = new_run(2)
     note_attempts(folder, 0)
-    monkeypatch.setattr("graphmill.cluster.jobs.job_end.saved_steps", lambda _: 3)
+    monkeypatch.setattr("graphmill.record.run_folder.saved_steps", lambda _: 3)
     for asked, steps in ((False, "retry"), (True, "give_up")):
         if asked:
             folder.ask_to_stop()
         assert driver_of(folder).follow(folder, TIME_UP, tries_left=0).step == steps
+
+
+def note_checkpoint(folder, steps: int) -> None:
+    books = SavedStats(loss_sum=1.0, epoch_s=1.0, counters=Counters(), before_epoch=Counters(), spent_s={})
+    position = Position(epoch=0, step=steps, steps_done=steps, books=books, best=None, patience=None)
+    path = folder.checkpoints_dir / f"step_{steps:010d}"
+    path.mkdir(parents=True)
+    Manifest(plan_hash="", world_size=1, parameter_hash="", positions=(position,), files={}, keep=False).write(path)
+
+
+def test_a_command_that_trains_runs_is_followed_as_long_as_they_get_on(tmp_path, new_run):
+    """Else a search whose job is too short for a first checkpoint would be requeued for ever."""
+    folder = RunFolder(tmp_path / "logs" / "jobs" / "tune")
+    folder.path.mkdir(parents=True)
+    folder.command_path.write_text(Command(words=("graphmill", "tune", "x")).model_dump_json())
+    assert folder.begin_attempt(resumed=False, command=[], job_id="17") == 1
+    folder.note_runs_of_command(tmp_path / "logs" / "s")
+    decided = [driver_of(folder).follow(folder, TIME_UP, tries_left=0).step]
+    for number, steps in ((0, 4), (1, 3)):
+        note_checkpoint(new_run(1, run_id=f"s/trial-000{number}")[0], steps)
+        decided.append(driver_of(folder).follow(folder, TIME_UP, tries_left=0).step)
+        folder.begin_attempt(resumed=True, command=[], job_id="17")
+        decided.append(driver_of(folder).follow(folder, TIME_UP, tries_left=0).step)
+    assert decided == ["give_up", "retry", "give_up", "retry", "give_up"]
+    assert [attempt.steps_saved for attempt in folder.attempts()] == [0, 4, 7]
 
 
 @pytest.mark.parametrize("way", ["requeue", "resubmit"])

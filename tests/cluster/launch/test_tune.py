@@ -1,5 +1,6 @@
 """Searches, with real processes that stand in for the ranks, and the real Optuna."""
 
+import json
 import random
 import signal
 import subprocess
@@ -65,10 +66,11 @@ def test_the_first_trial_is_the_experiment_as_it_is_where_the_space_holds_it(tun
 def test_the_best_file_trains_the_best_trial(tmp_path, tune):
     _, tuning = tune(trials=3)
     best = tuning.best()
-    written = load_experiment(tuning.write_best(best))
+    assert tuning.write_best() == best
+    written = load_experiment(tuning.best_path)
     assert written.train.optimizer.lr == best.values["train.optimizer.lr"]
     assert written.model.hidden_channels == best.values["model.hidden_channels"]
-    assert tuning.test_score(best) == pytest.approx(1 - best.end.best[1])
+    assert tuning.test_scores(best) == [pytest.approx(1 - best.end.best[1])]
 
 
 def test_the_same_search_asks_for_the_same_trials_and_another_seed_for_others(tmp_path, tune):
@@ -108,6 +110,66 @@ def test_three_failures_at_the_start_end_it(tune):
     space = {"train.optimizer.lr": {"low": 0.1, "high": 1.0}, "model.hidden_channels": [16, 32]}
     with pytest.raises(UserError, match=r"first 3 trials failed.*too large"):
         tune("break", space=space)
+
+
+def test_with_seeds_a_trial_is_a_run_for_each_and_its_score_the_mean(tmp_path, tune):
+    code, tuning = tune(seeds=[3, 1], trials=3)
+    trials, best = tuning.folder.trials(), tuning.best()
+    assert code == 0
+    assert [folder.path.name for folder in find_runs(tmp_path / "s")] == sorted(
+        f"trial-{number:04d}__seed-{seed}" for number in range(3) for seed in (1, 3)
+    )
+    for trial in trials:
+        plans = [run.read_plan() for run in tuning.runs(trial)]
+        assert [plan.seed for plan in plans] == [3, 1]
+        assert {plan.optimizer.lr for plan in plans} == {trial.values["train.optimizer.lr"]}
+        scores = [run.read_outcome().best["micro_f1"] for run in tuning.runs(trial)]
+        assert list(trial.end.of_seeds) == scores
+        assert trial.score == pytest.approx(sum(scores) / 2)
+    assert best.score == max(trial.score for trial in trials)
+    assert tuning.test_scores(best) == pytest.approx([1 - score for score in best.end.of_seeds])
+    assert tuning.write_best() == best
+    assert load_experiment(tuning.best_path).train.seed == load_experiment("cora-sage").train.seed
+    with pytest.raises(UserError, match="another seeds"):
+        tune(seeds=[3], trials=3)
+
+
+def test_a_trial_that_falls_behind_with_its_first_seed_has_no_other(tmp_path, tune):
+    _, tuning = tune("hang", trials=8, seeds=[0, 1])
+    pruned = [trial for trial in tuning.folder.trials() if trial.state == "pruned"]
+    assert pruned
+    assert [[run.path.exists() for run in tuning.runs(trial)] for trial in pruned] == [[True, False]] * len(pruned)
+
+
+def test_a_seed_that_fails_fails_its_trial(tune):
+    _, tuning = tune("break_seed", trials=4, prune=False, seeds=[1, 2, 3])
+    failed = [trial for trial in tuning.folder.trials() if trial.state == "failed"]
+    assert failed == [trial for trial in tuning.folder.trials() if trial.values["train.optimizer.lr"] > 0.05]
+    assert [run.path.exists() for run in tuning.runs(failed[0])] == [True, True, False]
+    assert "seed 2: " in failed[0].end.why
+
+
+def test_a_stop_between_two_seeds_goes_on_there(tmp_path, tune, start):
+    process = start(0.05, seeds=[1, 2], trials=2)
+    wait_until((tmp_path / "s" / "trial-0000__seed-2" / "starts").exists, "the second seed")
+    process.kill()
+    process.wait()
+    assert tune(seeds=[1, 2], trials=2)[0] == 0
+    starts = [(run.path / "starts").read_text().count("\n") for run in find_runs(tmp_path / "s")]
+    _, never = tune(logs_root=tmp_path / "never", seeds=[1, 2], trials=2)
+    assert starts == [1, 2, 1, 1]
+    assert SearchFolder(tmp_path / "s").trials() == never.folder.trials()
+
+
+def test_a_search_that_began_before_there_were_seeds_goes_on(tmp_path, tune):
+    tune(trials=1)
+    path = tmp_path / "s" / "search.json"
+    begun = json.loads(path.read_text())
+    del begun["seeds"]
+    path.write_text(json.dumps(begun))
+    assert tune(trials=2)[0] == 0
+    with pytest.raises(UserError, match="another seeds"):
+        tune(trials=2, seeds=[1])
 
 
 def test_a_budget_of_time_ends_it_in_the_midst_of_a_trial_and_more_continues(tune):
@@ -155,8 +217,8 @@ sys.exit(run_search(prepare(search, logs_root=Path(sys.argv[1]), planner=planned
 def start(tmp_path, source_environ):
     processes = []
 
-    def start(epoch_s: float, **keys) -> subprocess.Popen:
-        words = [str(tmp_path), str(PLUGINS), search(**keys).model_dump_json(), str(RANK), str(epoch_s), "--"]
+    def start(epoch_s: float, *what: str, **keys) -> subprocess.Popen:
+        words = [str(tmp_path), str(PLUGINS), search(**keys).model_dump_json(), str(RANK), str(epoch_s), *what, "--"]
         processes.append(
             subprocess.Popen([sys.executable, "-c", PROGRAM, *words], env=source_environ, stderr=subprocess.DEVNULL)
         )
@@ -181,11 +243,47 @@ def test_a_stop_saves_and_the_same_command_goes_on(tmp_path, tune, start):
     assert tuning.folder.trials() == never.folder.trials()
 
 
-def test_two_at_a_time_are_refused(tmp_path, tune, start):
-    start(0.05)
+def test_a_stop_that_comes_too_late_for_a_run_begins_no_other(tmp_path, start):
+    """The run ends as if nobody had asked, and its trial is over; the search has heard all the same."""
+    process = start(0.2, "deaf", set={"train.epochs": 3})
     wait_until((tmp_path / "s" / "trial-0000" / "starts").exists, "the first trial")
-    with pytest.raises(UserError, match=r"owned|belongs|process"):
-        tune()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(HANG_S) == 75
+    assert [trial.state for trial in SearchFolder(tmp_path / "s").trials()] == ["complete"]
+
+
+def test_several_processes_share_the_trials_out(tmp_path, tune, start):
+    """What each choice and each pruning knew can be told again from the lines alone."""
+    others = [start(0.05, trials=14) for _ in range(2)]
+    code, tuning = tune(trials=14, epoch_s=0.05)
+    assert code == 0
+    assert [process.wait(HANG_S) for process in others] == [0, 0]
+    trials = tuning.folder.trials()
+    assert [trial.number for trial in trials] == [*range(14)]
+    assert {trial.state for trial in trials} <= {"complete", "pruned"}
+    assert [len(RunFolder(tmp_path / "s" / trial.name).attempts()) for trial in trials] == [1] * 14
+    assert any(trial.running for trial in trials)
+    for trial in trials[1:]:
+        assert trial.values == tuning.asking.values(trial.knew(trials)), trial
+    for trial in trials:
+        pruned = tuning.asking.prunes_at(trial.knew(trials), trial.end.scores, after=2)
+        assert trial.end.why == ("" if pruned is None else f"at epoch {pruned}")
+
+
+def test_a_trial_of_a_process_that_was_killed_is_taken_up_by_another(tmp_path, tune, start):
+    first = start(5.0, trials=2)
+    wait_until((tmp_path / "s" / "trial-0000" / "starts").exists, "the first trial")
+    first.send_signal(signal.SIGSTOP)
+    assert tune(trials=1)[0] == 0, "it is in other hands, however slow"
+    code, tuning = tune(trials=2)
+    assert (code, [trial.state for trial in tuning.folder.trials()]) == (0, ["unfinished", "complete"])
+    assert f"process {first.pid} on" in tuning.elsewhere()["trial-0000"]
+    assert tuning.folder.trials()[1].running == (0,)
+    first.kill()
+    first.wait()
+    assert tune(trials=2)[0] == 0
+    assert [trial.state for trial in tuning.folder.trials()] == ["complete", "complete"]
+    assert tuning.elsewhere() == {}
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
@@ -229,7 +327,8 @@ def test_killed_between_a_trial_and_its_run(tmp_path, tune):
     _, never = tune(logs_root=tmp_path / "never", trials=2)
     folder = SearchFolder(tmp_path / "s")
     tune(trials=1)
-    folder.ask(never.folder.trials()[1].values)
+    with folder.lock():
+        folder.ask(never.folder.trials()[1].values)
     assert folder.trials()[1].state == "unfinished"
     assert tune(trials=2)[0] == 0
     assert folder.trials() == never.folder.trials()

@@ -1,9 +1,9 @@
 """Stands in for the worker of a search's trial: scores that follow from the learning rate, an epoch at a time.
 
-python tuned_rank.py SECONDS_PER_EPOCH [break|hang] -- RUN_FOLDER [--resume]
+python tuned_rank.py SECONDS_PER_EPOCH [break|break_seed|hang|deaf] -- RUN_FOLDER [--resume]
 
-`break`: it fails where the rate is above 0.05. `hang`: from the seventh trial on, after the sixth epoch, if the
-score is a bad one.
+`break`: it fails where the rate is above 0.05. `break_seed`: where, besides, the seed is 2. `hang`: from the seventh
+trial on, after the sixth epoch, if the score is a bad one. `deaf`: it trains to its end if it is asked to stop.
 """
 
 import math
@@ -23,8 +23,8 @@ SPLIT = sys.argv.index("--")
 STOP = StopRequest()
 
 
-def score(lr: float, epoch: int) -> float:
-    return round((1 - (math.log10(lr) + 2) ** 2 / 4) * (1 - 0.5**epoch), 6)
+def score(lr: float, epoch: int, seed: int) -> float:
+    return round((1 - (math.log10(lr) + 2) ** 2 / 4) * (1 - 0.5**epoch) - (seed / 100 if seed < 100 else 0), 6)
 
 
 def main() -> int:
@@ -33,11 +33,11 @@ def main() -> int:
     epoch_s, what = float(sys.argv[1]), sys.argv[2:SPLIT]
     folder = RunFolder.open(Path(sys.argv[SPLIT + 1]))
     plan = folder.read_plan()
-    lr, epochs = plan.optimizer.lr, plan.calendar.num_epochs
-    hangs = "hang" in what and int(folder.path.name[-4:]) >= 6 and score(lr, epochs) < 0.65
+    lr, epochs, seed = plan.optimizer.lr, plan.calendar.num_epochs, plan.seed
+    hangs = "hang" in what and int(folder.path.name[6:10]) >= 6 and score(lr, epochs, seed) < 0.65
     with (folder.path / "starts").open("a") as starts:
         starts.write(f"{os.getpid()}\n")
-    if "break" in what and lr > 0.05:
+    if lr > 0.05 and ("break" in what or ("break_seed" in what and seed == 2)):
         with EventWriter(folder.events_path(0), rank=0) as events:
             events.write(Failure(message="the rate is too large", exit_code=1))
         return 1
@@ -51,10 +51,10 @@ def main() -> int:
         time.sleep(epoch_s)
         while hangs and epoch > 6 and not STOP.asked:
             time.sleep(0.02)
-        if STOP.asked:
+        if STOP.asked and "deaf" not in what:
             return 75
-        append_evaluation(folder.evaluations_path, epoch, "val", {"micro_f1": score(lr, epoch)})
-    best = {"epoch": epochs, "micro_f1": score(lr, epochs)}
+        append_evaluation(folder.evaluations_path, epoch, "val", {"micro_f1": score(lr, epoch, seed)})
+    best = {"epoch": epochs, "micro_f1": score(lr, epochs, seed)}
     folder.write_outcome(
         Outcome(
             status="done", exit_code=0, epochs=epochs, steps_per_rank=plan.last_step, best=best,

@@ -1,7 +1,8 @@
 """`graphmill submit --run`: a command as a job, from its words to the queue.
 
 The folder of a command is like that of a run (the same job, script, attempts, log, monitor, outcome and epilog), but
-has `command.json` in place of a plan. A command runs once, on one host, and is begun again only by a person.
+has `command.json` in place of a plan. A command runs once, on one host, and is begun again only by a person; a search
+(`graphmill tune`) knows where it was, and the job that follows goes on with it, as long as its runs get on.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,13 +34,8 @@ FOLDER: Final = "jobs"
 """In the logs root: where the folders of commands are, unless they are named."""
 _LONGEST_NAME: Final = 60
 _SECTIONS: Final = ("slurm.", "staging.")
-# Once, on one host, and a command that was cut off does not know where it was.
-_FIXED: Final = {
-    "slurm.hosts": "1",
-    "slurm.ranks_per_host": "1",
-    "slurm.launcher": "srun",
-    "slurm.on_time_limit": "stop",
-}
+_FIXED: Final = {"slurm.hosts": "1", "slurm.ranks_per_host": "1", "slurm.launcher": "srun"}
+_ONCE: Final = {"slurm.on_time_limit": "stop"}  # most commands that were cut off do not know where they were
 _BETTER: Final = {
     ("train",): "graphmill submit EXPERIMENT",
     ("launch",): "graphmill submit EXPERIMENT --hosts N",
@@ -92,16 +88,16 @@ def plan_command(
 ) -> CommandRequest:
     """The job that runs `words`, with `overrides` of what is asked of Slurm. `data`: prepared data that are staged."""
     _refuse_better(words)
-    _refuse_overrides(overrides)
+    command = Command(words=tuple(words), data=None if data is None else str(data.absolute()))
+    _refuse_overrides(command, overrides)
     given = {text.partition("=")[0] for text in overrides}
-    own = {"slurm.job_name_prefix": f'"{name_of(words)}"', **_FIXED}
+    own = {"slurm.job_name_prefix": f'"{name_of(words)}"', **_fixed(command)}
     if not given & {"slurm.gpus_per_host", "slurm.gres"}:
         own["train.device"] = "cpu"
     unsaid = [f"{key}={value}" for key, value in own.items() if key not in given]
     experiment = load_experiment(DEFAULT_RECIPE, [*unsaid, *overrides])
     _refuse_staging(experiment.staging.to, data)
     site = find_site(experiment.slurm.site)
-    command = Command(words=tuple(words), data=None if data is None else str(data.absolute()))
     resolved = resolve_job(
         experiment, site, run_folders=[str(folder.path)], python=python_here(), called_in=str(Path.cwd())
     )
@@ -115,7 +111,7 @@ def command_again(folder: RunFolder, options: Sequence[str], *, dependency: str 
     before = read_job(folder)
     if not isinstance(before.work, RunCommand):
         raise UserError(f"{folder.job_path} names no command", fix="submit the command again: graphmill submit --run")
-    _refuse_overrides(options)
+    _refuse_overrides(before.work.command, options)
     job = with_options(before, options)
     changes = differences(before, job)
     return CommandRequest(job, render_script(job), folder, dependency, changes)
@@ -132,17 +128,22 @@ def _refuse_better(words: Sequence[str]) -> None:
                 )
 
 
-def _refuse_overrides(overrides: Sequence[str]) -> None:
+def _fixed(command: Command) -> dict[str, str]:
+    return _FIXED if command.goes_on else {**_FIXED, **_ONCE}
+
+
+def _refuse_overrides(command: Command, overrides: Sequence[str]) -> None:
+    fixed = _fixed(command)
     for text in overrides:
         key, _, value = text.partition("=")
         if not key.startswith(_SECTIONS):
             raise UserError(
                 f"{key} is of an experiment, and --run runs a command", fix="give it to the command, after --"
             )
-        if key in _FIXED and value.strip('"') != _FIXED[key]:
+        if key in fixed and value.strip('"') != fixed[key]:
             raise UserError(
                 f"{key} is {value}, and a command runs once, on one host, and is not begun again by itself",
-                fix=f"leave it out (it is {_FIXED[key]}); `graphmill submit --resume FOLDER` runs a command again",
+                fix=f"leave it out (it is {fixed[key]}); `graphmill submit --resume FOLDER` runs a command again",
             )
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from graphmill.base.python import python_m
 from graphmill.monitor.sampler import start_monitor
+from graphmill.record.run_paths import COMMAND_VARIABLE
 from graphmill.spec.job.work import OURS
 
 _NOT_FOUND: Final = 127  # as a shell says it
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     """Become the command. Returns only if that cannot be run."""
     folder, _, *words = arguments
     start_monitor(Path(folder), of_command=True)
-    environ = {"PYTHONUNBUFFERED": "1", **os.environ}  # its log is followed while it runs
+    environ = {"PYTHONUNBUFFERED": "1", **os.environ, COMMAND_VARIABLE: folder}  # its log is followed while it runs
     command = python_m("graphmill.cli", *words[1:]) if words[0] == OURS else list(words)
     try:
         os.execvpe(command[0], command, environ)

@@ -6,6 +6,8 @@ Slurm ends the job: its time limit, a preemption            out_of_time, preempt
 it was cancelled, or `graphmill stop`                       stopped                75
 a command of graphmill's leaves with 2, or 75               bad_request, …         the same
 any other exit status, or a signal                          failed                 the same, 128 + the signal
+
+Of `graphmill tune`, what is retried of a run is retried, if its runs have saved more steps (`launch/attempt.py`).
 """
 
 import time

@@ -15,7 +15,6 @@ from graphmill.cluster.launch.judge import TAIL_LINES, Judgement
 from graphmill.record.endings import EndingName
 from graphmill.record.events import DamagedCheckpoint, E, Start, events_in
 from graphmill.record.lines import last_lines
-from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import Reserve
 from graphmill.runtime.job_environment import JobEnvironment
@@ -73,7 +72,7 @@ def attempt_end(folder: RunFolder, judgement: Judgement, *, tries_left: int, ret
     before = attempts[-1].steps_saved
     saved: int | None = None
     with suppress(UnreadableError):
-        saved = saved_steps(folder.checkpoints_dir)
+        saved = folder.steps_saved()
     return AttemptEnd(
         ending=judgement.ending,
         number=len(attempts),

@@ -1,7 +1,8 @@
 """Which values the next trial of a search takes, and whether one is worth its time: Optuna, told all that is known.
 
-Both are functions of the search's seed, the trial's number and the trials before it. Optuna's study is built anew from
-these each time, in memory: its storages write a trial in several steps, and forget where its generator stood.
+Both are functions of the search's seed, the trial's number and the trials before it, some of which may be running then.
+Optuna's study is built anew from these each time, in memory: its storages write a trial in several steps, and forget
+where its generator stood.
 """
 
 import hashlib
@@ -42,11 +43,14 @@ class Asking:
     higher_is_better: bool
 
     def values(self, trials: Sequence[SearchTrial]) -> dict[str, Any]:
-        """Values of the trial that follows `trials`."""
+        """Values of the trial that follows `trials`; those without an end are running."""
         import optuna
 
         digest = hashlib.sha256(f"{self.seed}:{len(trials)}".encode()).digest()
-        sampler = optuna.samplers.TPESampler(seed=int.from_bytes(digest[:4]), multivariate=True, constant_liar=False)
+        is_running = any(trial.end is None for trial in trials)  # elsewhere: not to be tried twice
+        sampler = optuna.samplers.TPESampler(
+            seed=int.from_bytes(digest[:4]), multivariate=True, constant_liar=is_running
+        )
         asked = self._study(trials, sampler).ask(self._distributions())
         return {key.key: _value(key, asked.params[key.key]) for key in self.keys}
 
@@ -90,21 +94,20 @@ class Asking:
             pruner=optuna.pruners.NopPruner(),
             direction="maximize" if self.higher_is_better else "minimize",
         )
-        study.add_trials([self._told(trial) for trial in trials if trial.end is not None])
+        study.add_trials([self._told(trial) for trial in trials])
         return study
 
     def _told(self, trial: SearchTrial) -> "optuna.trial.FrozenTrial":
         import optuna
 
-        end = trial.end
-        assert end is not None, "others are left out"
         states = optuna.trial.TrialState
+        named = {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}
         return optuna.trial.create_trial(
-            state={"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[end.state],
-            value=None if end.best is None else end.best[1],
+            state=named.get(trial.state, states.RUNNING),
+            value=trial.score,
             params={key.key: _param(key, trial.values[key.key]) for key in self.keys},
             distributions=self._distributions(),
-            intermediate_values=dict(end.scores),
+            intermediate_values={} if trial.end is None else dict(trial.end.scores),
         )
 
     def _distributions(self) -> "Mapping[str, optuna.distributions.BaseDistribution]":

@@ -1,17 +1,20 @@
-"""Search for the values of an experiment's keys: trials one after another, each a run of its own on this machine.
+"""Search for the values of an experiment's keys: trials one after another, each a run, or one for each seed, here.
 
 A trial is asked for by one appended line, runs like any run, and its end is one appended line (`record/trials.py`).
-Killed at any moment, the same command finds the trial without an end and continues, begins, or only judges its run.
+Killed at any moment, the same command finds the trial without an end and continues, begins, or only judges its runs.
+Several processes may do so at once, each at a trial of its own.
+With several seeds the first run alone is compared with those of other trials while it lasts: where it falls behind, the
+others are not begun; where one fails, so has the trial, for a mean over fewer would be of other draws.
 What a trial is worth, and whether it was pruned, depends on the scores in its run folder alone, not on when they were
 looked at: so a short run may be done before its pruning could stop it, and is pruned all the same.
 """
 
 import logging
 import math
-import time
+import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,83 +30,25 @@ from graphmill.cluster.launch.asking import Asking
 from graphmill.cluster.launch.local import WORKER, Watch, remembered_signals
 from graphmill.cluster.launch.run import resume_run, start_run
 from graphmill.cluster.launch.run_graph import Planner, RunGraph, Wording, checked_plans
+from graphmill.cluster.launch.trial_watch import Follower, Scores, SearchClock, scores_of
 from graphmill.record.endings import ending_of
-from graphmill.record.evaluations import read_evaluations
-from graphmill.record.judged import can_be_best
+from graphmill.record.lock import OwnedError, refuse_links_out
 from graphmill.record.run_folder import RunFolder
+from graphmill.record.run_paths import COMMAND_VARIABLE
 from graphmill.record.trials import SearchFolder, SearchTrial, TrialEnd, counts
+from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.spec.columns import Measure
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.plan import Plan
-from graphmill.spec.search import Search, SearchedKey, load_trial, own_values, searched_keys
+from graphmill.spec.search import SEED, Search, SearchedKey, load_trial, own_values, searched_keys
 
 _log = logging.getLogger(__name__)
 
 _FIRST: Final = 3  # trials: if all of these fail, so would the rest
 _BY_CHANCE: Final = (exits.LOST_A_RANK, exits.IO_ERROR, exits.PORT_BUSY)  # need not happen again: tried twice
-_NOTE_S: Final = 5.0
 _WARMUP: Final = 5  # of a run's epochs one in so many is too early to prune
 _ANY: Final = "trial-0000"  # of plans that are made to see whether they can be
 _WORDING: Final = Wording("search", "trial", "", "", "", "")
-
-Scores = tuple[tuple[int, float], ...]
-
-
-@dataclass(slots=True)
-class _Clock:
-    """How long the search has taken, over all its attempts, noted every few seconds."""
-
-    folder: SearchFolder
-    limit_s: float
-    before_s: float
-    started: float = field(default_factory=time.monotonic)
-    noted: float = field(default_factory=time.monotonic)
-
-    @property
-    def spent_s(self) -> float:
-        return self.before_s + time.monotonic() - self.started
-
-    @property
-    def is_over(self) -> bool:
-        return self.spent_s >= self.limit_s
-
-    def tick(self, *, now: bool = False) -> None:
-        if now or time.monotonic() - self.noted > _NOTE_S:
-            self.noted = time.monotonic()
-            self.folder.note_spent(self.spent_s)
-
-
-@dataclass(slots=True)
-class _Follower:
-    """Watches a run: ends it once the time is over, or its scores say that it is not worth more."""
-
-    run: RunFolder
-    measure: str
-    prunes_at: Callable[[Scores, int], int | None]
-    clock: _Clock
-    is_asked: bool = False  # by a signal
-    is_over: bool = False
-    pruned_at: int | None = None
-    _seen: int = -1  # bytes of the file of scores
-    _judged: int = 0  # of the scores, by which it was not pruned
-
-    def __call__(self, is_asked: bool) -> bool:
-        """Look, as a `Watch`."""
-        self.is_asked, self.is_over = is_asked, self.is_over or self.clock.is_over
-        self.clock.tick()
-        with suppress(UserError, OSError):  # a look that fails is no reason to end a run: it is judged at its end
-            self.pruned_at = self.pruned_at or self._look()
-        return self.is_over or self.pruned_at is not None
-
-    def _look(self) -> int | None:
-        size = self.run.evaluations_path.stat().st_size
-        if size == self._seen:
-            return None
-        self._seen = size
-        scores = scores_of(self.run, self.measure)
-        found = self.prunes_at(scores, self._judged)
-        self._judged = len(scores)
-        return found
 
 
 @dataclass(slots=True)
@@ -116,7 +61,8 @@ class Tuning:
     folder: SearchFolder
     planner: Planner
     program: Sequence[str]
-    clock: _Clock
+    clock: SearchClock
+    is_stopped: bool = False  # by a signal that came while a run lasted
 
     @property
     def measure(self) -> Measure:
@@ -132,19 +78,31 @@ class Tuning:
         """The complete trial with the best score on the validation split; None: none is complete."""
         return best_of(self.folder.trials(), self.measure)
 
-    def test_score(self, trial: SearchTrial) -> float | None:
-        """What the run of a trial scored on the test split."""
-        outcome = RunFolder(self.folder.path / trial.name).read_outcome()
-        test = None if outcome is None or outcome.test is None else outcome.test.get(self.measure.name)
-        return None if test is None else float(test)
+    def runs(self, trial: SearchTrial) -> list[RunFolder]:
+        """The runs of a trial, one for each seed, whether they have begun or not."""
+        return [RunFolder(self.folder.path / name) for name in trial.runs(self.search.seeds)]
 
-    def write_best(self, trial: SearchTrial) -> Path:
-        """Write the experiment of a trial as a file that `graphmill train` takes. Returns its path."""
-        experiment = load_trial(self.search, trial.values).model_dump(mode="json", exclude_unset=True)
-        path = self.folder.path / "best.yaml"
-        about = f"# {trial.name} of the search {self.search.name}: the best by its score on the validation split\n"
-        write_text(path, about + yaml.safe_dump(experiment, sort_keys=False, allow_unicode=True))
-        return path
+    def test_scores(self, trial: SearchTrial) -> list[float]:
+        """What the runs of a trial scored on the test split, as far as they did."""
+        outcomes = [run.read_outcome() for run in self.runs(trial)]
+        found = [(outcome.test or {}).get(self.measure.name) for outcome in outcomes if outcome is not None]
+        return [float(score) for score in found if score is not None]
+
+    @property
+    def best_path(self) -> Path:
+        """Where the experiment of the best trial is written."""
+        return self.folder.path / "best.yaml"
+
+    def write_best(self) -> SearchTrial | None:
+        """Write the experiment of the best trial as a file that `graphmill train` takes; None: none is complete."""
+        with self.folder.lock():  # who writes last has seen all
+            trial = self.best()
+            if trial is not None:
+                experiment = load_trial(self.search, trial.values).model_dump(mode="json", exclude_unset=True)
+                said = f"# {trial.name} of the search {self.search.name}: the best by its score on the validation split"
+                text = yaml.safe_dump(experiment, sort_keys=False, allow_unicode=True)
+                write_text(self.best_path, f"{said}\n{text}")
+        return trial
 
     def in_words(self) -> str:
         """How many trials ended how, and the time they took."""
@@ -152,56 +110,102 @@ class Tuning:
         told = ", ".join(f"{number} {state}" for state, number in counts(trials).items() if number)
         return f"{counted(len(trials), 'trial')} ({told or 'none'}) in {shown_clock(self.folder.spent_s())}"
 
+    def elsewhere(self) -> dict[str, str]:
+        """The trials that other processes are at, and which."""
+        found: dict[str, str] = {}
+        with self.folder.lock():  # nobody takes our look for an owner
+            for trial in [trial for trial in self.folder.trials() if trial.end is None]:
+                try:
+                    with self.folder.claim(trial.number):
+                        continue
+                except OwnedError as error:
+                    found[trial.name] = error.owner.in_words() if error.owner else "another process"
+        return found
+
     def loop(self, is_asked: Callable[[], bool]) -> int:
         """Trials, until there are enough, the time is over, or it is stopped. Returns the exit status."""
         most = self.search.most_trials
         while True:
-            trials = self.folder.trials()
-            self._refuse_hopeless(trials)
-            current = next((trial for trial in trials if trial.end is None), None)
-            if self.clock.is_over or (current is None and most is not None and len(trials) >= most):
-                return exits.DONE
-            if is_asked():
-                return exits.OUT_OF_TIME
-            if current is None:
-                self.folder.ask(self._values(trials))
-                continue
-            code = self._trial(current, trials[: current.number])
+            with ExitStack() as held:
+                with self.folder.lock():
+                    trials = self.folder.trials()
+                    self._refuse_hopeless(trials)
+                    current = next((trial for trial in trials if trial.end is None and self._claim(trial, held)), None)
+                    if self.clock.is_over or (current is None and most is not None and len(trials) >= most):
+                        return exits.DONE
+                    if self.is_stopped or is_asked():
+                        return exits.OUT_OF_TIME
+                    if current is None:
+                        current = self.folder.ask(self._values(trials))
+                        self._claim(current, held)
+                code = self._clocked(current, current.knew(trials), is_asked)
             if code != exits.DONE:
                 return code
+
+    def _claim(self, trial: SearchTrial, held: ExitStack) -> bool:
+        """Whether this process has the trial now, as long as `held` lasts: no other living one has it."""
+        with suppress(OwnedError):
+            held.enter_context(self.folder.claim(trial.number, job_id=JobEnvironment(os.environ).job_id))
+            return True
+        return False
+
+    def _clocked(self, trial: SearchTrial, before: Sequence[SearchTrial], is_asked: Callable[[], bool]) -> int:
+        self.clock.begin(trial.number)
+        try:
+            return self._trial(trial, before, is_asked)
+        finally:
+            self.clock.end()
 
     def _values(self, trials: Sequence[SearchTrial]) -> dict[str, Any]:
         own = own_values(self.keys, load_trial(self.search, {})) if not trials else None
         return own or self.asking.values(trials)
 
-    def _trial(self, trial: SearchTrial, before: Sequence[SearchTrial]) -> int:
+    def _trial(self, trial: SearchTrial, before: Sequence[SearchTrial], is_asked: Callable[[], bool]) -> int:
         """One trial, to its end if nothing stops it; 0 then, also if it failed, and if only the time is over."""
-        run = RunFolder(self.folder.path / trial.name)
-        most = self.search.most_trials
-        place = f"{trial.number + 1}/{most}" if most is not None else f"{trial.number + 1}"
-        _log.info(f"[{place}] {trial.name}: {in_words(trial.values)}")
-        follower = _Follower(run, self.measure.name, lambda *seen: self._pruned_at(run, before, *seen), self.clock)
-        code, why = self._run(trial, run, follower)
-        if code in _BY_CHANCE and run.plan_path.exists() and not follower.is_asked:
-            code, why = self._run(trial, run, follower)
-        if follower.is_asked and follower.pruned_at is None and code in (exits.OUT_OF_TIME, exits.INTERRUPTED):
-            return code
-        end = self._end(trial, run, before, code, why)
-        if end is None:
-            return exits.DONE if follower.is_over and not follower.is_asked else code
-        self.folder.tell(end)
-        self.clock.tick(now=True)
-        self._say(trial, end)
+        ends: list[TrialEnd] = []
+        for name, seed in trial.runs(self.search.seeds).items():
+            run = RunFolder(self.folder.path / name)
+            if ends and (self.is_stopped or is_asked() or self.clock.is_over) and not run.is_done():
+                return exits.DONE  # the loop says what follows
+            code, end = self._of_seed(trial, run, seed, before if not ends else ())
+            if end is None:
+                return code
+            ends.append(end)
+            if end.state != "complete":
+                break
+        told = self._told(ends)
+        with self.folder.lock():
+            self.folder.tell(told)
+        self._say(trial, told)
         return exits.INTERRUPTED if code == exits.INTERRUPTED else exits.DONE
 
-    def _run(self, trial: SearchTrial, run: RunFolder, watch: Watch) -> tuple[int, str]:
-        """Begin or continue its run, unless it is done or pruned. Returns its exit status, and why it did not begin."""
+    def _of_seed(
+        self, trial: SearchTrial, run: RunFolder, seed: int | None, rivals: Sequence[SearchTrial]
+    ) -> tuple[int, TrialEnd | None]:
+        """The run of one seed, which falls behind `rivals` or not. Returns its exit status, and how it ended."""
+        most = self.search.most_trials
+        place = f"{trial.number + 1}/{most}" if most is not None else f"{trial.number + 1}"
+        values = {**trial.values, **({} if seed is None else {SEED: seed})}
+        if not run.is_done():
+            _log.info(f"[{place}] {trial.name}: {in_words(values)}")
+        follower = Follower(run, self.measure.name, lambda *seen: self._pruned_at(run, rivals, *seen), self.clock)
+        code, why = self._run(run, values, follower)
+        if code in _BY_CHANCE and run.plan_path.exists() and not follower.is_asked:
+            code, why = self._run(run, values, follower)
+        self.is_stopped = self.is_stopped or follower.is_asked
+        if follower.is_asked and follower.pruned_at is None and code in (exits.OUT_OF_TIME, exits.INTERRUPTED):
+            return code, None
+        end = self._end(trial, run, rivals, code, why)
+        return (exits.DONE if end is None and follower.is_over and not follower.is_asked else code), end
+
+    def _run(self, run: RunFolder, values: Mapping[str, Any], watch: Watch) -> tuple[int, str]:
+        """Begin or continue it, unless it is done or pruned. Returns its exit status, and why it did not begin."""
         if run.plan_path.exists():
             if run.is_done() or watch(False):
                 return exits.DONE if run.is_done() else exits.OUT_OF_TIME, ""
             return resume_run(run, program=self.program, watch=watch), ""
         try:
-            plan = self.planner(load_trial(self.search, trial.values), f"{self.search.name}/{trial.name}")
+            plan = self.planner(load_trial(self.search, values), f"{self.search.name}/{run.path.name}")
             return start_run(plan, logs_root=self.folder.path.parent, program=self.program, watch=watch), ""
         except UserError as error:
             _log.error(f"{error}")
@@ -213,12 +217,12 @@ class Tuning:
             return exits.IO_ERROR, f"{error}"
 
     def _end(
-        self, trial: SearchTrial, run: RunFolder, before: Sequence[SearchTrial], code: int, why: str
+        self, trial: SearchTrial, run: RunFolder, rivals: Sequence[SearchTrial], code: int, why: str
     ) -> TrialEnd | None:
-        """How the trial ended; None: it has not, and is to be continued."""
+        """How a run of the trial ended; None: it has not, and is to be continued."""
         number, name = trial.number, self.measure.name
         scores = scores_of(run, name) if run.plan_path.exists() else ()
-        pruned = self._pruned_at(run, before, scores) if scores else None
+        pruned = self._pruned_at(run, rivals, scores) if scores else None
         if pruned is not None:
             kept = tuple(score for score in scores if score[0] <= pruned)
             return TrialEnd(trial=number, state="pruned", scores=kept, why=f"at epoch {pruned}")
@@ -234,18 +238,26 @@ class Tuning:
         said = why or (outcome.message if outcome is not None else "") or ending_of(code).text
         return TrialEnd(trial=number, state="failed", scores=scores, why=said)
 
-    def _pruned_at(self, run: RunFolder, before: Sequence[SearchTrial], scores: Scores, judged: int = 0) -> int | None:
-        if not self.search.prune:
+    def _told(self, ends: Sequence[TrialEnd]) -> TrialEnd:
+        """How a trial ended, by the ends of its runs: one that fails is the last."""
+        first, last, seeds = ends[0], ends[-1], self.search.seeds
+        if not seeds or last.state == "pruned":
+            return last
+        if last.state == "failed":
+            return last.model_copy(update={"scores": first.scores, "why": f"seed {seeds[len(ends) - 1]}: {last.why}"})
+        return first.model_copy(update={"of_seeds": tuple(end.best[1] for end in ends if end.best is not None)})
+
+    def _pruned_at(self, run: RunFolder, rivals: Sequence[SearchTrial], scores: Scores, judged: int = 0) -> int | None:
+        if not self.search.prune or not rivals:
             return None
         after = -(-run.read_plan().calendar.num_epochs // _WARMUP)
-        return self.asking.prunes_at(before, scores, after=after, judged=judged)
+        return self.asking.prunes_at(rivals, scores, after=after, judged=judged)
 
     def _say(self, trial: SearchTrial, end: TrialEnd) -> None:
         found = best_of(self.folder.trials(), self.measure)
-        so_far = (
-            f"; best so far: {found.name}, {found.end.best[1]:.4f}" if found and found.end and found.end.best else ""
-        )
-        own = f", {self.measure.words} {end.best[1]:.4f} at epoch {end.best[0]}" if end.best else f", {end.why}"
+        so_far = f"; best so far: {found.name}, {found.score:.4f}" if found and found.score is not None else ""
+        when = f"over {len(end.of_seeds)} seeds" if end.of_seeds else f"at epoch {end.best[0]}" if end.best else ""
+        own = f", {self.measure.words} {end.score:.4f} {when}" if end.score is not None else f", {end.why}"
         _log.info(f"{trial.name}: {end.state}{own}{so_far}")
 
     def _refuse_hopeless(self, trials: Sequence[SearchTrial]) -> None:
@@ -276,36 +288,30 @@ def prepare(search: Search, *, logs_root: Path, planner: Planner, program: Seque
     graph = RunGraph(search.name, logs_root, _WORDING, dict.fromkeys(named, ()))
     checked_plans(graph, [*named], lambda name: planner(named[name], f"{search.name}/{_ANY}"))
     limit = float("inf") if search.hours is None else search.hours * 3600
-    return Tuning(search, keys, base, folder, planner, program, _Clock(folder, limit, folder.spent_s()))
+    return Tuning(search, keys, base, folder, planner, program, SearchClock(folder, limit, folder.spent_s()))
 
 
 def run_search(tuning: Tuning) -> int:
     """Run trials until there are enough, or the time is over; continue what was interrupted.
 
-    Returns the exit status: 0, 75 after a stop, 130 after a second interrupt. Raises a `UserError` if another process
-    has the search, if the folder holds a search for something else, or if the first trials all fail.
+    Trials that other processes are at are left to them. Returns the exit status: 0, 75 after a stop, 130 after a second
+    interrupt. Raises a `UserError` if the folder holds a search for something else, or if the first trials all fail.
     """
     folder = tuning.folder
     folder.path.mkdir(parents=True, exist_ok=True)
-    with folder.lock(), remembered_signals() as signals:
-        folder.begin(_identity(tuning.search, load_trial(tuning.search, {})))
-        try:
-            return tuning.loop(lambda: bool(signals.received))
-        finally:
-            tuning.clock.tick(now=True)
-
-
-def scores_of(run: RunFolder, measure: str) -> Scores:
-    """Score of each epoch on the validation split, as far as they were recorded."""
-    rows = read_evaluations(run, is_growing=True)
-    return tuple(
-        (row.epoch, row.value) for row in rows if (row.set, row.measure) == ("val", measure) and can_be_best(row.epoch)
-    )
+    refuse_links_out(folder.path)
+    job = os.environ.get(COMMAND_VARIABLE)
+    if job is not None:
+        RunFolder(Path(job)).note_runs_of_command(folder.path)
+    with remembered_signals() as signals:
+        with folder.lock():
+            folder.begin(_identity(tuning.search, load_trial(tuning.search, {})))
+        return tuning.loop(lambda: bool(signals.received))
 
 
 def best_of(trials: Sequence[SearchTrial], measure: Measure) -> SearchTrial | None:
     """The complete trial with the best validation score, the first of equals; None: none is complete."""
-    found = [(trial.end.best[1], trial) for trial in trials if trial.end is not None and trial.end.best is not None]
+    found = [(trial.score, trial) for trial in trials if trial.score is not None]
     choose = max if measure.higher_is_better else min
     return choose(found, key=lambda each: each[0])[1] if found else None
 
@@ -320,5 +326,5 @@ def _identity(search: Search, experiment: Experiment) -> dict[str, Any]:
     dumped = search.model_dump(mode="json")
     return {
         "experiment": experiment.model_dump(mode="json", exclude_unset=True),
-        **{key: dumped[key] for key in ("space", "seed", "prune")},
+        **{key: dumped[key] for key in ("space", "seed", "seeds", "prune")},
     }

@@ -46,6 +46,11 @@ class Command(Spec):
     data: str | None = Field(None, description="prepared data that it reads, which are staged first; null: none")
 
     @property
+    def goes_on(self) -> bool:
+        """Whether it knows where it was cut off, so that a job may begin it again by itself."""
+        return self.words[:2] == (OURS, "tune")
+
+    @property
     def is_ours(self) -> bool:
         """Whether it is one of graphmill's own, whose exit statuses say what they say of a run."""
         return self.words[0] == OURS
