@@ -206,7 +206,7 @@ def _best(tuning: "Tuning", best: "SearchTrial") -> dict[str, Any]:
         **({"val of seeds": _of_seeds(best), "test of seeds": test} if tuning.search.seeds else {}),
         f"test {name}": fmean(test) if test else None,
         "train it": saved,
-        "or": " ".join(["graphmill train", source, *words]) if isinstance(source, str) else saved,
+        **({"or": " ".join(["graphmill train", source, *words])} if isinstance(source, str) else {}),
     }
 
 
