@@ -385,6 +385,12 @@ def test_an_odd_width_is_no_row_of_complex_numbers(root):
     assert refused.value.fix == "set embedding_channels=8"
 
 
+def test_a_table_of_embeddings_has_no_edges_to_drop(root):
+    with pytest.raises(UserError, match="embedding reads no edges") as refused:
+        plan_of(root, "embedding", edge_dropout=0.1)
+    assert refused.value.fix == "leave train.edge_dropout out"
+
+
 def test_complex_tells_directions_of_links_without_relations():
     torch.manual_seed(0)
     head = build_head(ComplExSpec(kind="complex"), 8, 0)
