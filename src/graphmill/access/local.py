@@ -19,7 +19,6 @@ from graphmill.graph.sampled import Sampled
 from graphmill.graph.splits import Split
 from graphmill.nn.standardise import Standardise
 from graphmill.sample.collect import Collector, Labels, NeighbourSource, sample_window
-from graphmill.sample.edge_dropout import EdgeDropout
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule
@@ -89,7 +88,7 @@ class LocalAccess:
         """How long a batch of the first epoch takes until it is on the device."""
         seeds, device = self.seeds.nodes_of(self.schedule.seeds(0, step, self.group.rank)), self.group.device
         began = time.perf_counter()
-        sampled = self._kept(self.sampler.sample(seeds))
+        sampled = self.seeds.kept(self.sampler.sample(seeds))
         (fetched,) = self.source.tables.fetch([sampled])
         batch = self.of_steps.collect(sampled, fetched).to(device)
         if device.type != "cpu":
@@ -167,11 +166,5 @@ class LocalAccess:
             with self.group.spans("sample"):
                 learnt = (self.schedule.seeds(epoch, step, rank) for step in together)
                 window = sample_window(self.sampler, [self.seeds.nodes_of(each) for each in learnt])
-                sampled = [self._kept(each) for each in window]
+                sampled = [self.seeds.kept(each) for each in window]
             yield from sampled
-
-    def _kept(self, sampled: Sampled) -> Sampled:
-        """What a step reads of a neighbourhood that was drawn for it."""
-        spec, num_nodes = self.spec, int(self.store.metadata.num_nodes)
-        dropout = EdgeDropout(spec.edge_dropout, spec.plan.seed, num_nodes, spec.resample)
-        return dropout.kept(self.seeds.kept(sampled))
