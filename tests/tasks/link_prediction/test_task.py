@@ -37,6 +37,7 @@ from graphmill.tasks.planning import plan_experiment
 
 MODELS = {
     "graphsage": {"kind": "graphsage", "hidden_channels": 8, "dropout": 0.0},
+    "jumping": {"kind": "graphsage", "hidden_channels": 8, "residual": True, "jumping_knowledge": "cat"},
     "gat": {"kind": "gat", "hidden_channels": 4, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0},
     "custom": {
         "kind": "custom",
@@ -189,6 +190,7 @@ def ends_of(batch) -> dict[str, np.ndarray]:
 
 IN_PARTS = {
     "graphsage": ("circle", {"kind": "dot"}),
+    "jumping": ("mutual", {"kind": "dot"}),
     "gat": ("mutual", {"kind": "mlp", "hidden_channels": 8}),
     "custom": ("given", {"kind": "dot"}),
     "rgcn": ("typed", {"kind": "distmult"}),
