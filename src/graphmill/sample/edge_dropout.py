@@ -14,8 +14,8 @@ from graphmill.sample.collect import NeighbourSource, sample_window
 class EdgeDropout:
     """A sampler that leaves each edge of a step out with probability `p`, keyed by (seed, epoch, step, target, source).
 
-    So the layers of a step agree on an edge, as the paper has it, and so do ranks that read it. Nothing is scaled up:
-    a mean is taken over the edges that are left.
+    So the layers of a step agree on an edge, as the paper has it, and so do ranks that read it; edges of several types
+    between two nodes go together. Nothing is scaled up: a mean is taken over the edges that are left.
     """
 
     inner: NeighbourSource
@@ -29,7 +29,7 @@ class EdgeDropout:
         return self._kept(self.inner.sample(seeds))
 
     def sample_window(self, window: Sequence[AnySeeds]) -> list[Sampled]:
-        """The same of each batch of a window."""
+        """Neighbourhoods of the batches of a window, each without its edges that are dropped."""
         return [self._kept(sampled) for sampled in sample_window(self.inner, window)]
 
     def _kept(self, sampled: Sampled) -> Sampled:

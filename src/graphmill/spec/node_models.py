@@ -28,7 +28,7 @@ class GraphSageSpec(Spec):
     }
 
     kind: Literal["graphsage"] = "graphsage"
-    hidden_channels: PositiveInt = Field(256, description="width of every layer but the last")
+    hidden_channels: PositiveInt = Field(256, description="width of every layer but one that gives the result")
     num_layers: PositiveInt = Field(2, description="layers; each reads one hop, so as many as there are fan-outs")
     dropout: Fraction = Field(0.5, description="probability of dropping a hidden channel")
     input_dropout: Fraction = Field(0.0, description="probability of dropping an input feature")
