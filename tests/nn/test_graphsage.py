@@ -226,6 +226,25 @@ def test_pygs_convolutions_with_the_same_weights(topology, x):
     assert_within(h, dense_reference(model, x, topology))
 
 
+@pytest.mark.parametrize("mode", ["cat", "max"])
+def test_pygs_jumping_knowledge_with_the_same_weights(topology, x, mode):
+    """It meets the reference that ours meets above."""
+    pyg = pytest.importorskip("torch_geometric.nn")
+    model = model_of(3, jumping_knowledge=mode).eval()
+    theirs = pyg.GraphSAGE(NUM_FEATURES, 16, num_layers=3, out_channels=NUM_CLASSES, jk=mode).eval()
+    targets = np.repeat(np.arange(NUM_NODES), np.diff(topology.indptr))
+    edge_index = torch.from_numpy(np.stack([topology.indices.astype(np.int64), targets]))
+    with torch.no_grad():
+        for conv, layer in zip(theirs.convs, model.layers, strict=True):
+            of_self, of_neighbours = layer.weight.chunk(2, dim=1)
+            conv.lin_r.weight.copy_(of_self)
+            conv.lin_l.weight.copy_(of_neighbours)
+            conv.lin_l.bias.copy_(layer.bias)
+        theirs.lin.weight.copy_(model.readout.weight)
+        theirs.lin.bias.copy_(model.readout.bias)
+        assert_within(theirs(x, edge_index), dense_reference(model, x, topology))
+
+
 def in_training(model: GraphSage, batch: MiniBatch, x: Tensor) -> Bounded:
     """The model on a batch with its draws of neighbours and its dropout, written out."""
 
