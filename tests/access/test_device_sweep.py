@@ -48,6 +48,14 @@ def test_logits_are_those_of_the_cpu_to_the_bit(data, layers, rows, hidden_on, f
 
 
 @pytest.mark.parametrize("by", ["native", "shim"])
+@pytest.mark.parametrize(("rows", "hidden_on"), [(NODES + 9000, "device"), (80, "page_locked")])
+def test_so_they_are_of_a_head_that_reads_all_layers(data, rows, hidden_on, by):
+    found, expected, source = swept(data, by, rows, layers=3, form={"jumping_knowledge": "cat", "residual": True})
+    assert torch.equal(found, expected)
+    assert source.laid_out.hidden_rows_on == hidden_on
+
+
+@pytest.mark.parametrize("by", ["native", "shim"])
 def test_so_they_are_in_small_blocks_and_pieces(data, by, monkeypatch):
     """Blocks of 37 rows; neighbours' rows are gathered together as far as they are no more than a batch has."""
     monkeypatch.setattr(layerwise, "_ROWS_AT_A_TIME", 37)

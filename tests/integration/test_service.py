@@ -183,6 +183,10 @@ MODELS: dict[str, dict[str, Any]] = {
     "a dotted path": {"model": {"kind": "custom", "target": "strange_models.Normalised"}},
     "standardised features": {"dataset": "edgy", "of_dataset": {"features": "standardised"}},
 }
+MODELS["a head and fewer edges"] = {
+    "model": {"kind": "graphsage", "hidden_channels": 8, "residual": True, "jumping_knowledge": "cat"},
+    "edge_dropout": 0.3,
+}
 MODELS["nothing made ahead"] = {"prefetch": 0}
 SPEAKING = [("whole", "a dotted path"), ("partitioned", "attention to edges")]
 

@@ -24,6 +24,15 @@ from graphmill.sample.neighbor import WholeSampler
 from graphmill.sync.group import Group
 
 NUM_NODES, NUM_FEATURES, NUM_CLASSES = 400, 11, 5
+BOTH = {"residual": True, "jumping_knowledge": "cat"}
+FORMS = [
+    *((number, {}) for number in (1, 2, 3)),
+    (4, {"residual": True}),
+    (1, {"jumping_knowledge": "max"}),
+    (3, {"jumping_knowledge": "max"}),
+    (2, BOTH),
+    (3, BOTH),
+]
 ALONE = Group(0, 1, torch.device("cpu"))
 
 
@@ -78,10 +87,11 @@ def model_of(
     input_dropout: float = 0.0,
     seed: int = 3,
     weights: EdgeFeatures | None = None,
+    **form,
 ) -> GraphSage:
     model = GraphSage(
         in_channels=NUM_FEATURES, hidden_channels=16, out_channels=NUM_CLASSES, num_layers=num_layers, dropout=dropout,
-        input_dropout=input_dropout, seed=seed, is_weighted=weights is not None,
+        input_dropout=input_dropout, seed=seed, is_weighted=weights is not None, **form,
     )  # fmt: skip
     generator = torch.Generator().manual_seed(7)
     for parameter in model.parameters():  # biases begin at zero, which would hide them
@@ -117,27 +127,47 @@ def mean_matrix(topology: Topology, weights: EdgeFeatures | None = None) -> Boun
 
 
 def dense_reference(model: GraphSage, x: Tensor, topology: Topology, weights: EdgeFeatures | None = None) -> Bounded:
-    """The whole graph at once, as the paper writes it."""
-    return layers_of(model, x, topology, weights)[-1][1]
+    """The whole graph at once, as the papers write it."""
+    return result_of(model, [rows for _, rows in layers_of(model, x, topology, weights)])
 
 
 def layers_of(
     model: GraphSage, x: Tensor, topology: Topology, weights: EdgeFeatures | None = None
 ) -> list[tuple[Bounded, Bounded]]:
-    """Of each layer what goes into its product, and what comes out of it."""
+    """Of each layer what goes into its product, and its rows."""
     h, mean, found = Bounded.of(x), mean_matrix(topology, weights), []
-    for layer in model.layers:
-        h = h.relu() if found else h
+    for number in range(len(model.layers)):
         inputs = cat([h, mean @ h], 1)
-        h = inputs @ Bounded.of(layer.weight).t() + layer.bias
+        h = rows_of_layer(model, number, inputs)
         found.append((inputs, h))
     return found
 
 
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def rows_of_layer(model: GraphSage, number: int, inputs: Bounded, dropped=lambda rows: rows) -> Bounded:
+    """Rows of a layer that reads [self ; mean] rows: a hidden one, from the second on, may add the former."""
+    layer = model.layers[number]
+    h = inputs @ Bounded.of(layer.weight).t() + layer.bias
+    if number == len(model.layers) - 1 and model.readout is None:
+        return h
+    h = dropped(h.relu())
+    is_residual = any(each.is_residual for each in model.layers) and number > 0
+    return h + inputs[:, : layer.in_channels] if is_residual else h
+
+
+def result_of(model: GraphSage, layers: list[Bounded]) -> Bounded:
+    """What the model gives where its layers give these rows, of which the first are the last one's own."""
+    if model.readout is None:
+        return layers[-1]
+    own = [rows[: len(layers[-1].value)] for rows in layers]
+    largest = (torch.stack([getattr(rows, part) for rows in own]).amax(0) for part in ("value", "slack"))
+    read = cat(own, 1) if model.readout.mode == "cat" else Bounded(*largest)
+    return read @ Bounded.of(model.readout.weight).t() + model.readout.bias
+
+
+@pytest.mark.parametrize(("num_layers", "form"), FORMS)
 @pytest.mark.parametrize("resample", [True, False])
-def test_all_neighbours_give_the_exact_output(features, topology, x, weights, num_layers, resample):
-    model = model_of(num_layers, weights=weights).eval()
+def test_all_neighbours_give_the_exact_output(features, topology, x, weights, num_layers, form, resample):
+    model = model_of(num_layers, weights=weights, **form).eval()
     expected = dense_reference(model, x, topology, weights)
     ids = np.random.default_rng(2).choice(NUM_NODES, 150, replace=False)
     with torch.no_grad():
@@ -146,9 +176,9 @@ def test_all_neighbours_give_the_exact_output(features, topology, x, weights, nu
     assert_within(out, expected[ids])
 
 
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
-def test_layerwise_inference_gives_the_exact_output(features, topology, x, weights, num_layers):
-    model = model_of(num_layers, weights=weights).eval()
+@pytest.mark.parametrize(("num_layers", "form"), FORMS)
+def test_layerwise_inference_gives_the_exact_output(features, topology, x, weights, num_layers, form):
+    model = model_of(num_layers, weights=weights, **form).eval()
     expected = dense_reference(model, x, topology, weights)
     for nodes in (np.arange(NUM_NODES), np.array([399, 3, 17]), np.array([], dtype=np.int64)):
         mine, logits = LayerwiseInference(model, topology, features, ALONE, edge_weights=weights).logits(nodes)
@@ -156,8 +186,9 @@ def test_layerwise_inference_gives_the_exact_output(features, topology, x, weigh
         assert_within(logits, expected[nodes])
 
 
-def test_inference_in_small_blocks(features, topology, x, weights, monkeypatch):
-    model = model_of(3, weights=weights).eval()
+@pytest.mark.parametrize("form", [{}, BOTH])
+def test_inference_in_small_blocks(features, topology, x, weights, form, monkeypatch):
+    model = model_of(3, weights=weights, **form).eval()
     monkeypatch.setattr("graphmill.access.layerwise._ROWS_AT_A_TIME", 37)
     inference = LayerwiseInference(model, topology, features, ALONE, edge_weights=weights)
     blocks = inference.logits(np.arange(NUM_NODES))[1]
@@ -195,6 +226,25 @@ def test_pygs_convolutions_with_the_same_weights(topology, x):
     assert_within(h, dense_reference(model, x, topology))
 
 
+@pytest.mark.parametrize("mode", ["cat", "max"])
+def test_pygs_jumping_knowledge_with_the_same_weights(topology, x, mode):
+    """It meets the reference that ours meets above."""
+    pyg = pytest.importorskip("torch_geometric.nn")
+    model = model_of(3, jumping_knowledge=mode).eval()
+    theirs = pyg.GraphSAGE(NUM_FEATURES, 16, num_layers=3, out_channels=NUM_CLASSES, jk=mode).eval()
+    targets = np.repeat(np.arange(NUM_NODES), np.diff(topology.indptr))
+    edge_index = torch.from_numpy(np.stack([topology.indices.astype(np.int64), targets]))
+    with torch.no_grad():
+        for conv, layer in zip(theirs.convs, model.layers, strict=True):
+            of_self, of_neighbours = layer.weight.chunk(2, dim=1)
+            conv.lin_r.weight.copy_(of_self)
+            conv.lin_l.weight.copy_(of_neighbours)
+            conv.lin_l.bias.copy_(layer.bias)
+        theirs.lin.weight.copy_(model.readout.weight)
+        theirs.lin.bias.copy_(model.readout.bias)
+        assert_within(theirs(x, edge_index), dense_reference(model, x, topology))
+
+
 def in_training(model: GraphSage, batch: MiniBatch, x: Tensor) -> Bounded:
     """The model on a batch with its draws of neighbours and its dropout, written out."""
 
@@ -205,8 +255,8 @@ def in_training(model: GraphSage, batch: MiniBatch, x: Tensor) -> Bounded:
         keys = row_keys(key, batch.node_ids[: len(h.value)]).unsqueeze(1)
         return (h * (kept(keys, torch.arange(h.value.shape[1]), p) / (1 - p))).rounded(2)
 
-    h = dropped(Bounded.of(x[batch.node_ids]), 0, model.dropout.of_inputs)
-    for number, (layer, block) in enumerate(zip(model.layers, batch.blocks, strict=True)):
+    h, layers = dropped(Bounded.of(x[batch.node_ids]), 0, model.dropout.of_inputs), []
+    for number, block in enumerate(batch.blocks):
         mean = torch.zeros(block.num_rows, len(h.value), dtype=torch.float64)
         lengths = block.indptr.diff()
         for row, (begin, end) in enumerate(pairwise(block.indptr.tolist())):
@@ -214,15 +264,19 @@ def in_training(model: GraphSage, batch: MiniBatch, x: Tensor) -> Bounded:
             mean[row, block.indices[begin:end].long()] = shares_of(alike)
         times = int(lengths.max()) + 1 if model.is_weighted else 1
         inputs = cat([h[: block.num_rows], Bounded.of(mean).rounded(times) @ h], 1)
-        h = inputs @ Bounded.of(layer.weight).t() + layer.bias
-        h = dropped(h.relu(), number + 1, model.dropout.of_hidden) if number + 1 < len(model.layers) else h
-    return h
+        h = rows_of_layer(
+            model, number, inputs, lambda rows, number=number: dropped(rows, number + 1, model.dropout.of_hidden)
+        )
+        layers.append(h)
+    return result_of(model, layers)
 
 
-@pytest.mark.parametrize("input_dropout", [0.0, 0.4])
-def test_what_is_computed_for_a_node_does_not_depend_on_its_batch(features, topology, x, weights, input_dropout):
+@pytest.mark.parametrize(
+    ("input_dropout", "form"), [(0.0, {}), (0.4, {}), (0.4, BOTH), (0.0, {**BOTH, "jumping_knowledge": "max"})]
+)
+def test_what_is_computed_for_a_node_does_not_depend_on_its_batch(features, topology, x, weights, input_dropout, form):
     """Dropout and draws are keyed by node: the parts of a batch give what the whole gives, whichever rank has them."""
-    model = model_of(2, dropout=0.5, input_dropout=input_dropout, weights=weights).train()
+    model = model_of(2, dropout=0.5, input_dropout=input_dropout, weights=weights, **form).train()
     ids = np.random.default_rng(4).choice(NUM_NODES, 90, replace=False)
     batch = batch_of(features, topology, model, ids, (4, 3), weights=weights)
     exact = in_training(model, batch, x)
@@ -267,7 +321,8 @@ def test_gradients_match_the_dense_reference(features, topology, x, weights):
     of_logits = torch.cos(torch.arange(out.numel())).view_as(out)
     found = torch.autograd.grad(out, list(model.parameters()), of_logits)
 
-    (first_inputs, first), (second_inputs, _) = layers_of(model, x, topology, weights)
+    (first_inputs, _), (second_inputs, _) = layers_of(model, x, topology, weights)
+    first = first_inputs @ Bounded.of(model.layers[0].weight).t() + model.layers[0].bias
     grad = torch.zeros(NUM_NODES, NUM_CLASSES, dtype=torch.float64)
     grad[ids] = of_logits.double()
     grad = Bounded.of(grad)
@@ -279,6 +334,48 @@ def test_gradients_match_the_dense_reference(features, topology, x, weights):
     ]
     for gradient, bounded in zip(found, exact, strict=True):
         assert_within(gradient, bounded)
+
+
+def test_gradients_through_residual_layers_and_a_head_are_those_of_the_dense_model(topology, x):
+    """In float64 by torch; each sum is off by a roundoff for each of its terms, of their absolute values."""
+    model, mean = model_of(3, dropout=0.0, **BOTH), mean_matrix(topology).value
+    out = model(batch_of(DenseFeatures(x.numpy(), "float32"), topology, model, np.arange(NUM_NODES), (-1, -1, -1)))
+    of_logits = torch.cos(torch.arange(out.numel())).view_as(out)
+    found = torch.autograd.grad(out, list(model.parameters()), of_logits)
+
+    def gradients(of: Tensor, x: Tensor, parameters: list[Tensor]) -> tuple[Tensor, ...]:
+        *layers, weight, bias = (parameter.detach().requires_grad_() for parameter in parameters)
+        h, rows = x, []
+        for own, own_bias in zip(layers[::2], layers[1::2], strict=True):
+            result = (torch.cat([h, mean @ h], 1) @ own.t() + own_bias).relu()
+            h = result + h if rows else result
+            rows.append(h)
+        return torch.autograd.grad(torch.cat(rows, 1) @ weight.t() + bias, [*layers, weight, bias], of)
+
+    parameters = [parameter.double() for parameter in model.parameters()]
+    exact = gradients(of_logits.double(), x.double(), parameters)
+    sizes = gradients(of_logits.double().abs(), x.double().abs(), [each.abs() for each in parameters])
+    terms = NUM_NODES + 3 * (2 * 16 + int(np.diff(topology.indptr).max()) + 4) + 3 * 16
+    for gradient, bounded in zip(found, map(Bounded, exact, (terms * size for size in sizes)), strict=True):
+        assert_within(gradient, bounded)
+
+
+def test_what_is_read_for_embeddings_is_what_the_last_layer_or_the_head_reads(topology, x):
+    features, nodes = DenseFeatures(x.numpy(), "float32"), np.array([399, 3, 17])
+    for form in ({}, BOTH):
+        model = model_of(3, **form).eval()
+        inference = LayerwiseInference(model, topology, features, ALONE)
+        rows = [rows for _, rows in layers_of(model, x, topology)]
+        read = cat(rows, 1) if form else rows[1]
+        assert_within(inference.embeddings(nodes), read[nodes])
+
+
+def test_a_residual_layer_and_a_head_change_no_initial_weight_of_the_layers():
+    """And only layers that are as wide as what they read add it."""
+    plain, other = (model_of(3, **form) for form in ({}, {"residual": True, "jumping_knowledge": "max"}))
+    assert torch.equal(plain.layers[1].weight, other.layers[1].weight)
+    assert [layer.is_residual for layer in model_of(3, residual=True).layers] == [False, True, False]
+    assert [layer.is_residual for layer in other.layers] == [False, True, True]
 
 
 @pytest.mark.parametrize("weights", ["edges weighted"], indirect=True)

@@ -33,8 +33,8 @@ def prepare_graph(root):
     prepare("synthetic/sbm", root=root, save_as="sbm", options=options)
 
 
-def plan_of(root, kind="graphsage", *, layers=2, features="auto", **train):
-    model = {"kind": kind, "num_layers": layers, "hidden_channels": 8}
+def plan_of(root, kind="graphsage", *, layers=2, features="auto", form=None, **train):
+    model = {"kind": kind, "num_layers": layers, "hidden_channels": 8, **(form or {})}
     asked = {"dataset": {"name": "sbm", "features": features}, "model": model}
     settings = {"epochs": 2, "batch_size": 40, "num_neighbors": [4, 6, 5][:layers], "threads": 1, "device": "cpu"}
     experiment = NodeClassificationExperiment.model_validate({**asked, "train": {**settings, **train}})

@@ -92,6 +92,14 @@ def test_models_whose_layers_are_not_known_have_no_hidden_rows():
     assert (of_one.hidden_rows_on, of_one.hidden_rows_mib) == (None, 0)
 
 
+def test_where_a_head_reads_all_layers_their_tables_stay():
+    """Of 1,000 nodes: two tables of 64 columns while the third layer's is made, in three copies; 9 bytes of ids."""
+    layers = {"layers": (64, 64, 64, 64)}
+    plain, read = (ResidentGraph(**SMALL, **layers, head_channels=number) for number in (0, 5))
+    assert plain.hidden_bytes == 1000 * (4 * (64 + 3 * 64) + 9)
+    assert read.hidden_bytes == 1000 * (4 * (2 * 64 + 3 * 64) + 9)
+
+
 def test_small_graphs_are_on_the_gpu_and_papers100m_is_split(tmp_path):
     """What the table is for: products and Reddit fit everywhere; of papers100M the rows on a GPU grow with it."""
     rows = []
@@ -164,6 +172,7 @@ def test_a_budget_that_a_gpu_cannot_give_is_refused(tmp_path):
     [
         ({"train": {"device": "cpu"}}, "train.device is cpu"),
         ({"train": {"presampled": "somewhere"}}, "train.presampled"),
+        ({"train": {"edge_dropout": 0.1}}, "train.edge_dropout"),
         ({"dataset": {"name": "planetoid/cora", "features": "as_stored"}}, "are sparse"),
         ({"roles": {"samplers": 1, "trainers": 1}, "train": {"device": "cuda"}}, "roles"),
     ],

@@ -40,6 +40,13 @@ def test_a_file_and_overrides(file):
     assert experiment.dataset.name == "planetoid/cora"
 
 
+def test_a_residual_layer_needs_a_hidden_one_before_it(file):
+    alone = refusal(file("model: {residual: true}\n"))
+    assert all(part in str(alone) for part in ("residual", "num_layers to 3"))
+    for more in ("num_layers: 3", "jumping_knowledge: max"):
+        assert load_experiment(file(f"model: {{residual: true, {more}}}\n")).model.residual
+
+
 def test_null_lifts_a_limit(file):
     assert (
         load_experiment(file("train: {epochs: 3}\n"), ["train.epochs=null", "train.max_steps=8"]).train.epochs is None

@@ -198,6 +198,7 @@ def test_an_evaluation_over_parts_takes_blocks_of_bounded_size_whatever_the_grap
     """Five arrays of 16 MiB at most, of a layer's rows if these are fewer; or a step's activations if they are more."""
     assert evaluation_bytes(IN_PARTS, 128) == 5 * 1000 * 128 * 4
     assert evaluation_bytes(dataclasses.replace(IN_PARTS, num_nodes=10**9), 128) == 5 << 24
+    assert evaluation_bytes(IN_PARTS, 128, layers_read=3) == (5 + 2 * 3) * 1000 * 128 * 4, "a head reads three"
     assert parted().memory.activations_mib >= 80
 
 

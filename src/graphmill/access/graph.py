@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from graphmill.graph.batch import Block, InputForm, MiniBatch, SparseRows
 from graphmill.graph.sampled import Sampled, Seeds
 from graphmill.graph.splits import Split
+from graphmill.nn.jumping_knowledge import JumpingKnowledge
 from graphmill.nn.layer_edges import WeightedBlock
 from graphmill.nn.operators import Activation
 from graphmill.nn.standardise import Standardise
@@ -175,6 +176,7 @@ class LayerwiseModel(Protocol):
     """A model whose layers can be computed one after the other for all nodes, with ReLU between them."""
 
     standardise: Standardise | None
+    readout: JumpingKnowledge | None  # reads the rows of all layers, each after ReLU; None: the last gives the result
 
     @property
     def mean_layers(self) -> Sequence[MeanAggregation]:

@@ -4,7 +4,7 @@ Layer by layer no neighbourhood is computed twice, and only the rows that the wa
 all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -60,30 +60,46 @@ class LayerwiseInference:
     @torch.no_grad()
     def logits(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], Tensor]:
         """This rank's share of `nodes` and their logits [num_share, num_classes]. All ranks must call it."""
-        return self._share(nodes), self._layer_rows(self._layers[-1], self._hidden(nodes), nodes, None).cpu()
+        hidden, readout = self._hidden(nodes), self.model.readout
+        last = self._last(hidden, nodes, None if readout is None else RELU)
+        share = self._share(nodes)
+        return share, (last if readout is None else _read(readout, hidden, last, share)).cpu()
 
     @torch.no_grad()
     def embeddings(self, nodes: NDArray[np.int64]) -> Tensor:
-        """What the last layer reads of each of `nodes` [num_nodes, hidden_channels]; for two layers or more."""
-        h = self._hidden(nodes)
-        assert h is not None
-        return h[torch.from_numpy(nodes)]
+        """What the last layer, or the head, reads of each of `nodes` [num_nodes, num_channels].
+
+        For two layers or more, or a head; of a head in one process.
+        """
+        hidden, readout = self._hidden(nodes), self.model.readout
+        if readout is not None:
+            return _read(readout.read, hidden, self._last(hidden, nodes, RELU), nodes)
+        return hidden[-1][torch.from_numpy(nodes)]
 
     @property
     def _layers(self) -> Sequence[MeanAggregation]:
         return self.model.mean_layers
 
-    def _hidden(self, nodes: NDArray[np.int64]) -> Tensor | None:
-        """What the last layer reads [all nodes, hidden_channels], filled in where `nodes` need it; None: features."""
+    def _hidden(self, nodes: NDArray[np.int64]) -> list[Tensor]:
+        """What layers but the last give [all nodes, hidden_channels], filled in where `nodes` need it.
+
+        Of each layer where a head reads them all, else of the last of these alone.
+        """
         layers = self._layers
         wanted = wanted_rows(self.topology, nodes, len(layers), self.blocks)
-        h: Tensor | None = None
+        hidden: list[Tensor] = []
         for number, layer in enumerate(layers[:-1]):
             counts = [len(self._share(wanted[number], rank)) for rank in range(self.group.world_size)]
-            rows = self.group.gather_rows(self._layer_rows(layer, h, wanted[number], RELU), counts)
+            read = hidden[-1] if hidden else None
+            rows = self.group.gather_rows(self._layer_rows(layer, read, wanted[number], RELU), counts)
             h = self._zeros(self.topology.num_nodes, layer.out_channels, is_table=True)
             h[on_device(torch.from_numpy(wanted[number]), h.device)] = rows
-        return h
+            hidden = [h] if self.model.readout is None else [*hidden, h]
+        return hidden
+
+    def _last(self, hidden: list[Tensor], nodes: NDArray[np.int64], activation: Activation | None) -> Tensor:
+        """This rank's share of the rows `nodes` of the last layer."""
+        return self._layer_rows(self._layers[-1], hidden[-1] if hidden else None, nodes, activation)
 
     def _zeros(self, num_rows: int, width: int, *, is_table: bool) -> Tensor:
         if self.blocks is None:
@@ -179,6 +195,18 @@ class LayerwiseInference:
         shifted = torch.from_numpy((local + len(ids)).astype(np.int32))
         block = Block(torch.from_numpy(indptr).to(device), shifted.to(device))
         return layer.on_sparse(rows_on(x, device), block, activation)
+
+
+def _read(
+    head: Callable[[Sequence[Tensor]], Tensor], hidden: Sequence[Tensor], last: Tensor, ids: NDArray[np.int64]
+) -> Tensor:
+    """What a head makes of the rows of all layers, some at a time: of `hidden` those of `ids` [n]; `last` [n, …]."""
+    found = []
+    for begin in range(0, max(1, len(ids)), _ROWS_AT_A_TIME):
+        some = torch.from_numpy(ids[begin : begin + _ROWS_AT_A_TIME])
+        rows = last[begin : begin + _ROWS_AT_A_TIME]
+        found.append(head([*(h[on_device(some, h.device)] for h in hidden), rows]))
+    return torch.cat(found)
 
 
 def rows_on(x: SparseRows, device: torch.device) -> SparseRows:

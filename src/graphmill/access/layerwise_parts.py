@@ -56,22 +56,31 @@ class PartedInference:
     @torch.no_grad()
     def logits(self, nodes: Ids) -> tuple[Ids, Tensor]:
         """Nodes of `nodes` that this rank owns, ascending, and their logits [num_owned, num_classes]."""
-        layers = self.model.mean_layers
+        layers, readout = self.model.mean_layers, self.model.readout
         return_free_memory()  # of training, whose batches are made by another thread: this one would not reuse it
         mine = np.sort(nodes[self.shares.owner_of(NodeIds(nodes)) == self.shares.rank])
         wanted = self._wanted(mine, len(layers))
-        h: HiddenRows | None = None
+        hidden: list[HiddenRows] = []  # of all layers where a head reads them, else of the last one
         for layer, rows in zip(layers[:-1], wanted[:-1], strict=True):
+            h = hidden[-1] if hidden else None
             result = HiddenRows.of(self._own_row(rows), self.shares.num_owned, layer.out_channels, self.wire)
             for begin, found in self._blocks_of(layer, h, rows, RELU):
                 result.write(begin, found.numpy())
             if h is None:
                 self._forget_features()
-            h = result
-        logits = torch.empty(len(mine), layers[-1].out_channels)
-        for begin, found in self._blocks_of(layers[-1], h, mine, None):
-            logits[begin : begin + len(found)] = found
+            hidden = [result] if readout is None else [*hidden, result]
+        logits = torch.empty(len(mine), layers[-1].out_channels if readout is None else readout.out_channels)
+        h, activation = hidden[-1] if hidden else None, None if readout is None else RELU
+        for begin, found in self._blocks_of(layers[-1], h, mine, activation):
+            end = begin + len(found)
+            if readout is not None:
+                found = readout([*(self._stored(h, mine[begin:end]) for h in hidden), found])
+            logits[begin:end] = found
         return mine, logits
+
+    def _stored(self, h: HiddenRows, nodes: Ids) -> Tensor:
+        """Rows of a hidden layer, of owned nodes [n]."""
+        return torch.from_numpy(h.table.x[h.find(self._own_row(nodes))])
 
     def _forget_features(self) -> None:
         """Drop mapped pages of the features: they were read once through, and hidden rows take their place."""

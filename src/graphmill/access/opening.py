@@ -18,6 +18,7 @@ from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import NodeStore, WholeStore
 from graphmill.access.whole import WholeGraph, by_relation
 from graphmill.sample.collect import NeighbourSource
+from graphmill.sample.edge_dropout import EdgeDropout
 from graphmill.sample.service.served import SamplerClient
 from graphmill.sync.group import Group
 
@@ -60,7 +61,15 @@ def source_of(
 
 
 def sampler_of(spec: AccessSpec, store: NodeStore, source: GraphSource, group: Group) -> NeighbourSource:
-    """Sampler that draws the neighbourhoods of training batches."""
+    """Sampler that draws the neighbourhoods of training batches, and drops a share of their edges if asked to."""
+    drawing = _drawing(spec, store, source, group)
+    if not spec.edge_dropout:
+        return drawing
+    num_nodes = int(store.metadata.num_nodes)
+    return EdgeDropout(drawing, spec.edge_dropout, spec.plan.seed, num_nodes, spec.resample)
+
+
+def _drawing(spec: AccessSpec, store: NodeStore, source: GraphSource, group: Group) -> NeighbourSource:
     if spec.presampled is not None:
         return presampled(spec, store, spec.presampled, group.rank, group.world_size)
     if spec.relation_fanouts:

@@ -32,5 +32,6 @@ class AccessSpec:
     evaluates_whole: bool  # a model of unknown layers: by one call on the whole graph; False: on neighbourhoods
     presampled: Path | None  # folder of sampled epochs; None: neighbourhoods are drawn when they are needed
     propagation: Propagation | None = None  # of features, before anything is read; None: they are as stored
+    edge_dropout: float = 0.0  # probability that a step leaves out an edge that was drawn for it
     gpu_graph_bytes: int | None = None  # of a GPU that holds and draws of the graph; None: the CPU does
     gpu_draws: GpuDraws = "measured"  # who draws of it, for the GPU that holds it

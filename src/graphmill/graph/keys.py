@@ -25,6 +25,7 @@ class Purpose(IntEnum):
     CURRICULUM = 9
     NEGATIVES = 10
     LABEL_FOLDS = 11
+    EDGE_DROPOUT = 12
 
 
 def key_of(seed: int, purpose: Purpose, *coordinates: int) -> int:

@@ -1,6 +1,6 @@
 """Seeds and sampled neighbourhoods: the types that flow from a schedule to a mini-batch. They need no torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NewType
 
 import numpy as np
@@ -81,3 +81,20 @@ class Sampled:
     edge_ids: EdgeIds  # [num_edges]: entries of the topology; [0] if the sampler was not asked for them
     num_nodes_per_hop: tuple[int, ...]  # nodes added: (seeds, hop 1, …, hop L)
     num_edges_per_hop: tuple[int, ...]  # (hop 1, …, hop L)
+
+    def targets(self, *, resampled: bool) -> NDArray[np.int64]:
+        """Local ids of the targets of all edges, hop 1 first [num_edges]; `resampled`: each hop has rows of its own."""
+        blocks = self.blocks[::-1] if resampled else self.blocks[:1]  # without, the first layer's block has all edges
+        rows = np.concatenate([np.arange(block.num_rows) for block in blocks])
+        return np.repeat(rows, np.concatenate([np.diff(block.indptr) for block in blocks]))
+
+    def with_edges(self, stays: NDArray[np.bool_]) -> "Sampled":
+        """Copy with some of the edges [num_edges], hop 1 first; its nodes stay."""
+        before = np.concatenate([[0], np.cumsum(stays)])
+        kept, ends = self.blocks[0].indices[stays], np.cumsum(self.num_edges_per_hop)
+        return replace(
+            self,
+            blocks=tuple(SampledBlock(before[block.indptr], kept) for block in self.blocks),
+            edge_ids=self.edge_ids[stays] if len(self.edge_ids) else self.edge_ids,
+            num_edges_per_hop=tuple(int(n) for n in np.diff(before[np.concatenate([[0], ends])])),
+        )

@@ -2,12 +2,14 @@
 
 import math
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
+from graphmill.nn.jumping_knowledge import JumpingKnowledge
 from graphmill.nn.keyed_dropout import KeyedDropout
 from graphmill.nn.layer_edges import WeightedBlock, mean_of, self_and_mean_of
 from graphmill.nn.operators import RELU, Activation, activate, is_native, linear, sparse_linear
@@ -19,11 +21,15 @@ class MeanLayer(nn.Module):
 
     Over the edges of a `WeightedBlock` the mean is by their weights, Σ w h / Σ w.
     `weight` is [out_channels, 2 * in_channels]; for sparse inputs it is applied before the mean, which is the same and
-    cheaper.
+    cheaper. A residual layer of dense rows adds hᵥ to what comes of the activation, as Kipf & Welling do (2017, arXiv
+    1609.02907, appendix B).
     """
 
-    def __init__(self, in_channels: int, out_channels: int, *, training_dtype: torch.dtype) -> None:
+    def __init__(
+        self, in_channels: int, out_channels: int, *, training_dtype: torch.dtype, is_residual: bool = False
+    ) -> None:
         super().__init__()
+        self.is_residual = is_residual
         self.in_channels, self.out_channels, self.training_dtype = in_channels, out_channels, training_dtype
         self.weight = nn.Parameter(torch.empty(out_channels, 2 * in_channels))
         self.bias = nn.Parameter(torch.zeros(out_channels))
@@ -36,8 +42,8 @@ class MeanLayer(nn.Module):
 
     def on_self_and_mean(self, x: Tensor, activation: Activation | None) -> Tensor:
         """The layer on [self ; mean] rows [num_rows, 2 * in_channels]; float32 outside training."""
-        x = x.to(self.training_dtype if self.training else torch.float32)
-        return linear(x, self.weight, self.bias, activation)
+        out = linear(x.to(self.training_dtype if self.training else torch.float32), self.weight, self.bias, activation)
+        return out + x[:, : self.in_channels] if self.is_residual else out
 
     def on_rows(self, h: Tensor, block: Block | WeightedBlock, activation: Activation | None) -> Tensor:
         """The layer on rows h [n, in_channels] of which the first num_rows are the result's own."""
@@ -59,7 +65,7 @@ class MeanLayer(nn.Module):
 
 
 class GraphSage(nn.Module):
-    """L mean layers, ReLU and dropout after all but the last.
+    """L mean layers, ReLU and dropout after all but the last; with jumping knowledge after all, and a head on them.
 
     Each layer computes only the rows that the next one reads. Dropout is keyed by (seed, epoch, step, layer, node,
     channel).
@@ -78,21 +84,37 @@ class GraphSage(nn.Module):
         training_dtype: torch.dtype = torch.float32,
         standardise: Standardise | None = None,
         is_weighted: bool = False,
+        residual: bool = False,
+        jumping_knowledge: Literal["none", "cat", "max"] = "none",
     ) -> None:
         """`training_dtype`: of the inputs and weights of dense products in training; all else is float32.
 
         `standardise`: of dense inputs; None: they are taken as they are. `is_weighted`: means are by the weights of
-        edges, the only column of `edge_attr`.
+        edges, the only column of `edge_attr`. `residual`: hidden layers after the first add what they read.
         """
         super().__init__()
         self.standardise, self.is_weighted = standardise, is_weighted
-        widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
-        self.layers = nn.ModuleList(MeanLayer(a, b, training_dtype=training_dtype) for a, b in pairwise(widths))
+        num_hidden = num_layers - (jumping_knowledge == "none")
+        widths = [in_channels, *[hidden_channels] * num_hidden, *[out_channels] * (num_layers - num_hidden)]
+        self.layers = nn.ModuleList(
+            MeanLayer(a, b, training_dtype=training_dtype, is_residual=residual and 0 < number < num_hidden)
+            for number, (a, b) in enumerate(pairwise(widths))
+        )
         self.dropout = KeyedDropout(seed, of_inputs=input_dropout, of_hidden=dropout)
         generator = torch.Generator().manual_seed(key_of(seed, Purpose.INITIAL_WEIGHTS) >> 1)
         for layer in self.layers:
             assert isinstance(layer, MeanLayer)
             layer.reset_parameters(generator)
+        self.readout: JumpingKnowledge | None = None
+        if jumping_knowledge != "none":
+            self.readout = JumpingKnowledge(
+                jumping_knowledge,
+                channels=hidden_channels,
+                num_layers=num_layers,
+                out_channels=out_channels,
+                training_dtype=training_dtype,
+            )
+            self.readout.reset_parameters(generator)
 
     @property
     def input_form(self) -> InputForm:
@@ -104,10 +126,13 @@ class GraphSage(nn.Module):
         inputs = self._standardised(batch)
         if self.training:
             inputs = self.dropout.inputs(inputs, batch)
-        h = self._first_layer(inputs, batch)
+        rows = [self._first_layer(inputs, batch)]
         for number in range(1, len(self.layers)):
-            h = self._layer(number).on_rows(h, self._block(batch, number), self._activation(batch, number))
-        return h
+            block, activation = self._block(batch, number), self._activation(batch, number)
+            rows.append(self._layer(number).on_rows(rows[-1], block, activation))
+        if self.readout is None:
+            return rows[-1]
+        return self.readout([h[: len(rows[-1])] for h in rows])  # type: ignore[no-any-return]
 
     def _standardised(self, batch: MiniBatch) -> Inputs:
         match batch.inputs:
@@ -143,7 +168,7 @@ class GraphSage(nn.Module):
         return layer
 
     def _activation(self, batch: MiniBatch, number: int) -> Activation | None:
-        """Activation after layer `number`, counted from 0; None after the last."""
-        if number == len(self.layers) - 1:
+        """Activation after layer `number`, counted from 0; None after the last, unless a head reads it."""
+        if number == len(self.layers) - 1 and self.readout is None:
             return None
         return self.dropout.after(number, batch) if self.training else RELU

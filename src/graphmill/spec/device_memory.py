@@ -6,7 +6,7 @@ bus a neighbour costs a sector for its four bytes, and a large topology on the G
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate
 from typing import Final, Literal
 
 from pydantic import Field
@@ -35,6 +35,7 @@ class ResidentGraph:
     hops: tuple[int, ...]  # nodes of a batch at most: seeds, hop 1, …
     num_drawn: int  # neighbours drawn for it
     layers: tuple[int, ...] = ()  # columns of what each gives, if exact evaluation computes one after the other
+    head_channels: int = 0  # columns that a head gives of the rows of all layers; 0: the last one gives the result
     refused: str = ""  # why a GPU cannot draw of it, in words; "": it can
 
     @property
@@ -57,11 +58,12 @@ class ResidentGraph:
         """Bytes of rows of layers while exact evaluation needs them, at most.
 
         A layer reads its table; its rows are computed, gathered of all ranks, and put in the order of nodes by their
-        ids: the last one's are only computed.
+        ids: the last one's are only computed. Where a head reads all layers, all their tables stay.
         """
-        *hidden, last = pairwise((0, *self.layers)) if self.layers else [(0, 0)]
-        columns = [read + _COPIES_OF_ROWS * made for read, made in hidden]
-        return self.num_nodes * (4 * max([*columns, sum(last)]) + _BYTES_OF_WANTED)
+        *hidden, last = self.layers or (0,)
+        held = list(accumulate(hidden, initial=0)) if self.head_channels else [0, *hidden]  # before each layer
+        columns = [read + _COPIES_OF_ROWS * made for read, made in zip(held, hidden, strict=False)]
+        return self.num_nodes * (4 * max([*columns, held[-1] + last + self.head_channels]) + _BYTES_OF_WANTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Models that give a row to each node, as they are asked for: their keys and defaults."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
@@ -28,10 +28,46 @@ class GraphSageSpec(Spec):
     }
 
     kind: Literal["graphsage"] = "graphsage"
-    hidden_channels: PositiveInt = Field(256, description="width of every layer but the last")
+    hidden_channels: PositiveInt = Field(256, description="width of every layer but one that gives the result")
     num_layers: PositiveInt = Field(2, description="layers; each reads one hop, so as many as there are fan-outs")
     dropout: Fraction = Field(0.5, description="probability of dropping a hidden channel")
     input_dropout: Fraction = Field(0.0, description="probability of dropping an input feature")
+    residual: bool = Field(
+        False,
+        description="each hidden layer after the first adds the row that it reads of the node itself, after activation "
+        "and dropout (Kipf & Welling 2017, arXiv 1609.02907, appendix B)",
+    )
+    jumping_knowledge: Literal["none", "cat", "max"] = Field(
+        "none",
+        description="what gives the result: none, the last layer; else all layers are hidden, and a linear head reads "
+        "a node's rows of each, beside each other (cat) or each channel's largest (max; Xu et al. 2018, arXiv "
+        "1806.03536)",
+    )
+
+    @property
+    def num_hidden(self) -> int:
+        """Layers whose width is `hidden_channels`."""
+        return self.layers_read or self.num_layers - 1
+
+    @property
+    def layers_read(self) -> int:
+        """Layers whose rows the head of jumping knowledge reads; 0: there is no head."""
+        return 0 if self.jumping_knowledge == "none" else self.num_layers
+
+    @property
+    def head_channels(self) -> int:
+        """Columns that this head reads."""
+        return self.hidden_channels * {"none": 0, "cat": self.num_layers, "max": 1}[self.jumping_knowledge]
+
+    @model_validator(mode="after")
+    def _has_a_residual_layer(self) -> Self:
+        if self.residual and self.num_hidden < 2:
+            raise ValueError(
+                f"residual is true, but {self.num_hidden} of num_layers {self.num_layers} is hidden, and a hidden layer"
+                f" adds the one before it: set num_layers to {self.num_layers + 2 - self.num_hidden} or more, or leave"
+                " residual out"
+            )
+        return self
 
 
 class NodeAttentionSpec(AttentionSpec):

@@ -108,7 +108,7 @@ def held_by_sampler(plan: SampledPlan) -> int:
 def parameters(of: SampledModel) -> int | None:
     """Number of parameters of the model; None: a model by dotted path.
 
-    GraphSAGE: per layer a weight for the node, one for the mean of its neighbours, and a bias.
+    GraphSAGE: per layer a weight for the node, one for the mean of its neighbours, and a bias; a head, if it has one.
     """
     if isinstance(of.model, CustomModelSpec):
         return None
@@ -131,14 +131,16 @@ def parameters(of: SampledModel) -> int | None:
     if isinstance(of.model, SignSpec):
         return of.model.parameters(of.num_features, of.out_channels)
     widths = [of.num_features, *layer_widths(of)]
-    return sum(2 * inner * outer + outer for inner, outer in itertools.pairwise(widths))
+    layers = sum(2 * inner * outer + outer for inner, outer in itertools.pairwise(widths))
+    return layers + ((of.model.head_channels + 1) * of.out_channels if of.model.head_channels else 0)
 
 
 def layer_widths(of: SampledModel) -> tuple[int, ...]:
     """Channels that each layer of GraphSAGE gives; (): another model, whose layers are not computed one by one."""
     if not isinstance(of.model, GraphSageSpec):
         return ()
-    return (*[of.model.hidden_channels] * (of.model.num_layers - 1), of.out_channels)
+    num_hidden = of.model.num_hidden
+    return (*[of.model.hidden_channels] * num_hidden, *[of.out_channels] * (of.model.num_layers - num_hidden))
 
 
 def _attention_parameters(model: NodeAttentionSpec, of: SampledModel) -> int:
@@ -181,9 +183,11 @@ def sampled_bytes(of: SampledModel, hops: Sequence[int]) -> tuple[int, int]:
         return drawn + x, of.model.activation_bytes(hops, of.num_neighbors, of.num_relations)
     if isinstance(of.model, GraphSageSpec) and of.num_edge_columns:  # rows are collected, and averaged by weight later
         inputs = sum(hops) * of.num_features * 4 + inputs
-    hidden = of.model.hidden_channels if isinstance(of.model, GraphSageSpec) else 0
-    activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))
-    return drawn + inputs, activations
+    if not isinstance(of.model, GraphSageSpec):
+        return drawn + inputs, 0
+    hidden, copies = 2 * of.model.hidden_channels, 3 + of.model.residual  # one of the sum, and of its gradient
+    activations = copies * 4 * sum(sum(hops[:-depth]) * hidden for depth in range(1, len(hops)))
+    return drawn + inputs, activations + 3 * 4 * hops[0] * of.model.head_channels
 
 
 def _rows_bytes(model: SignSpec, of: SampledModel, rows: int) -> int:

@@ -12,6 +12,7 @@ _TABLE_ROW: Final = 32  # bytes of an entry of the table that finds a held row, 
 BLOCK_BYTES: Final = 16 << 20
 """Of the inputs of rows that exact inference over parts computes together, but for a row that alone has more."""
 _OF_EVALUATION: Final = 5  # arrays of that size, at most
+_OF_A_READ_LAYER: Final = 2  # more for each layer that a head reads: its rows, and those of a block beside the others'
 _COPIES: Final = 3  # of a row of a window: received, and sent to others, who may ask for twice as many
 _OF_A_QUESTION: Final = 28  # bytes of a row that is asked for: which, for whom, in what order; and that others ask for
 _OF_AN_EDGE: Final = 24  # the same of an edge, whose target goes along
@@ -110,13 +111,14 @@ def _choosing_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepSha
     return _OF_A_MERGED * parts * min(int(asked.cache.ratio * graph.num_nodes), remote)
 
 
-def evaluation_bytes(graph: PartedGraphSizes, hidden_channels: int) -> int:
+def evaluation_bytes(graph: PartedGraphSizes, hidden_channels: int, *, layers_read: int = 0) -> int:
     """What exact inference holds: of a block its inputs, their means, the rows it gives to others; two hidden layers.
 
-    A layer whose rows take more than `BLOCK_BYTES` is in a file of the host's disk.
+    Where a head reads the rows of `layers_read` layers, all of these are held to the end. A layer whose rows take more
+    than `BLOCK_BYTES` is in a file of the host's disk.
     """
     width = max(hidden_channels, 0 if graph.is_sparse else graph.num_features)
-    return _OF_EVALUATION * min(BLOCK_BYTES, 4 * width * graph.num_nodes)
+    return (_OF_EVALUATION + _OF_A_READ_LAYER * layers_read) * min(BLOCK_BYTES, 4 * width * graph.num_nodes)
 
 
 def _window_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape, window: int) -> int:

@@ -126,6 +126,8 @@ def refuse_sampling(model: object, experiment: Experiment, name: str, num_parts:
             f"{said}, and train.num_neighbors says how many neighbours to sample",
             fix="leave train.num_neighbors out, and set model.hops; or set model.kind=graphsage",
         )
+    if getattr(train, "edge_dropout", 0):
+        raise UserError(f"{said}, and train.edge_dropout drops sampled edges", fix="leave train.edge_dropout out")
     if train.presampled_in is not None:
         raise UserError(f"{said}, and train.presampled has sampled epochs", fix="leave train.presampled out")
     if experiment.roles is not None:

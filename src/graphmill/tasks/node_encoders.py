@@ -138,6 +138,8 @@ def build_model(
                 training_dtype=DTYPE_OF[plan.precision],
                 standardise=standardise,
                 is_weighted=reads.edge_argument == "edge_weight",
+                residual=spec.residual,
+                jumping_knowledge=spec.jumping_knowledge,
             )
         case RelationalSpec():
             return RelationalGcn(

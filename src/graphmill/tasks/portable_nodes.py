@@ -56,21 +56,26 @@ class NodeClassifier(nn.Module):
             InvalidInputError (a ValueError): a shape does not fit, an edge names a node that is not there, or weights
                 are missing, too many, or negative.
         """
-        return self._layers(x, edge_index, edge_weight, len(self.model.layers))
+        rows, readout = self._layers(x, edge_index, edge_weight, len(self.model.layers)), self.model.readout
+        return rows[-1] if readout is None else readout(rows)
 
     def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """What the last layer reads [num_nodes, hidden_channels]: `graphmill predict --embeddings`."""
+        """What the last layer, or the head, reads [num_nodes, num_channels]: `graphmill predict --embeddings`."""
+        readout = self.model.readout
+        if readout is not None:
+            return readout.read(self._layers(x, edge_index, edge_weight, len(self.model.layers)))
         if len(self.model.layers) == 1:
             raise InvalidInputError(
                 "a model of one layer has no embeddings", fix="call it for logits: model(x, edge_index)"
             )
-        return self._layers(x, edge_index, edge_weight, len(self.model.layers) - 1)
+        return self._layers(x, edge_index, edge_weight, len(self.model.layers) - 1)[-1]
 
-    def _layers(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, number: int) -> Tensor:
+    def _layers(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None, number: int) -> list[Tensor]:
+        """Rows [num_nodes, …] that each of the first `number` layers gives: of the last one alone, but for a head."""
         layers = [layer for layer in self.model.layers if isinstance(layer, MeanLayer)]
         _refuse_strange_features(x, layers[0].in_channels)
         block = self._block(edge_index, edge_weight, x.shape[0])
-        activations = [*[RELU] * (len(layers) - 1), None]
+        activations = [*[RELU] * (len(layers) - 1), None if self.model.readout is None else RELU]
         rows = rows_of(x, self.features, keeps_sparse=self.model.standardise is None)
         if isinstance(rows, SparseRows):
             h = layers[0].on_sparse(rows, block, activations[0])
@@ -82,9 +87,11 @@ class NodeClassifier(nn.Module):
             if self.model.standardise is not None:
                 read = self.model.standardise.of_self_and_mean(read, block.indptr)
             h = layers[0].on_self_and_mean(read, activations[0])
+        found = [h]
         for layer, activation in zip(layers[1:number], activations[1:number], strict=True):
             h = layer.on_rows(h, block, activation)
-        return h
+            found = [h] if self.model.readout is None else [*found, h]
+        return found
 
     def _block(self, edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> Block | WeightedBlock:
         """All edges, with their weights if the model reads them."""

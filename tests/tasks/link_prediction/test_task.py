@@ -37,6 +37,7 @@ from graphmill.tasks.planning import plan_experiment
 
 MODELS = {
     "graphsage": {"kind": "graphsage", "hidden_channels": 8, "dropout": 0.0},
+    "jumping": {"kind": "graphsage", "hidden_channels": 8, "residual": True, "jumping_knowledge": "cat"},
     "gat": {"kind": "gat", "hidden_channels": 4, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0},
     "custom": {
         "kind": "custom",
@@ -189,6 +190,7 @@ def ends_of(batch) -> dict[str, np.ndarray]:
 
 IN_PARTS = {
     "graphsage": ("circle", {"kind": "dot"}),
+    "jumping": ("mutual", {"kind": "dot"}),
     "gat": ("mutual", {"kind": "mlp", "hidden_channels": 8}),
     "custom": ("given", {"kind": "dot"}),
     "rgcn": ("typed", {"kind": "distmult"}),
@@ -383,6 +385,12 @@ def test_an_odd_width_is_no_row_of_complex_numbers(root):
     with pytest.raises(UserError, match=r"embedding_channels is 7, and head\.kind=complex takes two") as refused:
         plan_of(root, head={"kind": "complex"}, channels=7)
     assert refused.value.fix == "set embedding_channels=8"
+
+
+def test_a_table_of_embeddings_has_no_edges_to_drop(root):
+    with pytest.raises(UserError, match="embedding reads no edges") as refused:
+        plan_of(root, "embedding", edge_dropout=0.1)
+    assert refused.value.fix == "leave train.edge_dropout out"
 
 
 def test_complex_tells_directions_of_links_without_relations():

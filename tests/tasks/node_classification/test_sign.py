@@ -55,6 +55,7 @@ def plan_of(root, name="dense", model=None, train=None, dataset=None, **sections
     ("sections", "says", "fix"),
     [
         ({"train": {"num_neighbors": [5, 5]}}, "train.num_neighbors says how many", "leave train.num_neighbors out"),
+        ({"train": {"edge_dropout": 0.1}}, "train.edge_dropout drops sampled edges", "leave train.edge_dropout out"),
         ({"train": {"presampled": "somewhere"}}, "train.presampled has sampled epochs", "leave train.presampled out"),
         ({"train": {"evaluate_on": "whole_graph"}}, "model.kind sign is evaluated row by row", "leave train.evaluate"),
         ({"roles": {"samplers": 1, "trainers": 1}}, "roles has processes that sample", "leave roles out"),

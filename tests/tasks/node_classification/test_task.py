@@ -13,6 +13,7 @@ from torch import nn
 from graphmill.access.transform import transformed
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures, SparseFeatures
+from graphmill.spec.kinds.kind import StepShape
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.classification import measures, tally
@@ -133,6 +134,26 @@ def test_an_epoch_is_trained_on_the_training_nodes_and_on_nothing_else(tmp_path,
         assert np.array_equal(np.sort(seen), np.flatnonzero(split == 0))
         labels = torch.cat([batch.labels for batch in batches])
         assert np.array_equal(labels.numpy(), raw.labels[seen])
+
+
+@pytest.mark.parametrize("model", ["graphsage", "custom"])
+def test_steps_drop_a_share_of_their_edges_and_evaluations_read_all(planned, model):
+    spec = {"kind": "graphsage", "num_layers": 1} if model == "graphsage" else stranger("torch_geometric.nn.GCNConv")
+    fewer, whole = (build_task(planned(spec, edge_dropout=p, num_neighbors=[-1]), ALONE) for p in (0.5, 0.0))
+    counts = []
+    for task in (fewer, whole):
+        batches = list(task.batches(0, 0))
+        counts.append(sum(sum(batch.num_edges_per_hop) for batch in batches))
+        assert counts[-1] == sum(int(batch.blocks[0].indptr[-1] - batch.blocks[0].indptr[0]) for batch in batches)
+    assert abs(counts[0] - counts[1] / 2) < 5 * (counts[1] / 4) ** 0.5
+    assert fewer.evaluate("val").values == whole.evaluate("val").values
+
+
+@pytest.mark.parametrize("form", [{"jumping_knowledge": "cat"}, {"jumping_knowledge": "max", "residual": True}])
+def test_a_formula_counts_the_parameters_of_a_head(planned, form):
+    plan = planned({"kind": "graphsage", "num_layers": 3, "hidden_channels": 8, **form}, num_neighbors=[3, 3, 3])
+    counted = sum(each.numel() for each in build_task(plan, ALONE).model.parameters())
+    assert plan.kind.sizes(plan.task, StepShape(40, "cpu", "fp32")).num_parameters == counted
 
 
 def test_labels_are_mapped(planned):

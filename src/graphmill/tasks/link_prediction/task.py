@@ -254,5 +254,6 @@ def access_spec(plan: Plan, own: LinkPredictionPlan) -> AccessSpec:
         has_weighted_means=False,
         partition=own.partition,
         evaluates_whole=own.evaluate_on == "whole_graph",
+        edge_dropout=own.edge_dropout,
         presampled=None,
     )

@@ -30,6 +30,7 @@ def access_spec(plan: Plan, own: NodeClassificationPlan) -> AccessSpec:
         has_weighted_means=own.has_weighted_means,
         partition=own.partition,
         evaluates_whole=own.evaluate_on == "whole_graph",
+        edge_dropout=own.edge_dropout,
         presampled=None if own.presampled is None else Path(own.presampled),
         propagation=propagation_of(own.model),
         gpu_graph_bytes=None if own.gpu_graph_gib is None else int(own.gpu_graph_gib * GIB),

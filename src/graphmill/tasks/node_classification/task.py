@@ -275,12 +275,13 @@ class NodeClassification:
         return names
 
     def _embeddings(self, whole: WholeGraph, nodes: np.ndarray) -> np.ndarray:
-        if not isinstance(self.model, GraphSage) or len(self.model.layers) == 1:
+        model = self.model
+        if not isinstance(model, GraphSage) or (len(model.layers) == 1 and model.readout is None):
             raise UserError(
                 "only the built-in graphsage with two layers or more has embeddings that are known to be such",
                 fix="leave --embeddings out; of another model take them in Python: graphmill.load(RUN)",
             )
-        return whole.layerwise(self.model, never_pause).embeddings(nodes).numpy()
+        return whole.layerwise(model, never_pause).embeddings(nodes).numpy()
 
     def exact_logits(self, nodes: np.ndarray, pause: Pause) -> tuple[np.ndarray, Tensor]:
         """This rank's share of `nodes` and their logits, without sampling. All ranks must call it."""

@@ -239,6 +239,7 @@ def access_spec(plan: Plan, own: NodeRegressionPlan) -> AccessSpec:
         has_weighted_means=False,
         partition=None,
         evaluates_whole=own.evaluate_on == "whole_graph",
+        edge_dropout=own.edge_dropout,
         presampled=None,
         propagation=propagation_of(own.model),
     )

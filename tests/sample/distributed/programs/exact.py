@@ -31,9 +31,9 @@ OUT, ROOT, NUM_PARTS, BLOCK_BYTES = Path(sys.argv[2]), Path(sys.argv[3]), sys.ar
 CPU = torch.device("cpu")
 
 
-def task_of(dataset: str, group: Group, *, placement: str = "per_rank", held: float = 0.05) -> Any:
+def task_of(dataset: str, group: Group, *, placement: str = "per_rank", held: float = 0.05, **form: Any) -> Any:
     train = {"ranks": group.world_size, "batch_size": 13, "epochs": 1, "device": "cpu", "threads": 1}
-    model = {"kind": "graphsage", "hidden_channels": 24, "num_layers": 3}
+    model = {"kind": "graphsage", "hidden_channels": 24, "num_layers": 3, **form}
     raw = {"dataset": {"name": dataset}, "model": model, "train": {**train, "num_neighbors": [4, 3, 2]}}
     if dataset.startswith("parts/"):
         raw["partition"] = {"placement": placement, "cache": {"policy": "vip", "ratio": held}}
@@ -45,10 +45,10 @@ def task_of(dataset: str, group: Group, *, placement: str = "per_rank", held: fl
     return task
 
 
-def same(dataset: str, placement: str) -> dict[str, int]:
+def same(dataset: str, placement: str, **form: Any) -> dict[str, int]:
     """Of how many of its own nodes of a split the logits are those of the whole graph, and how many there are."""
-    parted = task_of(f"parts/{dataset}/{NUM_PARTS}-ldg", Group(RANK, RANKS, CPU), placement=placement)
-    whole, asked = task_of(dataset, Group(0, 1, CPU)), []
+    parted = task_of(f"parts/{dataset}/{NUM_PARTS}-ldg", Group(RANK, RANKS, CPU), placement=placement, **form)
+    whole, asked = task_of(dataset, Group(0, 1, CPU), **form), []
     nodes = np.asarray(whole.access.nodes_in("test"))
     hidden_rows.BLOCK_BYTES = layerwise_parts.BLOCK_BYTES = BLOCK_BYTES * (100 if dataset == "debian-packages" else 1)
     mine, found = parted.exact_logits(nodes, lambda: asked.append(1))
@@ -99,6 +99,7 @@ def main() -> None:
     ways = itertools.product(("synthetic/sbm", "edgy"), ("per_rank", "per_host"))
     found: dict[str, Any] = {f"{dataset}, {placement}": same(dataset, placement) for dataset, placement in ways}
     found["sparse features"] = same("debian-packages", "per_rank")
+    found["a head on all layers"] = same("synthetic/sbm", "per_rank", residual=True, jumping_knowledge="cat")
     told = {"same": found, "without room": without_room(), "received": received()}
     (OUT / f"{RANK}.json").write_text(json.dumps(told))
     dist.barrier()  # whoever leaves first takes its connections along

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphmill.graph.batch import MiniBatch, copied
 from graphmill.graph.keys import Purpose
-from graphmill.graph.sampled import Sampled, SampledBlock, SeedIds, Seeds
+from graphmill.graph.sampled import Sampled, SeedIds, Seeds
 from graphmill.sample.negatives import Ends, KnownEdges, Negatives
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.tasks.link_prediction.data.links import Links
@@ -226,11 +226,8 @@ def without_edges(sampled: Sampled, links: Links, num_nodes: int, *, resamples: 
         num_nodes: of the graph.
         resamples: whether each hop has rows of its own.
     """
-    blocks = sampled.blocks[::-1]  # hop 1 first
-    nodes, indices = sampled.node_ids, blocks[0].indices
-    indptr = np.concatenate([[0], *(b.indptr[1:] for b in blocks)]) if resamples else blocks[-1].indptr
-    of_hops = [np.arange(b.num_rows) for b in blocks] if resamples else [np.arange(len(indptr) - 1)]
-    targets = np.repeat(np.concatenate(of_hops), np.diff(indptr))
+    nodes, indices = sampled.node_ids, sampled.blocks[0].indices
+    targets = sampled.targets(resampled=resamples)
     is_end = np.isin(nodes, links.ends)  # few are: only edges between two of them are looked up
     among = np.flatnonzero(is_end[indices] & is_end[targets])
     one, other = links.sources, links.targets
@@ -242,11 +239,4 @@ def without_edges(sampled: Sampled, links: Links, num_nodes: int, *, resamples: 
         return sampled
     stays = np.ones(len(indices), dtype=bool)
     stays[gone] = False
-    before = np.concatenate([[0], np.cumsum(stays)])
-    kept, ends = indices[stays], np.cumsum(sampled.num_edges_per_hop)
-    return replace(
-        sampled,
-        blocks=tuple(SampledBlock(before[b.indptr], kept) for b in sampled.blocks),
-        edge_ids=sampled.edge_ids[stays] if len(sampled.edge_ids) else sampled.edge_ids,
-        num_edges_per_hop=tuple(int(n) for n in np.diff(before[np.concatenate([[0], ends])])),
-    )
+    return sampled.with_edges(stays)

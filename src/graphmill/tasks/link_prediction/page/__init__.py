@@ -129,6 +129,7 @@ class LinkPredictionPlan(TaskPlan):
     loss: LinkLossSpec
     ranked: Side
     val_limit: int | None
+    edge_dropout: float = Field(0.0, description="of a step; 0: all that were drawn are read")
     evaluate_on: EvaluateOn | None = Field(None, description="absent: layer by layer, or a table")
     partition: PartitionSpec | None = Field(None, description="absent: the message graph is stored whole")
 
@@ -187,6 +188,11 @@ def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPred
         refuse_fused(model, experiment.train)
         precision = experiment.train.precision
         refuse_untyped(model, dataset, undirected=experiment.dataset.undirected, precision=precision)
+    elif experiment.train.edge_dropout:
+        raise UserError(
+            f"train.edge_dropout is {experiment.train.edge_dropout:g}, but model.kind embedding reads no edges",
+            fix="leave train.edge_dropout out",
+        )
     _refuse_odd(head, experiment.embedding_channels)
     refuse_partition(experiment.partition, dataset.num_parts, dataset.name)
     negatives = experiment.negatives
@@ -200,6 +206,7 @@ def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPred
         negatives=negatives.model_copy(update={"side": both}) if negatives.side == "auto" else negatives,
         num_neighbors=drawn.of_hops,
         relation_fanouts=drawn.by_relation or None,
+        edge_dropout=experiment.train.edge_dropout,
         loss=experiment.train.loss,
         ranked=both if experiment.task.ranked == "auto" else experiment.task.ranked,
         val_limit=experiment.task.val_limit,

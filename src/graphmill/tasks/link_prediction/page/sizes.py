@@ -97,7 +97,9 @@ def _in_parts(
     )
     mapped, model = mapped_bytes(graph, asked, step), plan.model
     lists = graph.id_bytes * (3 if known.num_relations else 2) * sum(known.links.values())
-    evaluating = evaluation_bytes(graph, model.hidden_channels) if isinstance(model, GraphSageSpec) else 0
+    evaluating = 0
+    if isinstance(model, GraphSageSpec):
+        evaluating = evaluation_bytes(graph, model.hidden_channels, layers_read=model.layers_read)
     return replace(
         whole,
         activation_bytes=max(whole.activation_bytes, evaluating + 4 * known.num_nodes * plan.embedding_channels),

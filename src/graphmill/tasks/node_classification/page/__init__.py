@@ -136,6 +136,7 @@ class NodeClassificationPlan(TaskPlan):
     gpu_graph_gib: float | None = Field(None, description="of a GPU, for the graph; absent: it is the CPU's")
     gpu_draws: GpuDraws | None = Field(None, description="who draws of it; absent: it is the CPU's")
     loss: ClassifierLossSpec = CrossEntropySpec()
+    edge_dropout: float = Field(0.0, description="of a step; 0: all that were drawn are read")
     evaluate_on: EvaluateOn | None = Field(None, description="absent: layer by layer")
     partition: PartitionSpec | None = Field(None, description="absent: the graph is stored whole")
 
@@ -246,6 +247,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         model=model,
         num_neighbors=drawn.of_hops,
         relation_fanouts=drawn.by_relation or None,
+        edge_dropout=experiment.train.edge_dropout,
         presampled=experiment.train.presampled,
         gpu_graph_gib=experiment.train.gpu_graph_gib,
         gpu_draws=None if experiment.train.gpu_graph_gib is None else experiment.train.gpu_draws,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from graphmill.base.errors import UserError
 from graphmill.spec.device_memory import ResidentGraph
 from graphmill.spec.experiment import Experiment
+from graphmill.spec.node_models import GraphSageSpec
 from graphmill.spec.node_sizes import SampledModel, layer_widths, num_drawn
 from graphmill.spec.sign import SignSpec
 
@@ -22,6 +23,7 @@ def resident_graph(plan: "NodeClassificationPlan", of: SampledModel, hops: list[
         hops=tuple(hops),
         num_drawn=num_drawn(of, hops),
         layers=layer_widths(of),
+        head_channels=of.out_channels if isinstance(plan.model, GraphSageSpec) and plan.model.layers_read else 0,
         refused=unfit_for_gpu(plan),
     )
 
@@ -37,6 +39,8 @@ def unfit_for_gpu(plan: "NodeClassificationPlan") -> str:
         return "train.num_neighbors has fan-outs by relation, and a GPU draws of all relations together"
     if plan.edge_columns:
         return "the model reads features or types of edges, and a GPU gathers rows of nodes only"
+    if plan.edge_dropout:
+        return "train.edge_dropout is done on the CPU, and a GPU makes batches of all edges that it draws"
     return _undrawn(plan)
 
 

@@ -64,7 +64,8 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
         target_bytes=8 if known.target_kind == "class" else known.num_classes,
     )
     if isinstance(plan.model, GraphSageSpec):  # others are evaluated by batches
-        activations = max(activations, evaluation_bytes(graph, plan.model.hidden_channels))
+        of_evaluation = evaluation_bytes(graph, plan.model.hidden_channels, layers_read=plan.model.layers_read)
+        activations = max(activations, of_evaluation)
     return Sizes(
         parameters(of),
         batch,

@@ -104,6 +104,7 @@ class NodeRegressionPlan(TaskPlan):
     relation_fanouts: tuple[tuple[int, ...], ...] | None = Field(
         None, description="of each relation in turn; absent: num_neighbors are for all together"
     )
+    edge_dropout: float = Field(0.0, description="of a step; 0: all that were drawn are read")
     evaluate_on: EvaluateOn | None = Field(None, description="absent: layer by layer")
     loss: NodeLossSpec = ValueLossSpec()
 
@@ -156,6 +157,7 @@ def resolve(experiment: NodeRegressionExperiment, dataset: ValuesInfo) -> NodeRe
         model=model,
         num_neighbors=drawn.of_hops,
         relation_fanouts=drawn.by_relation or None,
+        edge_dropout=experiment.train.edge_dropout,
         loss=experiment.train.loss,
     )
 
