@@ -1,7 +1,7 @@
 """The seams of this package: what a task asks of its graph, and what a graph that lies here must offer for it."""
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -171,7 +171,6 @@ class MeanAggregation(Protocol):
         """Result for a block, from sparse rows [n, in_channels], of which the first are the block's own."""
 
 
-@runtime_checkable
 class LayerwiseModel(Protocol):
     """A model whose layers can be computed one after the other for all nodes, with ReLU between them."""
 
@@ -181,3 +180,11 @@ class LayerwiseModel(Protocol):
     @property
     def mean_layers(self) -> Sequence[MeanAggregation]:
         """Mean layers of the model, in order."""
+
+
+def is_layerwise(model: object) -> TypeGuard[LayerwiseModel]:
+    """Whether a model's layers can be computed one after the other.
+
+    Not by isinstance: from Python 3.12 on it does not see the submodules of a `torch.nn.Module`.
+    """
+    return all(hasattr(model, name) for name in ("standardise", "readout", "mean_layers"))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from graphmill.access.draws import EitherSampler, SettledDraws
 from graphmill.access.exact import on_neighbourhoods, on_whole_graph
-from graphmill.access.graph import Collects, GraphSource, Ids, LayerwiseModel, SeedNodes
+from graphmill.access.graph import Collects, GraphSource, Ids, SeedNodes, is_layerwise
 from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import NodeStore
 from graphmill.graph.batch import InputForm, MiniBatch
@@ -119,7 +119,7 @@ class LocalAccess:
 
     def exact(self, model: nn.Module, nodes: Ids, pause: Pause, *, hops: int, num_columns: int) -> tuple[Ids, Tensor]:
         """Layer by layer; of a model of unknown layers on the whole graph, or on whole neighbourhoods."""
-        if isinstance(model, LayerwiseModel):
+        if is_layerwise(model):
             self.collector.release()
             return self.source.sweep(model, nodes, pause)
         if self.spec.propagation is not None:  # rows hold what their hops give

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.access.graph import Ids, LayerwiseModel
+from graphmill.access.graph import Ids, is_layerwise
 from graphmill.access.seeds import assign_of, owners_of, schedule_of
 from graphmill.access.spec import AccessSpec
 from graphmill.access.stores import NodeStore
@@ -66,7 +66,7 @@ class ServedAccess:
 
     def exact(self, model: nn.Module, nodes: Ids, pause: Pause, *, hops: int, num_columns: int) -> tuple[Ids, Tensor]:
         """The share of `nodes` that this rank would compute itself, and their rows."""
-        if isinstance(model, LayerwiseModel) and self.owners is not None:
+        if is_layerwise(model) and self.owners is not None:
             mine = nodes[self.owners.owner_of(NodeIds(nodes)) == self.group.rank]
         else:
             mine = np.array_split(nodes, self.group.world_size)[self.group.rank]

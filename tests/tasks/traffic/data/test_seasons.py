@@ -74,8 +74,7 @@ def preferred_of(values: np.ndarray, horizon: int = 3) -> str:
     validation = (int(0.7 * num_steps), int(0.8 * num_steps))
     times = HOUR * np.arange(num_steps)
     season, error = preferred(values, times, interval_s=HOUR, horizon=horizon, validation=validation)
-    assert (season == "none") == (error == 1)
-    return season
+    return season if error < 1 else "none"
 
 
 @pytest.mark.parametrize("at_once", [2**24, 1])

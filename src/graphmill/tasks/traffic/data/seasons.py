@@ -49,7 +49,8 @@ def preferred(
 ) -> tuple[Season, float]:
     """The season whose mean readings forecast the validation steps best, and their error over that of the last reading.
 
-    "none" and 1: the last reading does, or the steps before hold less than two such seasons.
+    "none" and 1: the steps before hold less than two such seasons, nothing is known of these, or the last reading is
+    without an error.
 
     Args:
         values: [num_steps, num_sensors]; NaN: missing.
@@ -68,7 +69,7 @@ def preferred(
     ahead = np.unique(np.linspace(1, horizon, min(horizon, _AHEAD)).round().astype(int))
     last = np.mean([_error(shown - _before(values, times, k, interval_s, validation)) for k in ahead if k <= first])
     best = min(errors, key=lambda season: errors[season], default=None)
-    return (best, float(errors[best] / last)) if best is not None and errors[best] < last else ("none", 1.0)
+    return (best, float(errors[best] / last)) if best is not None and errors[best] < np.inf and last else ("none", 1.0)
 
 
 def _before(

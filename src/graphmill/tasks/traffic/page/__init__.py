@@ -99,7 +99,7 @@ class TrafficInfo(DatasetInfo):
     num_val: int = Field(description="windows")
     num_test: int = Field(description="windows")
     sensors: str = Field("", description="digest of the sensors' ids in their order; empty: not known")
-    best_season: Season = Field("none", description="whose means forecast validation best; none: the last reading does")
+    best_season: Season = Field("none", description="whose means forecast validation best; none: that is not known")
     season_error: float = Field(1.0, description="mean absolute error of those means, over that of the last reading")
 
 
@@ -139,12 +139,13 @@ def resolve(experiment: TrafficExperiment, dataset: TrafficInfo) -> TrafficPlan:
 def _gains_below(model: ForecasterSpec) -> float:
     """Error of a season's means, over that of the last reading, below which a model is to learn the difference to them.
 
-    STID learns such means itself, of each sensor, time of day and weekday: on ten sensors of METR-LA (1.1) it loses 2 %
-    by the difference, where DCRNN gains 7 %; where the means are most of a forecast (0.2) both gain more than half.
+    DCRNN gains 7 % by the difference on ten sensors of METR-LA (1.1) and 1 % on travel times (1.13). STID learns such
+    means itself, of each sensor, time of day and weekday: on METR-LA it loses 2 %; where the means are most of a
+    forecast (0.2) both gain more than half.
     """
     match model:
         case DcrnnSpec():
-            return 1.0
+            return 1.2
         case StidSpec():
             return 0.5
         case _:
