@@ -45,7 +45,13 @@ def test_the_ssh_config_is_one_word_for_rsync(tmp_path):
 
 
 # Not fetched: a request to the jobs there. Checkpoints have an option of their own.
-LEFT_BEHIND = {"stop_path", "checkpoints_dir", "pulled_path", "checked_path"}  # the last: what a host there has read
+LEFT_BEHIND = {
+    "runs_of_command_path",
+    "stop_path",
+    "checkpoints_dir",
+    "pulled_path",
+    "checked_path",
+}  # the last: what a host there has read
 ARGUMENTS = {"source_path": "a", "job_log_path": "17", "monitor_path": "h", "staged_path": "h"}
 
 
