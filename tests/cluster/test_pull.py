@@ -44,14 +44,9 @@ def test_the_ssh_config_is_one_word_for_rsync(tmp_path):
     assert ssh_for_rsync(tmp_path / "it's a file").endswith(f"-F '{tmp_path}/it''s a file'")
 
 
-# Not fetched: a request to the jobs there. Checkpoints have an option of their own.
-LEFT_BEHIND = {
-    "runs_of_command_path",
-    "stop_path",
-    "checkpoints_dir",
-    "pulled_path",
-    "checked_path",
-}  # the last: what a host there has read
+# Not fetched: a request to the jobs there; what a host there has read; where a job's search is. Checkpoints have an
+# option of their own.
+LEFT_BEHIND = {"stop_path", "checked_path", "pulled_path", "runs_of_command_path", "checkpoints_dir"}
 ARGUMENTS = {"source_path": "a", "job_log_path": "17", "monitor_path": "h", "staged_path": "h"}
 
 
