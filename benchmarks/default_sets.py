@@ -48,14 +48,14 @@ NODES = Asked(
 )
 LARGE = replace(NODES, trials=6)
 GRAPHS = Asked(
-    {"task": "graph_classification", "train": {"epochs": 60}},
+    {"task": "graph_classification"},
     {
         "model": [{"kind": "gin"}, {"kind": "gin", "norm": "batch"}, {"kind": "gat"}, {"kind": "gatv2"}],
         "dataset.features": ["auto", "as_stored"],
         "train.optimizer.lr": _RATE,
         "train.batch_size": [32, 128],
     },
-    trials=8,
+    trials=6,
 )
 SERIES = Asked(
     {"task": "traffic", "train": {"epochs": 6}},
@@ -67,12 +67,12 @@ SERIES = Asked(
     trials=6,
 )
 CAPTURES = Asked(
-    {"task": "intrusion", "train": {"epochs": 6}},
+    {"task": "intrusion"},
     {"model.kind": ["gat", "gatv2"], "model.dropout": [0.0, 0.2], "train.optimizer.lr": _RATE},
     trials=4,
 )
 LINKS = Asked(
-    {"task": "link_prediction", "train": {"epochs": 10}},
+    {"task": "link_prediction"},
     {
         "dataset.features": ["auto", "as_stored", "row_normalised"],
         "head": [{"kind": "dot"}, {"kind": "mlp"}],
@@ -80,10 +80,10 @@ LINKS = Asked(
         "train.loss.kind": ["softmax", "bce"],
         "train.optimizer.lr": _RATE,
     },
-    trials=8,
+    trials=6,
 )
 COSTS = Asked(
-    {"task": "assignment", "train": {"epochs": 20}},
+    {"task": "assignment"},
     {"model.rounds": [2, 3, 4], "model.hidden_channels": [16, 32, 64], "train.optimizer.lr": _RATE},
     trials=4,
 )

@@ -5,9 +5,9 @@
 KIND is nodes, graphs, series, captures, links or costs; FOLDER holds nodes/, graphs/, traffic/, can/, lap/ and
 raw_layouts/, as `graphmill prepare NAME --from` reads them. Of each kind some sets are made here, also such on which a
 model may lose. `default_sets.py` has all of them. With defaults is `graphmill train` on an experiment that names the
-data and, where no default says it, the epochs. Tuned is the best by validation of `graphmill tune`, trained again from
-each seed. Both are judged on the test split by the measure that runs of the kind are chosen by: not below is at most
-0.005 worse than the best baseline (of errors: 0.5 %). A run that is worse must say so.
+data and nothing else (of series 6 epochs: else they take hours). Tuned is the best by validation of `graphmill tune`,
+trained again from each seed. Both are judged on the test split by the measure that runs of the kind are chosen by: not
+below is at most 0.005 worse than the best baseline (of errors: 0.5 %). A run that is worse must say so.
 """
 
 import argparse
