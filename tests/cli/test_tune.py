@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from graphmill.record.run_folder import RunFolder
+from graphmill.record.trials import SearchFolder
 
 SEARCH = """
 name: found
@@ -88,3 +89,16 @@ def test_without_optuna_it_says_what_to_type(tmp_path, source_environ):
     )
     assert done.returncode == 2, done.stderr
     assert "pip install 'graphmill[tune]'" in done.stderr
+
+
+def test_a_process_that_finds_every_trial_taken_ends_well(graphmill, tmp_path):
+    pytest.importorskip("optuna")
+    (tmp_path / "search.yaml").write_text(SEARCH.replace("trials: 2", "trials: 1"))
+    assert graphmill("prepare", "synthetic/sbm", "-o", "num_nodes=300", "-o", "num_edges=2400").code == 0
+    assert graphmill("tune", "search.yaml").code == 0
+    found, lines = SearchFolder(tmp_path / "logs" / "found"), tmp_path / "logs" / "found" / "trials.jsonl"
+    lines.write_text(lines.read_text().splitlines(keepends=True)[0])  # as if it had not ended
+    with found.claim(0):
+        said = graphmill("tune", "search.yaml", "--json")
+        assert (said.code, list(json.loads(said.out)["elsewhere"])) == (0, ["trial-0000"])
+        assert "give it more" not in graphmill("tune", "search.yaml").out

@@ -94,7 +94,7 @@ def predict(
         run: as of `evaluate`.
         split: train, val, test, or all there is.
         output: a file to keep them in, .parquet or .csv; None: they are returned only.
-        embeddings: also what the last layer reads of every node.
+        embeddings: also what the last layer, or the head, reads of every node.
         attention: also a file, .parquet or .csv, with the attention of every edge, layer and head.
         pairs: of link prediction: in place of a split a table, .parquet or .csv, with columns source, target and, where
             links have relations, relation: a score of each row.

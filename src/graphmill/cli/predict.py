@@ -116,7 +116,7 @@ def predict(
     ] = None,
     split: Annotated[str, typer.Option(metavar="SPLIT", help="train, val, test, or all there is.")] = "test",
     embeddings: Annotated[
-        bool, typer.Option("--embeddings", help="Also what the last layer reads of every node.")
+        bool, typer.Option("--embeddings", help="Also what the last layer, or the head, reads of every node.")
     ] = False,
     attention: Annotated[
         Path | None,

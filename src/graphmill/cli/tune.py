@@ -36,7 +36,7 @@ def tune(
     trials: Annotated[
         int | None,
         typer.Option(
-            "--trials", metavar="N", show_default=False, help="Runs in all; without --hours 20, else no limit."
+            "--trials", metavar="N", show_default=False, help="Trials in all; without --hours 20, else no limit."
         ),
     ] = None,
     hours: Annotated[
@@ -141,9 +141,9 @@ def _print_space(search: "Search", *, json: bool) -> None:
 
 
 def _print_found(tuning: "Tuning", *, json: bool) -> bool:
-    """Print what was found. Returns whether anything was."""
+    """Print what was found. Returns whether anything was, or may be: others are at trials."""
     best, trials = tuning.write_best(), tuning.folder.trials()
-    importances = tuning.asking.importances(trials)
+    importances, elsewhere = tuning.asking.importances(trials), tuning.elsewhere()
     found = None if best is None else _best(tuning, best)
     if json:
         print_json(
@@ -155,6 +155,7 @@ def _print_found(tuning: "Tuning", *, json: bool) -> bool:
                 "spent_s": tuning.folder.spent_s(),
                 "best": found,
                 "importance": importances,
+                "elsewhere": elsewhere,
                 "trials": [
                     {
                         "trial": trial.number,
@@ -169,7 +170,7 @@ def _print_found(tuning: "Tuning", *, json: bool) -> bool:
                 ],
             }
         )
-        return found is not None
+        return found is not None or bool(elsewhere)
     heads = [key.key.rpartition(".")[2] for key in tuning.keys]
     spread = ["s.d."] if tuning.search.seeds[1:] else []
     rows: list[list[Cell]] = [
@@ -185,10 +186,11 @@ def _print_found(tuning: "Tuning", *, json: bool) -> bool:
         print_line(f"what told good trials from the others: {shares}")
     if found is not None:
         print_facts([(key, _fact(value)) for key, value in found.items()], title="the best by its validation score:")
-    for name, owner in tuning.elsewhere().items():
+    for name, owner in elsewhere.items():
         print_line(f"{name} is under way: {owner}")
-    print_line(f"{tuning.search.name}: {tuning.in_words()}{'' if found else '; none is complete: give it more'}")
-    return found is not None
+    advice = "" if found or elsewhere else "; none is complete: give it more"
+    print_line(f"{tuning.search.name}: {tuning.in_words()}{advice}")
+    return found is not None or bool(elsewhere)
 
 
 def _best(tuning: "Tuning", best: "SearchTrial") -> dict[str, Any]:

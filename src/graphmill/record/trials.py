@@ -11,8 +11,8 @@ and of whoever finds it first. Lines are added under the folder's lock. A line s
 own was asked for, so that what the choice knew can be told again.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -25,7 +25,7 @@ from graphmill.base.files import write_json
 from graphmill.base.json_text import parse_json
 from graphmill.base.retries import is_there, retried
 from graphmill.record.lines import append_line, complete_lines
-from graphmill.record.lock import Owner, hold
+from graphmill.record.lock import OwnedError, Owner, hold
 
 TrialState = Literal["complete", "pruned", "failed"]
 
@@ -165,10 +165,20 @@ class SearchFolder:
         """Note how long a trial has taken so far; whoever does has claimed it."""
         write_json(self._claims / f"{trial}" / _SPENT, {"seconds": round(seconds, 1)})
 
-    def lock(self) -> AbstractContextManager[Owner]:
+    @contextmanager
+    def lock(self) -> Iterator[None]:
         """Keep other processes from adding lines while the block lasts, which is short."""
         self._claims.mkdir(parents=True, exist_ok=True)
-        return hold(self._claims, wait_s=_WAIT_S)
+        with ExitStack() as held:
+            try:
+                held.enter_context(hold(self._claims, wait_s=_WAIT_S))
+            except OwnedError as error:
+                raise UserError(
+                    f"{self.path} could not be written to for {_WAIT_S:.0f} s: it is locked by"
+                    f" {error.owner.in_words() if error.owner else 'another process'}",
+                    fix="see whether that process is stuck, and give the same command again",
+                ) from None
+            yield
 
     def claim(self, trial: int, *, job_id: str = "") -> AbstractContextManager[Owner]:
         """Keep other processes from a trial while the block lasts; `OwnedError` if a living one has it."""

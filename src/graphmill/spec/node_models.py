@@ -64,8 +64,8 @@ class GraphSageSpec(Spec):
         if self.residual and self.num_hidden < 2:
             raise ValueError(
                 f"residual is true, but {self.num_hidden} of num_layers {self.num_layers} is hidden, and a hidden layer"
-                f" adds the one before it: set num_layers to {self.num_layers + 2 - self.num_hidden} or more, or leave"
-                " residual out"
+                f" adds the one before it: set num_layers to {self.num_layers + 2 - self.num_hidden} or more, with as"
+                " many fan-outs in train.num_neighbors, or leave residual out"
             )
         return self
 

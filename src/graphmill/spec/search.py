@@ -63,7 +63,9 @@ class Search(Spec):
         description="dotted key: a list of values, or {low, high} of a range, with `log: true` for a log scale;"
         " without it what `graphmill tune EXPERIMENT` searches",
     )
-    trials: PositiveInt | None = Field(None, description=f"runs in all; null, and no hours: {DEFAULT_TRIALS}")
+    trials: PositiveInt | None = Field(
+        None, description=f"trials in all, of a run for each seed; null, and no hours: {DEFAULT_TRIALS}"
+    )
     hours: PositiveFloat | None = Field(
         None, description="of searching, over interruptions, of all processes together; null: no limit"
     )

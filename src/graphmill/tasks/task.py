@@ -202,7 +202,7 @@ class Predicts(Protocol):
     def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
         """Predictions for the items of `splits`, None: for all there are, by the same inference as `evaluate`.
 
-        In one process. `embeddings`: with what the last layer reads; `UserError` if the model has no such thing.
+        In one process. `embeddings`: with what the last layer, or the head, reads; `UserError` if the model has none.
         """
 
 

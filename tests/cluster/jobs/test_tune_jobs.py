@@ -109,7 +109,8 @@ def test_two_jobs_at_one_search_that_are_killed_ten_times_lose_and_double_no_tri
 @pytest.mark.timeout(0)  # each wait has its own bound
 @pytest.mark.parametrize("way", ["requeue", "resubmit"])
 def test_a_search_that_is_longer_than_its_job_goes_on_by_itself(cluster, tmp_path, way):
-    (tmp_path / "search.yaml").write_text(TOY.replace("trials: 6", "trials: 150"))  # more than two minutes, anywhere
+    search, found = tmp_path / "search.yaml", SearchFolder(tmp_path / "logs" / "found")
+    search.write_text(TOY.replace("trials: 6", "trials: 100000"))  # more than two minutes, anywhere
     words = ("submit", "--run", "--json", "--site", "devcluster", "--time", "2", "--on-time-limit", way)
     said = cluster.graphmill(*words, "--", "graphmill", "tune", "search.yaml", cwd=tmp_path)
     assert said.code == 0, said.err
@@ -119,6 +120,10 @@ def test_a_search_that_is_longer_than_its_job_goes_on_by_itself(cluster, tmp_pat
         return "".join(path.read_text() for path in folder.path.glob("slurm-*.out"))
 
     until = time.monotonic() + 10 * HANG_S
+    while not (found.path.exists() and found.trials()):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    search.write_text(TOY.replace("trials: 6", "trials: 1"))  # for the next job, which then ends
     while not folder.is_done():
         assert "give up" not in log()
         assert time.monotonic() < until
@@ -128,6 +133,6 @@ def test_a_search_that_is_longer_than_its_job_goes_on_by_itself(cluster, tmp_pat
     saved = [attempt.steps_saved for attempt in attempts]
     assert saved == sorted(set(saved))
     assert log().count(f"steps further, by {way}") == len(attempts) - 1
-    trials = SearchFolder(tmp_path / "logs" / "found").trials()
-    assert [trial.number for trial in trials] == [*range(150)]
+    trials = found.trials()
+    assert [trial.number for trial in trials] == [*range(len(trials))]
     assert {trial.state for trial in trials} <= {"complete", "pruned"}

@@ -9,6 +9,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from sklearn.preprocessing import StandardScaler
 
 from graphmill.graph.graph_set import GraphSet
+from graphmill.record.kept_baselines import KeptBaselines
 from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.graph_classification.baselines import of_whole_graphs
 from graphmill.tasks.graph_classification.data.store import GraphSetStore, RawGraphs, write_graphs
@@ -34,9 +35,13 @@ def made(root, seed=0, scale=1.0):
     return num_nodes, num_edges, x, y, split
 
 
-def plan_of(root):
+def plan_of(root, model="gin", **dataset):
     experiment = GraphClassificationExperiment.model_validate(
-        {"dataset": {"name": "made"}, "train": {"epochs": 1, "ranks": 1, "batch_size": 8}}
+        {
+            "dataset": {"name": "made", **dataset},
+            "model": {"kind": model},
+            "train": {"epochs": 1, "ranks": 1, "batch_size": 8},
+        }
     )
     return plan_experiment(experiment, dataset_root=root, run_id="r")
 
@@ -87,6 +92,16 @@ def test_counts_of_subtrees_are_those_counted_by_hand():
     assert sorted(dense[2]) == [0, 0, 1, 2]
 
 
+def test_pairs_of_kinds_in_a_row_are_three_subtrees():
+    """0 - 1, 1 - 2, 2 - 3: no two have an end in common that stands for the same."""
+    kinds = np.array([0, 1, 1, 2, 2, 3] * 2, np.float32)[:, None]
+    edges = np.tile([[0, 1], [1, 0]], 6)
+    graphs = GraphSet.of(np.full(6, 2), np.full(6, 2), edges, kinds, None)
+    dense = subtree_counts(graphs, np.arange(6), rounds=1).tensor().to_dense().numpy()
+    assert dense.shape[1] == 4 + 6
+    assert (dense[:3, 4:] > 0).sum(axis=0).tolist() == [1] * 6
+
+
 def test_a_set_that_is_too_much_beside_a_run_says_so(tmp_path):
     made(tmp_path)
     own = plan_of(tmp_path).task
@@ -103,3 +118,13 @@ def test_features_of_unlike_scale_are_standardised_by_default(tmp_path, scale, f
     store = GraphSetStore.open(tmp_path / "made")
     assert ("scales_differ" in (tmp_path / "made/metadata.json").read_text()) == (scale > 1), "old checksums hold"
     assert ("scales of features" in dict(store.described())) == (scale > 1)
+
+
+def test_scores_are_kept_for_all_models_on_the_same_folds(tmp_path):
+    made(tmp_path)
+
+    def kept(*asked, **dataset):
+        return KeptBaselines.of(tmp_path, plan_of(tmp_path, *asked, **dataset).task)
+
+    assert kept("gat") == kept("gin", features="standardised") == kept()
+    assert kept(fold=1) not in (kept(), kept(fold=2))

@@ -141,8 +141,9 @@ def _refuse_overrides(command: Command, overrides: Sequence[str]) -> None:
                 f"{key} is of an experiment, and --run runs a command", fix="give it to the command, after --"
             )
         if key in fixed and value.strip('"') != fixed[key]:
+            rule = "runs on one host" if command.goes_on else "runs once, on one host, and is not begun again by itself"
             raise UserError(
-                f"{key} is {value}, and a command runs once, on one host, and is not begun again by itself",
+                f"{key} is {value}, and {'a search' if command.goes_on else 'a command'} {rule}",
                 fix=f"leave it out (it is {fixed[key]}); `graphmill submit --resume FOLDER` runs a command again",
             )
 

@@ -26,12 +26,13 @@ _BEFORE_IMPORTANCE: Final = 8
 
 
 def require_optuna() -> None:
-    """`UserError` that says what to install, if Optuna is not there."""
+    """Import Optuna; `UserError` that says what to install, if it is not there."""
     if find_spec("optuna") is None:
         raise UserError(
             "graphmill tune needs Optuna, which this Python does not have",
             fix="pip install 'graphmill[tune]', or pip install optuna",
         )
+    import optuna  # noqa: F401  # not first under the lock of a search, where others would wait for it
 
 
 @dataclass(frozen=True, slots=True)

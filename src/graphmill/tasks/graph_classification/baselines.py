@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
@@ -10,13 +11,15 @@ from numpy.typing import NDArray
 from graphmill.graph.graph_set import GraphSet
 from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
-from graphmill.tasks.baselines import MOST_BYTES, BaselineScore
+from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore
 from graphmill.tasks.classification import measures_of_guesses
 from graphmill.tasks.graph_classification.data.store import GraphSetStore, ids_in
-from graphmill.tasks.graph_classification.page import MAJORITY, MEANS, GraphClassificationPlan
-from graphmill.tasks.graph_classification.subtrees import subtree_counts
+from graphmill.tasks.graph_classification.page import MAJORITY, MEANS, SUBTREES, GraphClassificationPlan
+from graphmill.tasks.graph_classification.subtrees import ROUNDS, subtree_counts
 from graphmill.tasks.graph_classification.task import asked_of, by_name
 from graphmill.tasks.regression import fit
+
+_EVALUATIONS: Final = 120  # of a regression's objective, about
 
 
 def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:
@@ -26,7 +29,7 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
     codes, labels = store.split_codes(asked_of(own)), np.asarray(store.labels)
     train, num_classes = ids_in(codes, "train"), own.dataset.num_classes
     for name in names:
-        if bounded and _bytes_of(name, own) > MOST_BYTES:
+        if bounded and (_bytes_of(name, own) > MOST_BYTES or _operations_of(name, own) > MOST_OPERATIONS):
             why = f"it reads {own.dataset.num_nodes:,} nodes: graphmill baseline {own.dataset.name} --all scores it"
             yield from (BaselineScore(name, split, None, why) for split in splits)
             continue
@@ -44,12 +47,20 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
 
 
 def _bytes_of(name: str, own: GraphClassificationPlan) -> int:
-    """What a baseline holds at a time: every node's features, or labels of nodes and edges."""
+    """What a baseline holds at a time: every node's features, and labels of nodes and edges."""
     known = own.dataset
-    if name == MAJORITY.name:
-        return 0
-    return 8 * (
-        known.num_nodes * known.num_features if name == MEANS.name else 10 * known.num_nodes + 4 * known.num_edges
+    features = known.num_nodes * known.num_features
+    if name == SUBTREES.name:
+        return 12 * features + 8 * (10 * known.num_nodes + 4 * known.num_edges)
+    return 8 * features if name == MEANS.name else 0
+
+
+def _operations_of(name: str, own: GraphClassificationPlan) -> float:
+    """Of the regression on counts of subtrees: of each node its label in each round."""
+    return (
+        0.0
+        if name != SUBTREES.name
+        else _EVALUATIONS * 4.0 * (ROUNDS + 1) * own.dataset.num_nodes * own.dataset.num_classes
     )
 
 

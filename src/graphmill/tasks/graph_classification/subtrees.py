@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.graph_set import GraphSet
+from graphmill.graph.keys import keys_below
 from graphmill.tasks.regression import Csr
 
 ROUNDS: Final = 3
 _FEW: Final = 64  # distinct whole numbers of a column that are taken for kinds of nodes
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_OWN, _NEIGHBOUR = 1, 2  # keys of two hashes: alike, a label would cancel the same one of a neighbour
 
 
 def subtree_counts(graphs: GraphSet, train: NDArray[np.int64], rounds: int = ROUNDS) -> Csr:
@@ -29,25 +30,19 @@ def subtree_counts(graphs: GraphSet, train: NDArray[np.int64], rounds: int = ROU
     labels, found = _first_labels(np.asarray(graphs.x)), []
     for number in range(rounds + 1):
         if number:
-            sums = np.append(np.uint64(0), np.cumsum(_mixed(labels)[sources]))  # wraps: differences are right
-            joined = _mixed(labels + np.uint64(1)) ^ (sums[first_in[1:]] - sums[first_in[:-1]])
-            labels = np.unique(joined, return_inverse=True)[1].astype(np.uint64)
-        found.append(_counted(graph_of_node, labels.astype(np.int64), is_train))
+            hashed = keys_below(_NEIGHBOUR, labels)[sources]
+            sums = np.append(np.uint64(0), np.cumsum(hashed))  # wraps: differences are right
+            joined = keys_below(_OWN, labels) + (sums[first_in[1:]] - sums[first_in[:-1]])
+            labels = np.unique(joined, return_inverse=True)[1].astype(np.int64)
+        found.append(_counted(graph_of_node, labels, is_train))
     return _beside(found, graphs.num_graphs)
 
 
-def _first_labels(x: NDArray[np.float32]) -> NDArray[np.uint64]:
+def _first_labels(x: NDArray[np.float32]) -> NDArray[np.int64]:
     kinds = [column for column in x.T if np.array_equal(column, np.floor(column)) and len(np.unique(column)) <= _FEW]
     if not kinds:
-        return np.zeros(len(x), np.uint64)
-    return np.unique(np.stack(kinds, axis=1), axis=0, return_inverse=True)[1].reshape(-1).astype(np.uint64)
-
-
-def _mixed(labels: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A keyless hash of each (SplitMix64): sums of it stand for multisets."""
-    z = (labels ^ (labels >> np.uint64(30))) * _FIRST + _SECOND
-    z = (z ^ (z >> np.uint64(27))) * _SECOND
-    return z ^ (z >> np.uint64(31))
+        return np.zeros(len(x), np.int64)
+    return np.unique(np.stack(kinds, axis=1), axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _counted(

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
-from graphmill.tasks.baselines import MOST_BYTES, BaselineScore
-from graphmill.tasks.intrusion.boosting import boosting_bytes, scores_by_boosting, why_no_boosting
+from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_in_words
+from graphmill.tasks.intrusion.boosting import boosting_cost, scores_by_boosting, why_no_boosting
 from graphmill.tasks.intrusion.data.splits import SPLITS
 from graphmill.tasks.intrusion.data.store import CaptureStore
 from graphmill.tasks.intrusion.data.windows import WindowGraphs
@@ -28,8 +28,11 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
     is_train, is_val, windows = codes == SPLITS.index("train"), codes == SPLITS.index("val"), store.windows()
     for name in names:
         why_not = _why_not(name, labels[is_train], labels[is_val])
-        if name == BOOSTING.name and bounded and boosting_bytes(windows) > MOST_BYTES:
-            why_not = f"its table of ids is large: graphmill baseline {own.dataset.name} --all scores it"
+        if name == BOOSTING.name and bounded and not why_not:
+            operations, num_bytes = boosting_cost(windows)
+            if operations > MOST_OPERATIONS or num_bytes > MOST_BYTES:
+                work = work_in_words(operations, num_bytes)
+                why_not = f"it would take {work}: graphmill baseline {own.dataset.name} --all scores it"
         if why_not:
             yield from (BaselineScore(name, split, None, why_not) for split in splits)
             continue

@@ -85,13 +85,17 @@ class _Senders:
     seconds: NDArray[np.float64]  # [num_graphs]: of each window
 
 
-def _senders(graphs: WindowGraphs) -> _Senders:
-    """The frames of an id are the pairs that begin at it: its edges' counts; a last frame has none."""
-    window = np.repeat(np.arange(len(graphs)), graphs.num_nodes)
+def frames_sent(graphs: WindowGraphs) -> Ids:
+    """Frames of each node [n]: the pairs that begin at it, its edges' counts; a last frame has none."""
     first_node = np.cumsum(graphs.num_nodes) - graphs.num_nodes
     source = graphs.edge_index[0] + np.repeat(first_node, graphs.num_edges)
-    count = np.bincount(source, weights=graphs.edge_attr[:, 0], minlength=len(window)).round().astype(np.int64)
-    return _Senders(window, graphs.node_ids, count, graphs.times[:, 1] - graphs.times[:, 0])
+    counts = np.bincount(source, weights=graphs.edge_attr[:, 0], minlength=len(graphs.node_ids))
+    return counts.round().astype(np.int64)
+
+
+def _senders(graphs: WindowGraphs) -> _Senders:
+    window = np.repeat(np.arange(len(graphs)), graphs.num_nodes)
+    return _Senders(window, graphs.node_ids, frames_sent(graphs), graphs.times[:, 1] - graphs.times[:, 0])
 
 
 def _table(

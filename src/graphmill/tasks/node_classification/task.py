@@ -278,7 +278,8 @@ class NodeClassification:
         model = self.model
         if not isinstance(model, GraphSage) or (len(model.layers) == 1 and model.readout is None):
             raise UserError(
-                "only the built-in graphsage with two layers or more has embeddings that are known to be such",
+                "only the built-in graphsage, with two layers or more or a head on all, has embeddings that are known"
+                " to be such",
                 fix="leave --embeddings out; of another model take them in Python: graphmill.load(RUN)",
             )
         return whole.layerwise(model, never_pause).embeddings(nodes).numpy()

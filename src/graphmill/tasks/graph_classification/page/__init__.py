@@ -293,5 +293,9 @@ KIND: Final = Kind(
     task="graphmill.tasks.graph_classification.task:GraphClassification",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
     repetitions={"fold": "folds"},
-    baselines=Baselines((MAJORITY, MEANS, SUBTREES), "graphmill.tasks.graph_classification.baselines:score"),
+    baselines=Baselines(
+        (MAJORITY, MEANS, SUBTREES),
+        "graphmill.tasks.graph_classification.baselines:score",
+        reads=("fold", "folds", "fold_seed"),
+    ),
 )

@@ -345,6 +345,6 @@ KIND: Final = Kind(
     ),
     task="graphmill.tasks.intrusion.task:Intrusion",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
-    baselines=Baselines((RATES, PAIRS, BOOSTING), "graphmill.tasks.intrusion.baselines:score"),
+    baselines=Baselines((RATES, PAIRS, BOOSTING), "graphmill.tasks.intrusion.baselines:score", reads=("division",)),
     extras=(Sources(("teacher", "scorer", "gat", "vgae"), missing_sources),),
 )
