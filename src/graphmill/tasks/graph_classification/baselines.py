@@ -56,7 +56,7 @@ def _bytes_of(name: str, own: GraphClassificationPlan) -> int:
 
 
 def _operations_of(name: str, own: GraphClassificationPlan) -> float:
-    """Of the regression on counts of subtrees: of each node its label in each round."""
+    """Operations of a regression on counts of subtrees, of each node its label in each round; of others 0."""
     return (
         0.0
         if name != SUBTREES.name
