@@ -92,7 +92,7 @@ def test_a_run_that_loses_says_so_wherever_its_scores_stand(folder, first, shown
     assert lost in json.loads(run_in(folder, "evaluate", "one", "--json"))["judged"]
     shown("report", "one")
     assert lost in (folder / "report.html").read_text()
-    shown("verify", "one")
+    assert lost in shown("verify", "one")
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from graphmill.record.documents import Outcome
 from graphmill.record.evaluations import Evaluated
-from graphmill.record.judged import can_be_best, not_better_than_it_began
+from graphmill.record.judged import can_be_best, lost_on_test, not_better_than_it_began
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import Check, NotYet, judged
 from graphmill.verify.events import EventLog
@@ -228,7 +228,8 @@ def _scores_in_words(evidence: Evidence) -> str:
     outcome = evidence.outcome if isinstance(evidence.outcome, Outcome) else None
     rows = evidence.evaluations if isinstance(evidence.evaluations, list) else []
     began = not_better_than_it_began(rows, evidence.plan.kind, outcome.best if outcome else None)
-    return "; ".join(filter(None, [f"test {', '.join(values)}", "equal in the events of all ranks", began]))
+    lost = str(lost_on_test(evidence.plan.kind, outcome) or "")
+    return "; ".join(filter(None, [f"test {', '.join(values)}", "equal in the events of all ranks", began, lost]))
 
 
 def _last_values(evidence: Evidence, last: Row) -> str:
