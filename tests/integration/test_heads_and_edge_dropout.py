@@ -9,13 +9,12 @@ import pytest
 import torch
 from killing import Tally, assert_same, run_with_kills
 from labelled_stores import made_store, split_made
+from trained_runs import hashes, losses, trained
 
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.graph.features import SparseFeatures
 from graphmill.nn.weights import Weights
-from graphmill.record.events import Sync, events_in
-from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
@@ -68,20 +67,6 @@ def planned(request, tmp_path_factory):
         return plan_experiment(experiment, dataset_root=root, run_id="run")
 
     return plan
-
-
-def trained(zygote, plan: Plan, root: Path) -> RunFolder:
-    folder = RunFolder.create(plan, root)
-    assert set(zygote.wait(zygote.start(folder, resume=False))) == {0}, zygote.said(folder)
-    return folder
-
-
-def hashes(folder: RunFolder) -> list[str]:
-    return [event.parameter_hash for event in events_in(folder.events_path(0), Sync)]
-
-
-def losses(folder: RunFolder) -> list[float]:
-    return [float(row["loss"]) for row in read_metrics(folder.metrics_path)]
 
 
 def test_killed_in_parts_and_with_other_ranks(zygote, planned, tmp_path):

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from killing import Tally, assert_same, run_with_kills
 from relation_problem import relation_problem
+from trained_runs import hashes, losses, trained
 
-from graphmill.record.events import Sync, events_in
-from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import world_of
@@ -69,21 +68,6 @@ def planned(data_root: Path, typed: str, cut_into, model):
         return plan_experiment(experiment, dataset_root=data_root, run_id="run")
 
     return plan
-
-
-def trained(zygote, plan: Plan, root: Path) -> RunFolder:
-    folder = RunFolder.create(plan, root)
-    assert set(zygote.wait(zygote.start(folder, resume=False))) == {0}, zygote.said(folder)
-    return folder
-
-
-def hashes(folder: RunFolder) -> list[str]:
-    """Of the parameters after every sync."""
-    return [event.parameter_hash for event in events_in(folder.events_path(0), Sync)]
-
-
-def losses(folder: RunFolder) -> list[float]:
-    return [float(row["loss"]) for row in read_metrics(folder.metrics_path)]
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from killing import Tally, assert_same, run_with_kills
 from slow_cases import with_slow
+from trained_runs import trained
 from waiting import HANG_S, is_alive, state_of, wait_until
 
 from graphmill.graph.features import dense, sparse
@@ -91,12 +92,6 @@ def planned_service(data_root: Path, cut_into):
         return plan_experiment(NodeClassificationExperiment.model_validate(raw), dataset_root=data_root, run_id=run_id)
 
     return plan
-
-
-def trained(zygote, plan: Plan, root: Path) -> RunFolder:
-    folder = RunFolder.create(plan, root)
-    assert set(zygote.wait(zygote.start(folder, resume=False))) == {0}, zygote.said(folder)
-    return folder
 
 
 def hashes(folder: RunFolder) -> list[str]:

@@ -1,15 +1,13 @@
 """model.kind=sign: killed anywhere, with other ranks, evaluated by several: the same weights and scores."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 from killing import Tally, assert_same, run_with_kills
 from labelled_stores import made_store
+from trained_runs import hashes, losses, trained
 
-from graphmill.record.events import Sync, events_in
-from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import world_of
@@ -49,20 +47,6 @@ def planned(request, tmp_path_factory):
         return plan_experiment(experiment, dataset_root=root, run_id="run")
 
     return plan
-
-
-def trained(zygote, plan: Plan, root: Path) -> RunFolder:
-    folder = RunFolder.create(plan, root)
-    assert set(zygote.wait(zygote.start(folder, resume=False))) == {0}, zygote.said(folder)
-    return folder
-
-
-def hashes(folder: RunFolder) -> list[str]:
-    return [event.parameter_hash for event in events_in(folder.events_path(0), Sync)]
-
-
-def losses(folder: RunFolder) -> list[float]:
-    return [float(row["loss"]) for row in read_metrics(folder.metrics_path)]
 
 
 def test_killed_and_resumed_and_with_other_ranks(zygote, planned, tmp_path):

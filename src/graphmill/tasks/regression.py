@@ -70,6 +70,8 @@ def in_blocks(blocks: Sequence[tuple[int, int, Csr]], num_rows: int, num_columns
 
 
 Matrix = Tensor | Csr
+EVALUATIONS: Final = 120
+"""Of the objective in a fit, about."""
 
 
 @dataclass(frozen=True, slots=True)

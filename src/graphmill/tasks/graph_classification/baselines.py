@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import torch
@@ -17,9 +16,7 @@ from graphmill.tasks.graph_classification.data.store import GraphSetStore, ids_i
 from graphmill.tasks.graph_classification.page import MAJORITY, MEANS, SUBTREES, GraphClassificationPlan
 from graphmill.tasks.graph_classification.subtrees import ROUNDS, subtree_counts
 from graphmill.tasks.graph_classification.task import asked_of, by_name
-from graphmill.tasks.regression import fit
-
-_EVALUATIONS: Final = 120  # of a regression's objective, about
+from graphmill.tasks.regression import EVALUATIONS, fit
 
 
 def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:
@@ -60,7 +57,7 @@ def _operations_of(name: str, own: GraphClassificationPlan) -> float:
     return (
         0.0
         if name != SUBTREES.name
-        else _EVALUATIONS * 4.0 * (ROUNDS + 1) * own.dataset.num_nodes * own.dataset.num_classes
+        else EVALUATIONS * 4.0 * (ROUNDS + 1) * own.dataset.num_nodes * own.dataset.num_classes
     )
 
 

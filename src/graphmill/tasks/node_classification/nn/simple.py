@@ -28,9 +28,8 @@ from graphmill.tasks.node_classification.page import (
     NodeClassificationPlan,
 )
 from graphmill.tasks.perceptron import guesses as perceptron_guesses
-from graphmill.tasks.regression import Csr, Matrix, fit, in_blocks
+from graphmill.tasks.regression import EVALUATIONS, Csr, Matrix, fit, in_blocks
 
-_EVALUATIONS: Final = 120  # of a regression's objective, about
 _EPOCHS: Final = 40  # of the perceptron, about
 
 
@@ -53,12 +52,12 @@ def cost_of(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -
     hops = len(own.num_neighbors)
     match name:
         case LOGISTIC.name:
-            return Cost(_EVALUATIONS * 4 * of_train * classes, 3 * held)
+            return Cost(EVALUATIONS * 4 * of_train * classes, 3 * held)
         case PROPAGATED.name:
-            return Cost(_EVALUATIONS * 4 * (entries + hops * links) * classes, 3 * held)
+            return Cost(EVALUATIONS * 4 * (entries + hops * links) * classes, 3 * held)
         case STACKED.name:
             products = (hops + 1) * entries + hops * (links + hops * nodes)
-            return Cost(_EVALUATIONS * 4 * products * classes, 48.0 * products + 96.0 * nodes * classes)
+            return Cost(EVALUATIONS * 4 * products * classes, 48.0 * products + 96.0 * nodes * classes)
         case PERCEPTRON.name:
             return Cost(_EPOCHS * 6 * of_train * 128, 8.0 * entries)
         case LABELS.name:
