@@ -61,7 +61,7 @@ SERIES = Asked(
     {"task": "traffic", "train": {"epochs": 6}},
     {
         "model": [{"kind": "dcrnn", "rnn_units": 32}, {"kind": "stid"}],
-        "dataset.season": ["none", "day", "week"],
+        "dataset.season": ["auto", "none", "last", "day"],
         "train.optimizer.lr": {"low": 2.0e-3, "high": 2.0e-2, "log": True},
     },
     trials=6,

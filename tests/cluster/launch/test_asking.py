@@ -70,3 +70,16 @@ def test_trials_that_run_elsewhere_prune_none():
     unknown = [SearchTrial(trial.number, trial.values, None) for trial in of_seven[4:]]
     assert ASKING.prunes_at(of_seven, scores, after=2) == 2
     assert ASKING.prunes_at([*of_seven[:4], *unknown], scores, after=2) is None
+
+
+def test_each_listed_value_is_tried_before_one_is_tried_again():
+    """Also while those before it run, and whatever was tried first."""
+    listed = [{"kind": kind} for kind in ("a", "b", "c", "d", "e")]
+    keys = [SearchedKey("model", listed, is_whole=False), SearchedKey("decay", [0.0, 0.1], is_whole=False)]
+    asking = Asking(keys, seed=0, higher_is_better=True)
+    tried = [SearchTrial(0, {"model": listed[3], "decay": 0.1}, None)]
+    for number in range(1, 5):
+        tried.append(SearchTrial(number, asking.values(tried), None))
+    assert [trial.values["model"]["kind"] for trial in tried] == ["d", "a", "b", "c", "e"]
+    assert tried[1].values["decay"] == 0.0
+    assert {asking.values([*tried, SearchTrial(5, tried[0].values, None)])["model"]["kind"]} <= {*"abcde"}

@@ -44,7 +44,11 @@ class Asking:
     higher_is_better: bool
 
     def values(self, trials: Sequence[SearchTrial]) -> dict[str, Any]:
-        """Values of the trial that follows `trials`; those without an end are running."""
+        """Values of the trial that follows `trials`; those without an end are running.
+
+        Of a list the first value that none of them had, if there is one: by chance alone a dozen trials may never try
+        one of five models.
+        """
         import optuna
 
         digest = hashlib.sha256(f"{self.seed}:{len(trials)}".encode()).digest()
@@ -52,7 +56,9 @@ class Asking:
         sampler = optuna.samplers.TPESampler(
             seed=int.from_bytes(digest[:4]), multivariate=True, constant_liar=is_running
         )
-        asked = self._study(trials, sampler).ask(self._distributions())
+        study = self._study(trials, sampler)
+        study.enqueue_trial(self._untried(trials))
+        asked = study.ask(self._distributions())
         return {key.key: _value(key, asked.params[key.key]) for key in self.keys}
 
     def prunes_at(
@@ -85,6 +91,17 @@ class Asking:
         with _quietly():
             found = optuna.importance.get_param_importances(study, evaluator=evaluator)
         return {key: value for key, value in found.items() if math.isfinite(value)}
+
+    def _untried(self, trials: Sequence[SearchTrial]) -> dict[str, str]:
+        """First value that no trial had, as Optuna knows it, of each key that is a list."""
+        untried = dict[str, str]()
+        for key in self.keys:
+            if isinstance(key.dimension, list):
+                tried = {_param(key, trial.values[key.key]) for trial in trials}
+                left = [param for value in key.dimension if (param := _param(key, value)) not in tried]
+                if left:
+                    untried[key.key] = left[0]
+        return untried
 
     def _study(self, trials: Sequence[SearchTrial], sampler: "optuna.samplers.BaseSampler") -> "optuna.Study":
         import optuna

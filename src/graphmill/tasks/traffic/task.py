@@ -33,7 +33,7 @@ from graphmill.tasks.traffic.nn.loss import check_judgement, custom_loss
 from graphmill.tasks.traffic.nn.metrics import empty_tally, measures, tally
 from graphmill.tasks.traffic.nn.model import Forecaster, build_model, check_model
 from graphmill.tasks.traffic.nn.portable import TrafficForecaster
-from graphmill.tasks.traffic.page import TrafficDatasetSpec, TrafficPlan, windows_at_once
+from graphmill.tasks.traffic.page import TrafficDatasetSpec, TrafficPlan, is_seasonal, windows_at_once
 from graphmill.tasks.traffic.page.models import HuberSpec, MaeSpec, MseSpec, StidSpec
 
 
@@ -182,7 +182,7 @@ class Traffic:
                     f"{found.name} has {what} of {here}, and the model was trained on {known.name} with {there}",
                     fix="give readings at the same interval and in the same unit",
                 )
-        if found.sensors != known.sensors and (isinstance(own.model, StidSpec) or own.season != "none"):
+        if found.sensors != known.sensors and (isinstance(own.model, StidSpec) or is_seasonal(own.season)):
             key = "model.kind=stid" if isinstance(own.model, StidSpec) else f"dataset.season={own.season}"
             raise UserError(
                 f"{key} knows the sensors of {known.name}, and {found.name} has others, or another order",

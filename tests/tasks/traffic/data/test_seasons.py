@@ -1,6 +1,7 @@
 """Means of a day or week, which of them is preferred, and what a model that learns the difference begins with."""
 
 from dataclasses import replace
+from math import nan
 
 import numpy as np
 import pytest
@@ -18,8 +19,9 @@ from graphmill.tasks.traffic.data import seasons
 from graphmill.tasks.traffic.data.generate import generate
 from graphmill.tasks.traffic.data.seasons import averages, preferred, slots
 from graphmill.tasks.traffic.data.store import TrafficStore, write_traffic
+from graphmill.tasks.traffic.data.windows import WindowBatch
 from graphmill.tasks.traffic.nn.portable import TrafficForecaster
-from graphmill.tasks.traffic.nn.season import SeasonMeans
+from graphmill.tasks.traffic.nn.season import SeasonMeans, last_readings
 from graphmill.tasks.traffic.page import TrafficExperiment
 from graphmill.tasks.traffic.task import Traffic
 
@@ -35,6 +37,11 @@ def weekly(num_steps: int = 5 * WEEK) -> np.ndarray:
     rng = np.random.default_rng(3)
     week = rng.uniform(10, 90, (WEEK, 3))
     return (week[np.arange(num_steps) % WEEK] + rng.normal(0, 1, (num_steps, 3))).astype(np.float32)
+
+
+def wandering() -> np.ndarray:
+    """A random walk of each of 3 sensors, over five weeks by the hour."""
+    return np.cumsum(np.random.default_rng(0).normal(0, 1, (5 * WEEK, 3)), axis=0).astype(np.float32)
 
 
 def stored(values: np.ndarray, folder) -> TrafficStore:
@@ -96,10 +103,9 @@ def test_averages_are_those_of_a_loop(store: TrafficStore, monkeypatch: pytest.M
 
 
 def test_what_forecasts_validation_best_is_preferred() -> None:
-    walk = np.cumsum(np.random.default_rng(0).normal(0, 1, (840, 3)), axis=0).astype(np.float32)
     assert preferred_of(weekly()) == "week"
     assert preferred_of(np.tile(weekly(DAY), (35, 1))) == "day", "the mean of more days has less noise"
-    assert preferred_of(walk) == "none", "the last reading is nearer"
+    assert preferred_of(wandering()) == "none", "the last reading is nearer"
 
 
 def test_no_season_is_preferred_that_was_not_seen_twice() -> None:
@@ -124,6 +130,8 @@ def test_a_planned_season_is_named_or_refused(store: TrafficStore, tmp_path) -> 
     assert [plan_of(noisy, model).task.season for model in MODELS] == ["none", "day"], "means are better by √2"
     assert plan_of(store, season="none").task.season == "none"
     assert plan_of(store, season="day").task.season == "day"
+    walk = stored(wandering(), tmp_path / "walk")
+    assert [plan_of(walk, model).task.season for model in MODELS] == ["last", "last"]
     short = stored(weekly(2 * WEEK), tmp_path / "short")
     with pytest.raises(UserError, match=r"dataset.season=week, and 235 training steps of 3600 s are less than two"):
         plan_of(short, season="week")
@@ -153,12 +161,32 @@ def test_no_mean_is_missing(tmp_path) -> None:
     np.testing.assert_allclose(means[slot, 0], np.nanmean(means[np.arange(WEEK) % DAY != slot % DAY, 0]), rtol=1e-4)
 
 
+@pytest.mark.parametrize(("season", "baseline"), [("week", "historical_average"), ("last", "last_value")])
 @pytest.mark.parametrize("model", MODELS)
-def test_a_model_begins_as_the_historical_average(store: TrafficStore, model: str) -> None:
-    plan = plan_of(store, model)
-    (score,) = score_baselines(plan.task, ["historical_average"], ["val"])
+def test_a_model_begins_as_a_baseline(store: TrafficStore, model: str, season: str, baseline: str) -> None:
+    plan = plan_of(store, model, season=season)
+    (score,) = score_baselines(plan.task, [baseline], ["val"])
     assert score.values is not None
     assert built(plan).evaluate("val").values == pytest.approx(score.values, rel=1e-6)
+
+
+def test_the_last_reading_is_the_last_that_is_known() -> None:
+    of_window = [[1.0, nan, nan], [2.0, nan, 7.0], [nan, nan, nan]]  # a row is a step, a column a sensor
+    history = torch.tensor([of_window, [[0.0, 3.0, 4.0]] * 3])
+    wanted = [[[2.0, 9.0, 7.0]], [[0.0, 3.0, 4.0]]]
+    assert last_readings(history, torch.tensor(9.0)).tolist() == wanted
+
+
+def test_levels_are_no_input_of_what_learns_the_difference_to_the_last_reading(store: TrafficStore) -> None:
+    """Readings that are 1,000 higher are forecast 1,000 higher, but for the rounding of such sums."""
+    plan = plan_of(store, "dcrnn", season="last", graph="identity")
+    model = built(plan).model.eval()
+    torch.nn.init.constant_(model.net.projection.weight, 0.3)
+    readings = torch.from_numpy(weekly(10)).unsqueeze(0)
+    clock = torch.zeros(1, 6, 2)
+    low, high = (model(WindowBatch(EvaluationSeeds(SeedIds(np.zeros(1))), readings + by, clock)) for by in (0, 1000))
+    assert (low - readings[:, 5:6]).abs().min() > 1e-2
+    assert (high - low - 1000).abs().max() < 50 * 1100 * torch.finfo(torch.float32).eps
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -178,9 +206,10 @@ def test_every_weight_learns_from_the_second_step_on(store: TrafficStore, model:
     assert torch.equal(task.model.season.means, means)
 
 
+@pytest.mark.parametrize("season", ["week", "last"])
 @pytest.mark.parametrize("model", MODELS)
-def test_outside_training_it_needs_readings_and_times_alone(store: TrafficStore, model: str) -> None:
-    task = built(plan_of(store, model))
+def test_outside_training_it_needs_readings_and_times_alone(store: TrafficStore, model: str, season: str) -> None:
+    task = built(plan_of(store, model, season=season))
     with torch.no_grad():
         for parameter in task.model.net.parameters():
             parameter.add_(0.05)
@@ -193,9 +222,10 @@ def test_outside_training_it_needs_readings_and_times_alone(store: TrafficStore,
         assert torch.equal(TrafficForecaster(task.model, **options).eval()(readings, times), wanted)
 
 
+@pytest.mark.parametrize("season", ["week", "last"])
 @pytest.mark.parametrize("model", MODELS)
-def test_planned_sizes_are_those_of_the_model(store: TrafficStore, model: str) -> None:
-    plan = plan_of(store, model)
+def test_planned_sizes_are_those_of_the_model(store: TrafficStore, model: str, season: str) -> None:
+    plan = plan_of(store, model, season=season)
     trained = sum(each.numel() for each in built(plan).model.parameters() if each.requires_grad)
     assert modelled(plan).num_parameters == trained
 
@@ -204,5 +234,8 @@ def test_others_sensors_are_refused(store: TrafficStore, tmp_path) -> None:
     own = plan_of(store, "dcrnn", graph="identity").task
     other = generate(num_sensors=3, num_steps=5 * WEEK, interval_s=HOUR, seed=2)
     named = replace(other, series=replace(other.series, sensor_ids=("x", "y", "z")), unit=store.metadata.unit)
+    others = write_traffic(named, tmp_path / "store")
     with pytest.raises(UserError, match=r"dataset.season=week knows the sensors of"):
-        Traffic.on_other_data(own, write_traffic(named, tmp_path / "store"))
+        Traffic.on_other_data(own, others)
+    of_any = plan_of(store, "dcrnn", graph="identity", season="last").task
+    assert Traffic.on_other_data(of_any, others).season == "last"

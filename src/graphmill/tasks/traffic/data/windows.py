@@ -54,7 +54,8 @@ class WindowBatch:
     def inputs(self, mean: Tensor, std: Tensor) -> Tensor:
         """[num_windows, history, num_sensors, 4]: scaled reading, 1 where there is one, time of day, weekday.
 
-        A missing reading is (0, 0): not a reading of 0, nor any guess, but marked as missing.
+        A missing reading is (0, 0): not a reading of 0, nor any guess, but marked as missing. `mean` is one number, or
+        one of each window and sensor [num_windows, 1, num_sensors].
         """
         raw = self.readings[:, : self.clock.shape[1]]
         known = ~raw.isnan()

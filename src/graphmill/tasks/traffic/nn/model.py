@@ -17,10 +17,10 @@ from graphmill.tasks.custom_model import construct, try_out
 from graphmill.tasks.traffic.data.store import TrafficStore
 from graphmill.tasks.traffic.data.windows import WindowBatch
 from graphmill.tasks.traffic.nn.dcgru import CellAt, DcgruCell
-from graphmill.tasks.traffic.nn.season import SeasonMeans
+from graphmill.tasks.traffic.nn.season import SeasonMeans, last_readings
 from graphmill.tasks.traffic.nn.stid import Stid
 from graphmill.tasks.traffic.nn.walks import RandomWalks
-from graphmill.tasks.traffic.page import INPUT_CHANNELS, TrafficPlan, input_channels
+from graphmill.tasks.traffic.page import INPUT_CHANNELS, TrafficPlan, input_channels, is_seasonal
 from graphmill.tasks.traffic.page.models import DcrnnSpec, StidSpec
 
 
@@ -44,7 +44,7 @@ class Dcrnn(nn.Module):
     ) -> None:
         """`cl_decay_steps`: τ of the scheduled sampling; the share of true inputs is half at step τ · ln τ; 0: none.
 
-        `has_season`: encoder and decoder read one more channel, and its first forecasts are 0.
+        `has_season`: encoder and decoder read one more channel.
         """
         super().__init__()
         self.walks, self.horizon, self.units, self.seed = walks, horizon, rnn_units, seed
@@ -54,8 +54,10 @@ class Dcrnn(nn.Module):
         self.decoder = nn.ModuleList(self._cell(width) for width in [1 + has_season, *inner])
         self.projection = nn.Linear(rnn_units, 1)
         self._reset_parameters()
-        if has_season:
-            nn.init.zeros_(self.projection.weight)
+
+    def forecast_zeros(self) -> None:
+        """Let the first forecasts be 0."""
+        nn.init.zeros_(self.projection.weight)
 
     def _cell(self, channels: int) -> DcgruCell:
         return DcgruCell(channels=channels, units=self.units, num_slots=self.walks.num_slots)
@@ -152,25 +154,35 @@ class AnyForecaster(nn.Module):
 
 
 class Forecaster(nn.Module):
-    """A model of scaled readings, or of their differences to the means of a season, and the scale it was trained on.
+    """A model of scaled readings, or of their differences to the last ones or to the means of a season, and the scale
+    it was trained on.
 
     `mean` and `std` of the training readings are frozen parameters: a checkpoint holds them, and no sync touches them.
     A buffer would be averaged at every sync, and over three ranks (m + m + m) ÷ 3 is not always m.
     """
 
     def __init__(
-        self, net: Dcrnn | Stid | AnyForecaster, *, mean: float, std: float, season: SeasonMeans | None = None
+        self,
+        net: Dcrnn | Stid | AnyForecaster,
+        *,
+        mean: float,
+        std: float,
+        season: SeasonMeans | None = None,
+        from_last: bool = False,
     ) -> None:
+        """`from_last`: it reads and forecasts differences to the last reading of each sensor."""
         super().__init__()
+        self.from_last = from_last
         self.net, self.season = net, season
         self.mean = nn.Parameter(torch.tensor(mean, dtype=torch.float32), requires_grad=False)
         self.std = nn.Parameter(torch.tensor(std, dtype=torch.float32), requires_grad=False)
 
     def forward(self, batch: WindowBatch, step: int = 0) -> Tensor:
         """Forecasts [num_windows, horizon, num_sensors] in the unit of the data; `step`: the training step."""
-        inputs, origin, ahead = batch.inputs(self.mean, self.std), self.mean, None
+        history = batch.clock.shape[1]
+        origin = last_readings(batch.readings[:, :history], self.mean) if self.from_last else self.mean
+        inputs, ahead = batch.inputs(origin, self.std), None
         if self.season is not None:
-            history = batch.clock.shape[1]
             means = self.season(batch.clock, batch.targets.shape[1])
             differences = (batch.readings[:, :history] - means[:, :history]) / self.std
             inputs = torch.cat([inputs, differences.nan_to_num(nan=0.0).unsqueeze(3)], dim=3)
@@ -195,7 +207,7 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
         loops = np.arange(metadata.num_sensors, dtype=np.int32)
         edge_index, edge_weight = np.stack([loops, loops]), np.ones(metadata.num_sensors, dtype=np.float32)
     net: Dcrnn | Stid | AnyForecaster
-    has_season = own.season != "none"
+    has_season = is_seasonal(own.season)
     match own.model:
         case DcrnnSpec() as spec:
             walks = RandomWalks.of(edge_index, edge_weight, metadata.num_sensors, spec.max_diffusion_step)
@@ -228,7 +240,9 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
         case _:
             assert_never(own.model)
     season = SeasonMeans.of(store, own.season) if has_season else None
-    return Forecaster(net, mean=metadata.mean, std=metadata.std, season=season)
+    if own.season != "none" and not isinstance(net, AnyForecaster):
+        net.forecast_zeros()
+    return Forecaster(net, mean=metadata.mean, std=metadata.std, season=season, from_last=own.season == "last")
 
 
 def check_model(plan: Plan, own: TrafficPlan, store: TrafficStore) -> None:

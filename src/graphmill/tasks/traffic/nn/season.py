@@ -1,4 +1,4 @@
-"""Mean readings by time of the day or week, as a model adds them to what it learns."""
+"""What a model adds its forecasts to: mean readings by time of the day or week, or the last readings."""
 
 import numpy as np
 import torch
@@ -8,6 +8,18 @@ from torch import Tensor, nn
 from graphmill.tasks.traffic.data.seasons import averages
 from graphmill.tasks.traffic.data.store import TrafficStore
 from graphmill.tasks.traffic.page import DAY_S, SEASON_S, WEEK_DAYS, Season
+
+
+def last_readings(history: Tensor, otherwise: Tensor) -> Tensor:
+    """Last known reading of each sensor [num_windows, 1, num_sensors].
+
+    Args:
+        history: [num_windows, history, num_sensors]; NaN: missing.
+        otherwise: of a sensor without a reading in its window.
+    """
+    numbers = torch.arange(1, history.shape[1] + 1, dtype=torch.int32, device=history.device).view(1, -1, 1)
+    last = (numbers * ~history.isnan()).amax(dim=1, keepdim=True).long()  # 0: none is known
+    return torch.where(last > 0, history.gather(1, (last - 1).clamp(min=0)), otherwise)
 
 
 class SeasonMeans(nn.Module):

@@ -38,9 +38,7 @@ class Stid(nn.Module):
         seed: int,
         has_season: bool = False,
     ) -> None:
-        """`has_season`: its inputs have one more channel, it reads the means of what it forecasts, and its first
-        forecasts are 0.
-        """
+        """`has_season`: its inputs have one more channel, and it reads the means of what it forecasts."""
         super().__init__()
         self.interval_s, self.horizon, self.dropout, self.seed = interval_s, horizon, dropout, seed
         width = _NUM_PARTS * embed_dim
@@ -52,8 +50,10 @@ class Stid(nn.Module):
         self.outer = nn.ModuleList(nn.Linear(width, width) for _ in range(num_layers))
         self.head = nn.Linear(width, horizon)
         self._reset_parameters()
-        if has_season:
-            nn.init.zeros_(self.head.weight)
+
+    def forecast_zeros(self) -> None:
+        """Let the first forecasts be 0."""
+        nn.init.zeros_(self.head.weight)
 
     def _reset_parameters(self) -> None:
         """Xavier-uniform weights and embeddings, zero biases."""

@@ -40,7 +40,8 @@ from graphmill.tasks.traffic.page.models import (
 )
 
 GraphUse = Literal["as_stored", "identity"]
-Season = Literal["none", "day", "week"]
+Season = Literal["none", "last", "day", "week"]
+"""What a model learns the difference to: nothing, the last reading, or the mean at that time of the day or week."""
 MissingReadings = Literal["zeros", "nan", "never"] | float
 """Which readings of a file are missing: zeros and NaNs, NaNs alone, or none, so that a NaN is an error; or a number
 and NaNs: the code that the file has for them.
@@ -63,8 +64,9 @@ class TrafficDatasetSpec(DatasetSpec):
     season: Season | Literal["auto"] = Field(
         "auto",
         description="day, week: what is learnt is the difference to the mean training reading at that time of the day"
-        " or week, so that a model begins as that forecast; its inputs have that difference, too; none: the readings"
-        " themselves; auto: what forecasts validation best, none being the last reading (stid: if twice as well)",
+        " or week, so that a model begins as that forecast; its inputs have that difference, too; last: to the last"
+        " reading of each sensor, also in its inputs, for readings whose level wanders; none: the readings themselves;"
+        " auto: by the errors of these means and of the last reading on validation, which `plan` names",
     )
 
 
@@ -152,17 +154,25 @@ def _gains_below(model: ForecasterSpec) -> float:
             return 0.0  # what a model by dotted path is shown is its author's to say
 
 
+_WANDERS_ABOVE: Final = 2.0
+"""The same, above which levels leave those that were trained on, and what is learnt is to be the difference to the last
+reading.
+"""
+
+
 def _season(experiment: TrafficExperiment, dataset: TrafficInfo) -> Season:
     """The season of a plan. `UserError` if too little is known of the one that is asked for."""
     asked = experiment.dataset.season
     if asked == "auto":
+        if dataset.season_error > _WANDERS_ABOVE and not isinstance(experiment.model, CustomModelSpec):
+            return "last"
         return dataset.best_season if dataset.season_error < _gains_below(experiment.model) else "none"
     num_steps = int(dataset.num_steps * TRAIN_SHARE)
-    if asked != "none" and not has_two(asked, num_steps, dataset.interval_s):
+    if asked in SEASON_S and not has_two(asked, num_steps, dataset.interval_s):
         raise UserError(
             f"dataset.season={asked}, and {num_steps:,} training steps of {dataset.interval_s} s are less than two"
             f" {asked}s, so that there are no means to learn from",
-            fix="set dataset.season=none, or give readings of more time",
+            fix="set dataset.season=none or last, or give readings of more time",
         )
     return asked
 
@@ -209,6 +219,11 @@ def has_two(season: Season, num_steps: int, interval_s: int) -> bool:
     return num_steps * interval_s >= 2 * SEASON_S[season]
 
 
+def is_seasonal(season: Season) -> bool:
+    """Whether it is a day or a week, whose mean readings a model is shown."""
+    return season in SEASON_S
+
+
 def slots_of(season: Season, interval_s: int) -> int:
     """Steps of `interval_s` seconds in a season, a last one that is cut short included."""
     return -(-SEASON_S[season] // interval_s)
@@ -216,7 +231,7 @@ def slots_of(season: Season, interval_s: int) -> int:
 
 def input_channels(season: Season) -> int:
     """Channels that a model is shown of a sensor; with a season the difference to its mean, too."""
-    return INPUT_CHANNELS if season == "none" else INPUT_CHANNELS + 1
+    return INPUT_CHANNELS + is_seasonal(season)
 
 
 def num_inputs(history: int, horizon: int, *, has_season: bool) -> int:
@@ -234,9 +249,9 @@ def sizes(plan: TrafficPlan, step: StepShape) -> Sizes:
     known, length = plan.dataset, plan.history + plan.horizon
     channels = input_channels(plan.season)
     rows = min(step.batch_size, known.num_train) * known.num_sensors
-    copies = 1 if plan.season == "none" else 2  # of the windows: as they are, and means of the same steps
+    copies = 1 if plan.season == "none" else 2  # of the windows: as they are, and what is taken from them
     batch = rows * (copies * length + plan.history * channels + plan.horizon) * 4
-    means = 0 if plan.season == "none" else slots_of(plan.season, known.interval_s) * known.num_sensors * 4
+    means = slots_of(plan.season, known.interval_s) * known.num_sensors * 4 if is_seasonal(plan.season) else 0
     sizes_of = partial(
         Sizes,
         data_bytes=known.num_steps * known.num_sensors * 4 + known.num_edges * 12,
@@ -275,10 +290,10 @@ def _values_of_a_row(plan: TrafficPlan, step: StepShape) -> tuple[int, int]:
 def _parameters(plan: TrafficPlan) -> int:
     model = plan.model
     if isinstance(model, DcrnnSpec):
-        return _dcrnn_parameters(model, has_season=plan.season != "none")
+        return _dcrnn_parameters(model, has_season=is_seasonal(plan.season))
     assert isinstance(model, StidSpec)
     width, depth = 4 * model.embed_dim, model.num_layers
-    inputs = num_inputs(plan.history, plan.horizon, has_season=plan.season != "none")
+    inputs = num_inputs(plan.history, plan.horizon, has_season=is_seasonal(plan.season))
     identities = plan.dataset.num_sensors + slots_of("day", plan.dataset.interval_s) + WEEK_DAYS
     embedded = (identities + inputs + 1) * model.embed_dim
     return embedded + depth * 2 * (width + 1) * width + (width + 1) * plan.horizon
