@@ -14,7 +14,6 @@ The floor is the bytes that one step has to read and write once, over the rate o
 """
 
 import argparse
-import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from attention import copy_bandwidth
 from graphmill import _native
@@ -39,6 +38,7 @@ from graphmill.tasks.planning import plan_experiment
 from graphmill.train.learner import Learner
 from harness import CACHE, Spread, interleave, print_table, write_result
 from origin import Origin
+from peers.plain_assignment import OriginalOneGnn, row_features
 
 STEPS = 3  # of our side in a round; the original takes one
 
@@ -169,50 +169,6 @@ class Original:
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
-
-
-class OriginalOneGnn(nn.Module):
-    """Linear, GELU, LayerNorm; residual blocks with a norm after each; an MLP; centred."""
-
-    def __init__(self, hidden: int, layers: int) -> None:
-        super().__init__()
-        self.first = nn.Sequential(nn.Linear(21, hidden), nn.GELU(), nn.LayerNorm(hidden))
-        self.blocks = nn.ModuleList(
-            nn.Sequential(
-                nn.Linear(hidden, hidden), nn.GELU(), nn.Dropout(0.1), nn.Linear(hidden, hidden), nn.Dropout(0.1)
-            )
-            for _ in range(layers)
-        )
-        self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(layers))
-        self.out = nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.first(x)
-        for block, norm in zip(self.blocks, self.norms, strict=True):
-            h = norm(h + block(h))
-        u: Tensor = self.out(h).squeeze(2)
-        return u - u.mean(dim=1, keepdim=True)
-
-
-def row_features(costs: Tensor) -> Tensor:
-    """13 statistics of each row and 8 positions [n, 21]; the matrix is sorted twice."""
-    n = len(costs)
-    ascending = costs.sort(dim=1).values
-    least, mean = ascending[:, 0], costs.mean(dim=1)
-    median = costs.median(dim=1, keepdim=True).values
-    spread = (costs - median).abs().sort(dim=1).values[:, n // 2]  # the median of them
-    share = torch.softmax(-costs, dim=1)
-    gaps = ascending.diff(dim=1)
-    near = ascending[:, :10]
-    winners = torch.bincount(costs.argmin(dim=0), minlength=n).float() / n
-    statistics = [
-        *(least, ascending[:, -1], mean, costs.std(dim=1), spread, -(share * share.log()).sum(dim=1)),
-        *(gaps[:, 0], gaps[:, 0] / (ascending[:, -1] - least), near.mean(dim=1), near.std(dim=1)),
-        *(1 / gaps.mean(dim=1), (costs <= 1.1 * least.unsqueeze(1)).float().mean(dim=1), winners),
-    ]
-    place = torch.arange(n) / n
-    positions = [wave(2 * math.pi * 2**k * place) for k in range(4) for wave in (torch.sin, torch.cos)]
-    return torch.stack([*statistics, *positions], dim=1)
 
 
 def greedy_cost(costs: np.ndarray) -> float:

@@ -2,9 +2,10 @@
 
     python benchmarks/end_to_end.py [--rows "SAGE 3k" …] [--rounds 5] [--epochs N] [--temporal FOLDER]
 
-Both read the same file of arrays, train as many epochs of the same model with the same batches' size, fan-outs and
-optimizer, evaluate after each epoch on all nodes (graphs) and test the best weights. Imports, start of ranks and
-reading are in. Not compared: `graphmill prepare`, once for a data set, and simple methods (`train.baselines: false`).
+Both read the same file, train as many epochs of the same model with the same batches' size, fan-outs and optimizer,
+evaluate after each epoch on all nodes (graphs) and test the best weights. Imports, start of ranks and reading are in.
+Not compared: `graphmill prepare`, once for a data set, and simple methods (`train.baselines: false`).
+Of assignment problems the script's model is the one that the task comes from: a plain one of ours does not exist.
 The scripts (peers/plain_*.py) are run as users run them: `python`, and `torchrun` for several ranks, with as many
 threads as cores, in the environment of a shell. FOLDER is where `pip install --no-deps --target FOLDER
 torch-geometric-temporal` put the peer of DCRNN; without it that row is left out.
@@ -51,6 +52,10 @@ ROADS_YAML = {
     "model": {"kind": "dcrnn", "rnn_units": 16, "num_layers": 2, "cl_decay_steps": 0},
     "train": {"batch_size": 32, "optimizer": {"lr": 0.01}, "evaluate_every_epochs": 1},
 }
+COSTS_YAML = {
+    "task": "assignment",
+    "train": {"batch_size": 8, "optimizer": {"kind": "adamw", "lr": 0.003}, "evaluate_every_epochs": 1},
+}
 TEMPORAL = "DCRNN, 20 sensors"
 
 
@@ -58,7 +63,7 @@ TEMPORAL = "DCRNN, 20 sensors"
 class Row:
     """One training, both ways."""
 
-    data: str
+    data: str  # its file, or folder
     experiment: Mapping[str, Any]
     script: str
     epochs: int
@@ -82,7 +87,7 @@ def nodes(data: str, name: str, experiment: Mapping[str, Any], *, ranks: int = 1
     """A row of node classification: as many epochs as a first look takes."""
     epochs, batch = (20, 256) if data == "3k" else (3, 1024)
     words, train = (str(batch), name), {"batch_size": batch // ranks}
-    return Row(data, experiment, "plain_nodes.py", epochs, words, ranks, train, "micro_f1")
+    return Row(f"{data}.npz", experiment, "plain_nodes.py", epochs, words, ranks, train, "micro_f1")
 
 
 ROWS = {
@@ -99,19 +104,21 @@ ROWS = {
     "GAT by dotted path, 100k": nodes("100k", "GAT", dotted("GAT", heads=4)),
     "GAT by dotted path, fused, 3k": nodes("3k", "GAT", dotted("GAT", fused=True, heads=4)),
     "GAT by dotted path, fused, 100k": nodes("100k", "GAT", dotted("GAT", fused=True, heads=4)),
-    "GIN, 600 graphs": Row("graphs", GRAPHS_YAML, "plain_graphs.py", 40, ("GIN",)),
+    "GIN, 600 graphs": Row("graphs.npz", GRAPHS_YAML, "plain_graphs.py", 40, ("GIN",)),
     "GIN, 600 graphs, 2 ranks": Row(
-        "graphs", GRAPHS_YAML, "plain_graphs.py", 40, ("GIN",), ranks=2, train={"batch_size": 16}
+        "graphs.npz", GRAPHS_YAML, "plain_graphs.py", 40, ("GIN",), ranks=2, train={"batch_size": 16}
     ),
-    "GAT, 2,000 graphs like CAN windows": Row("windows", WINDOWS_YAML, "plain_graphs.py", 15, ("GAT",)),
-    TEMPORAL: Row("roads", ROADS_YAML, "plain_traffic.py", 2, ("32", "16"), score="mae"),
+    "GAT, 2,000 graphs like CAN windows": Row("windows.npz", WINDOWS_YAML, "plain_graphs.py", 15, ("GAT",)),
+    "OneGNN, 320 assignment problems": Row("costs", COSTS_YAML, "plain_assignment.py", 10, ("8",), score="dual_gap"),
+    TEMPORAL: Row("roads.npz", ROADS_YAML, "plain_traffic.py", 2, ("32", "16"), score="mae"),
 }
 MADE: dict[str, Callable[[Path], None]] = {
-    "3k": lambda path: write_nodes(path, num_nodes=3_000, num_edges=12_000, features=500),
-    "100k": lambda path: write_nodes(path, num_nodes=100_000, num_edges=2_000_000, features=100),
-    "graphs": write_graphs,
-    "windows": lambda path: write_windows(path, 2_000),
-    "roads": lambda path: write_roads(path, num_sensors=20, num_steps=500),
+    "3k.npz": lambda path: write_nodes(path, num_nodes=3_000, num_edges=12_000, features=500),
+    "100k.npz": lambda path: write_nodes(path, num_nodes=100_000, num_edges=2_000_000, features=100),
+    "graphs.npz": write_graphs,
+    "windows.npz": lambda path: write_windows(path, 2_000),
+    "roads.npz": lambda path: write_roads(path, num_sensors=20, num_steps=500),
+    "costs": lambda path: write_costs(path, size=128, instances=320),
 }
 
 
@@ -133,8 +140,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="graphmill-end-to-end-") as made:
         folder = Path(made)
         for data in {row.data for row in rows.values()}:
-            MADE[data](folder / f"{data}.npz")
-            graphmill(["prepare", data, "--from", f"{data}.npz", "--dataset-root", "data"], folder)
+            MADE[data](folder / data)
+            graphmill(["prepare", Path(data).stem, "--from", data, "--dataset-root", "data"], folder)
         for name, row in rows.items():
             found[name] = (Origin.now(), measured(row, folder, options.rounds))
             write_entries("end_to_end", {name: found[name]})  # what is done stays if the next one is cut off
@@ -184,7 +191,7 @@ def measured(row: Row, folder: Path, rounds: int) -> dict[str, Any]:
 def ours(row: Row, folder: Path, run: str) -> float:
     """Train by the command. Returns the test score."""
     train = {**row.experiment["train"], "epochs": row.epochs, "ranks": row.ranks, "baselines": False, **row.train}
-    experiment = {**row.experiment, "dataset": {"name": row.data}, "train": train}
+    experiment = {**row.experiment, "dataset": {"name": Path(row.data).stem}, "train": train}
     (folder / "experiment.yaml").write_text(json.dumps(experiment))  # JSON is YAML
     roots = ("--dataset-root", "data", "--logs-root", "logs")
     graphmill(["train", "experiment.yaml", "--run-id", run, *roots], folder)
@@ -200,7 +207,7 @@ def script(row: Row, folder: Path) -> float:
     if row.ranks > 1:
         start += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={row.ranks}"]
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // row.ranks))}
-    command = [*start, str(PEERS / row.script), f"{row.data}.npz", str(row.epochs), *row.words]
+    command = [*start, str(PEERS / row.script), row.data, str(row.epochs), *row.words]
     said = call(command, folder, plain() | threads)
     return float(json.loads(said.splitlines()[-1])["test"])
 
@@ -260,6 +267,15 @@ def write_roads(path: Path, *, num_sensors: int, num_steps: int) -> None:
     names = np.array([f"s{number}" for number in range(num_sensors)])
     values = (55 + 10 * wave + noise).astype(np.float32)
     np.savez(path, values=values, timestamps=seconds, sensor_ids=names, adj=adjacency)
+
+
+def write_costs(path: Path, *, size: int, instances: int) -> None:
+    """Uniform problems and their optimal potentials, in a file for each split."""
+    asked = f"sizes=[{size}]", "families=[uniform]", f"instances={instances}"
+    options = [word for each in asked for word in ("-o", each)]
+    roots = ["--dataset-root", "made"]
+    graphmill(["prepare", "synthetic/assignment", "--as", "made", *options, *roots], path.parent)
+    graphmill(["convert", "made", "--output", path.name, *roots], path.parent)
 
 
 if __name__ == "__main__":

@@ -319,7 +319,8 @@ def end_to_end(result: dict[str, Any]) -> str:
         lines.append(f"| {name} | {row['epochs']} | {' | '.join((*cells, *ratios))} |")
     load = max(row["foreign_cores"] for row in rows.values())
     note = (
-        f"Scores: accuracy on the test split, of DCRNN the mean absolute error. Others used up to {load:.2f} cores.\n"
+        f"Scores: accuracy on the test split, of DCRNN the mean absolute error, of assignment problems"
+        f" the median dual gap. Others used up to {load:.2f} cores.\n"
     )
     return "\n".join([*lines, "", note, source(result, "python benchmarks/end_to_end.py --temporal FOLDER")])
 
