@@ -53,6 +53,7 @@ def planned_several(several, data_root, cut_into):
 
     def plan(way: str = "", *, samplers: int = 0) -> Plan:
         train = {"epochs": 3, "batch_size": 10, "num_neighbors": [3, 3], "threads": 1, "device": "cpu", "prefetch": 3}
+        train["baselines"] = False
         raw: dict[str, Any] = {
             "dataset": {"name": cut_into(several, 2) if way else several},
             "model": {"kind": "graphsage", "hidden_channels": 8},

@@ -55,7 +55,7 @@ def traffic(traffic_root, train_all):
         {
             "dataset": {"name": "synthetic/traffic", "history": 4, "horizon": 3},
             "model": {"kind": "dcrnn", "rnn_units": 8, "num_layers": 1},
-            "train": {"ranks": 1, "threads": 1, "epochs": 1, "batch_size": 64, "max_steps": 6},
+            "train": {"ranks": 1, "threads": 1, "epochs": 1, "batch_size": 64, "max_steps": 6, "baselines": False},
         }
     )
     return train_all([plan_experiment(experiment, dataset_root=traffic_root, run_id="traffic-run")])["traffic-run"]
@@ -108,7 +108,14 @@ def test_a_model_of_standardised_features_gives_the_logits_of_evaluate_to_the_bi
         {
             "dataset": {"name": "tiny", "features": "standardised"},
             "model": {"kind": "graphsage", "hidden_channels": 8, "num_layers": 2},
-            "train": {"ranks": 2, "threads": 1, "epochs": 3, "batch_size": 1, "num_neighbors": [3, 3]},
+            "train": {
+                "ranks": 2,
+                "threads": 1,
+                "epochs": 3,
+                "batch_size": 1,
+                "num_neighbors": [3, 3],
+                "baselines": False,
+            },
         }
     )
     folder = train_all([plan_experiment(experiment, dataset_root=data_root, run_id="standardised")])["standardised"]
