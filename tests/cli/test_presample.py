@@ -29,7 +29,7 @@ GAT = ("-O", "model={kind: gat, hidden_channels: 4, heads: 2, num_layers: 2}")
     "model", [pytest.param((), id="graphsage", marks=pytest.mark.slow), pytest.param(GAT, id="gat")]
 )
 def test_a_run_that_reads_its_epochs_ends_with_the_same_weights(ran, graphmill, tmp_path, model):
-    words = ("toy.yaml", "--ranks", "2", *model, "-O", "train.epochs=2")
+    words = ("toy.yaml", "--ranks", "2", *model, "-O", "train.epochs=2", "-O", "train.baselines=false")
     assert graphmill("presample", *words, "--output", "sampled").code == 0
     ran("train", *words, "--run-id", "read", "-O", "train.presampled=sampled")
     ran("train", *words, "--run-id", "drawn")

@@ -29,7 +29,7 @@ def ran(graphmill, toy, capfd):
     return run
 
 
-LONG = ("--epochs", "12", "-O", "train.evaluate_every_epochs=0")
+LONG = ("--epochs", "12", "-O", "train.evaluate_every_epochs=0", "-O", "train.baselines=false")
 PROFILED = ("-O", "train.profile=true", "-O", "train.profile_steps=3", "-O", "train.profiler.wait=6")
 
 

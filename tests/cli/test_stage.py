@@ -51,7 +51,7 @@ def test_what_does_not_fit_together_is_refused_before_anything_is_copied(tmp_pat
 def test_a_run_says_which_copy_it_read(graphmill, two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "toy.yaml").write_text(
         "name: toy\ndataset: {name: one}\nmodel: {hidden_channels: 4}\n"
-        "train: {epochs: 1, batch_size: 30, num_neighbors: [2, 2], threads: 1}\n"
+        "train: {epochs: 1, batch_size: 30, num_neighbors: [2, 2], threads: 1, baselines: false}\n"
     )
     assert graphmill("train", "toy.yaml", "--run-id", "shared").code == 0
     (copy,) = json.loads(graphmill("stage", "one", "--to", "fast", "--json").out)

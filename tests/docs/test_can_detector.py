@@ -71,6 +71,7 @@ def test_the_tables_name_what_there_is():
     assert all(f"| `{stage.name}` |" in TEXT for stage in load_pipeline("pipeline-can").stages)
 
 
+@pytest.mark.slow
 def test_from_a_capture_to_verdicts(source_environ, desk):
     said: dict[str, str] = {}
     for section in FIRST:

@@ -17,7 +17,8 @@ def followed(blocks: str, graphmill, folder: Path) -> None:
             subprocess.run([sys.executable, "-c", text], cwd=folder, check=True)
             continue
         for line in text.splitlines():
-            done = graphmill(*line.removeprefix("graphmill ").split())
+            more = ("-O", "train.baselines=false") if line.startswith("graphmill train") else ()
+            done = graphmill(*line.removeprefix("graphmill ").split(), *more)
             assert done.code == 0, f"{line}\n{done.out}{done.err}"
 
 

@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slow_cases import num_examples
 
 from graphmill import _native
 from graphmill.graph.topology import (
@@ -149,7 +150,7 @@ def test_loops_and_isolated_nodes(graph):
     assert num_isolated(undirected, loops) == num_nodes - len(company)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=num_examples(2, explored=5), deadline=None)
 @given(st.integers(0, 2**32))
 def test_many_edges_cross_the_block_of_the_duplicate_filter(seed):
     rng = np.random.default_rng(seed)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from command_line import run_in
 from waiting import HANG_S, is_alive
 
 from graphmill.cluster.launch.local import reserved_port
@@ -68,15 +69,13 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cut_into(data_root: Path, environ: dict[str, str]):
+def cut_into(data_root: Path):
     """`cut_into(dataset, num_parts)`: the name of a prepared graph in parts, made when it is first asked for."""
 
     @cache
     def cut(dataset: str, num_parts: int) -> str:
-        command = [sys.executable, "-m", "graphmill.cli", "partition", dataset, "--num-parts", str(num_parts)]
-        command += ["--method", "ldg", "--dataset-root", str(data_root)]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        words = ("--num-parts", str(num_parts), "--method", "ldg", "--dataset-root", str(data_root))
+        run_in(data_root, "partition", dataset, *words)
         return f"parts/{dataset}/{num_parts}-ldg"
 
     return cut

@@ -248,8 +248,8 @@ def test_another_plan_does_not_continue_a_run(zygote, interrupted):
 
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_rank_that_is_stopped_is_missed_by_name_and_the_run_goes_on_later(zygote, planned, tmp_path, victim):
-    # It has to run out, so it is as short as a busy machine's heartbeats allow: threads of their own, every 1.5 s.
-    plan = planned("run", ranks=2, epochs=400, hang_timeout_s=15, evaluate_every_epochs=0)
+    # It has to run out, so it is as short as a busy machine's heartbeats allow: threads of their own, every 0.8 s.
+    plan = planned("run", ranks=2, epochs=400, hang_timeout_s=8, evaluate_every_epochs=0)
     folder = RunFolder.create(plan, tmp_path)
     pids = zygote.start(folder, resume=False)
     wait_until(lambda: syncs_of(folder, 1 - victim), "a sync")

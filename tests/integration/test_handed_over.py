@@ -197,7 +197,7 @@ def test_what_would_run_it_is_refused_with_all_that_it_names(graphmill, copied, 
     ("words", "named"),
     with_slow(
         [(words, named) for words in MODULES for named in ("all", "kind")],
-        fast=[(MODULES[0], "kind"), (MODULES[1], "all")],
+        fast=[(MODULES[0], "kind")],
     ),
 )
 def test_no_module_that_is_started_by_hand_runs_it(copied, home, environ, data_root, tmp_path, words, named):

@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +245,7 @@ def test_looking_ahead_fetches_what_the_replay_says(zygote, plan_in_parts, data_
 
 @pytest.mark.parametrize(
     ("task", "way"),
-    with_slow(TASKS_AND_WAYS, fast=[("nodes", "looking ahead"), ("links", "seeds to owners")]),
+    with_slow(TASKS_AND_WAYS, fast=[("nodes", "looking ahead")]),
 )
 def test_killed_and_resumed(zygote, plan_in_parts, tmp_path, task, way):
     plan = plan_in_parts(way, task=task)
@@ -294,7 +295,7 @@ def test_asked_to_stop_while_rows_are_fetched_ahead(zygote, plan_in_parts, tmp_p
             ("nodes", "seeds to owners", 4, 3),
             ("links", "seeds to owners", 4, 3),
         ],
-        fast=[("nodes", "seeds to owners", 4, 3)],
+        fast=[("nodes", "topology in parts", 2, 1)],
     ),
 )
 def test_another_number_of_ranks_continues(zygote, plan_in_parts, tmp_path, task, way, first, ranks):
@@ -335,8 +336,13 @@ def test_a_byte_that_changed_under_an_old_time_ends_the_run(zygote, plan_in_part
     assert "graphmill partition" in outcome.message
 
 
-@pytest.mark.parametrize("way", ["rows fetched batch by batch", "topology in parts"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("way", "number"),
+    with_slow(
+        product(("rows fetched batch by batch", "topology in parts"), (signal.SIGKILL, signal.SIGSTOP)),
+        fast=[("topology in parts", signal.SIGKILL)],
+    ),
+)
 def test_a_rank_that_is_gone_ends_the_others(zygote, plan_in_parts, tmp_path, way, number):
     """Killed, its connections break; frozen, like a host that is cut off, it sends no heartbeat. Nobody waits."""
     folder = RunFolder.create(plan_in_parts(way, epochs=2000, hang_timeout_s=5), tmp_path)

@@ -249,7 +249,7 @@ def wait_for_step(folder: RunFolder, step: int) -> None:
 
 @pytest.mark.parametrize(
     ("number", "ranks"),
-    [(signal.SIGTERM, 1), pytest.param(signal.SIGINT, 1, marks=pytest.mark.slow), (signal.SIGTERM, 2)],
+    with_slow([(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGTERM, 2)], fast=[(signal.SIGTERM, 2)]),
 )
 def test_asked_to_stop(zygote, long_run, tmp_path, number, ranks):
     """The step is finished, a checkpoint written, exit status 75; the resumed run ends like an undisturbed one."""
@@ -327,7 +327,7 @@ TASKS = {
     ("name", "by"),
     with_slow(
         [(name, by) for by in ("ranks", "command") for name in TASKS],
-        fast=[(name, "ranks") for name in TASKS if name != "links"],
+        fast=[(name, "ranks") for name in TASKS if name not in ("links", "values")],
     ),
 )
 def test_other_tasks_killed_in_the_middle(zygote, environ, tmp_path, name, by):

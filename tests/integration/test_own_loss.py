@@ -60,7 +60,8 @@ def run(folder, environ, monkeypatch):
 
 def test_nodes_by_ones_own_loss_and_measure(folder, run):
     loss = ("-O", "train.loss={kind: custom, target: mylosses.focal, options: {gamma: 1.5}}")
-    run("train", "judged.yaml", "--ranks", "2", "--epochs", "3", *loss, "--run-id", "judged-1")
+    words = ("--ranks", "2", "--epochs", "3", *loss, "-O", "train.baselines=false")
+    run("train", "judged.yaml", *words, "--run-id", "judged-1")
     rows = read_metrics(folder / "logs" / "judged-1" / "metrics.csv")
     best = max(float(row["val_mcc"]) for row in rows)
     assert float(rows[-1]["best_val_mcc"]) == best

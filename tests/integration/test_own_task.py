@@ -228,6 +228,7 @@ def test_any_number_of_ranks_learns_the_same(trained: Path):
     assert float(alone[-1]["val_mae"]) < float(alone[0]["val_mae"])
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_bit(person, trained: Path):
     """Killed between two checkpoints of an epoch. How often they are written changes no weight."""
     words = ("--ranks", "2", "-O", "train.batch_size=20", "-O", "train.checkpoint.every_steps=7", "--run-id", "killed")

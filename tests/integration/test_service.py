@@ -230,7 +230,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", with_slow(WAYS, fast=["whole", "partitioned"]))
+@pytest.mark.parametrize("way", with_slow(WAYS, fast=["partitioned"]))
 def test_killed_and_resumed(zygote, planned_service, tmp_path, way):
     reference = trained(zygote, planned_service(*WAYS[way]), tmp_path / "reference")
     folder, tally = RunFolder.create(planned_service(*WAYS[way]), tmp_path / "killed"), Tally()
@@ -316,14 +316,14 @@ def test_stopped_a_dozen_times_at_random_moments(zygote, planned_service, tmp_pa
 
 
 def test_another_number_of_trainers_continues(zygote, planned_service, tmp_path):
-    """Four, then two, of the same two samplers: the same global batches, and losses but for rounding."""
+    """Two, then one, of the same sampler: the same global batches, and losses but for rounding."""
     sync = {"scheme": "deferred_allreduce", "every": 1}
-    plan = planned_service((2, 4), "partitioned", epochs=12, sync=sync)
+    plan = planned_service((1, 2), "partitioned", epochs=12, sync=sync)
     reference = trained(zygote, plan, tmp_path / "reference")
     folder, pids = asked_to_stop(zygote, plan, tmp_path / "fewer", 0)
     assert set(zygote.wait(pids)) == {75}, zygote.said(folder)
-    codes = zygote.wait(zygote.start(folder, resume=True, world=world_of(plan, ranks=2, hosts=1)))
-    assert codes == [0] * 4, zygote.said(folder)
+    codes = zygote.wait(zygote.start(folder, resume=True, world=world_of(plan, ranks=1, hosts=1)))
+    assert codes == [0] * 2, zygote.said(folder)
     losses = [[float(row["loss"]) for row in read_metrics(run.metrics_path)] for run in (reference, folder)]
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
     assert [int(row["num_seeds"]) for row in read_metrics(folder.metrics_path)] == [plan.dataset.num_train] * 12
@@ -338,7 +338,7 @@ def failures(folder: RunFolder, name: str) -> list[str]:
     ("gone", "number"),
     with_slow(
         [(gone, number) for gone in ("rank_1", "sampler_1") for number in (signal.SIGKILL, signal.SIGSTOP)],
-        fast=[("rank_1", signal.SIGKILL), ("sampler_1", signal.SIGKILL), ("sampler_1", signal.SIGSTOP)],
+        fast=[("rank_1", signal.SIGKILL), ("sampler_1", signal.SIGSTOP)],
     ),
 )
 def test_a_process_that_is_gone_ends_the_others(zygote, planned_service, tmp_path, gone, number):
@@ -378,7 +378,7 @@ def shared_memory() -> set[str]:
 
 def test_a_part_that_is_not_there(zygote, planned_service, data_root, tmp_path):
     """The sampler that needs it says so, and the others who told them nothing more."""
-    plan = planned_service((2, 2), "partitioned")
+    plan = planned_service((2, 2), "partitioned", hang_timeout_s=5)
     root = tmp_path / "data"
     shutil.copytree(Path(plan.dataset.path), root)
     shutil.rmtree(root / part_folder(1))

@@ -36,7 +36,7 @@ def listening(pid: int) -> dict[int, str]:
 @pytest.fixture
 def run(zygote, planned, tmp_path):
     """A run of two ranks that has begun to train: its folder, the ranks' process ids, the port of their store."""
-    folder = RunFolder.create(planned("run", ranks=2, epochs=2000, evaluate_every_epochs=0), tmp_path)
+    folder = RunFolder.create(planned("run", ranks=2, epochs=2000, evaluate_every_epochs=0, hang_timeout_s=8), tmp_path)
     pids = zygote.start(folder, resume=False)
     wait_until(lambda: syncs(folder), "a sync")
     yield folder, pids, zygote.at_port

@@ -19,7 +19,7 @@ EXPERIMENT = {
     "name": "small",
     "dataset": {"name": "cora"},
     "model": {"kind": "graphsage", "hidden_channels": 8, "num_layers": 2},
-    "train": {"epochs": 5, "batch_size": 10, "num_neighbors": [3, 3], "threads": 1},
+    "train": {"epochs": 5, "batch_size": 10, "num_neighbors": [3, 3], "threads": 1, "baselines": False},
 }
 FLAGS = [
     "--max_steps",

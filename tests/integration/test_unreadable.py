@@ -119,6 +119,7 @@ def fails_to_resume(root: Path, folder: RunFolder, file: str, environ: dict[str,
     assert not any(word in done.stderr for word in ("Traceback", "bug", "remove", "damaged", "start a new"))
 
 
+@pytest.mark.slow
 def test_the_outcome_of_a_finished_run_is_kept(root, failing_disk):
     alone = RunFolder(root / "logs" / "alone")
     before = everything(alone.path)

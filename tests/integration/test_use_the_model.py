@@ -1,17 +1,15 @@
 """What a trained run is for: its model in Python, its predictions in a file, its measures on other data."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import polars
 import pytest
 import torch
+from command_line import run_here
 from rounding import Bounded, assert_within, magnitude
 
 import graphmill
@@ -57,7 +55,7 @@ def traffic(traffic_root, train_all):
         {
             "dataset": {"name": "synthetic/traffic", "history": 4, "horizon": 3},
             "model": {"kind": "dcrnn", "rnn_units": 8, "num_layers": 1},
-            "train": {"ranks": 1, "threads": 1, "epochs": 1, "batch_size": 64, "max_steps": 6},
+            "train": {"ranks": 1, "threads": 1, "epochs": 1, "batch_size": 64, "max_steps": 6, "baselines": False},
         }
     )
     return train_all([plan_experiment(experiment, dataset_root=traffic_root, run_id="traffic-run")])["traffic-run"]
@@ -110,7 +108,14 @@ def test_a_model_of_standardised_features_gives_the_logits_of_evaluate_to_the_bi
         {
             "dataset": {"name": "tiny", "features": "standardised"},
             "model": {"kind": "graphsage", "hidden_channels": 8, "num_layers": 2},
-            "train": {"ranks": 2, "threads": 1, "epochs": 3, "batch_size": 1, "num_neighbors": [3, 3]},
+            "train": {
+                "ranks": 2,
+                "threads": 1,
+                "epochs": 3,
+                "batch_size": 1,
+                "num_neighbors": [3, 3],
+                "baselines": False,
+            },
         }
     )
     folder = train_all([plan_experiment(experiment, dataset_root=data_root, run_id="standardised")])["standardised"]
@@ -249,11 +254,6 @@ def test_all_nodes_with_what_is_not_known_as_null(cora, tmp_path):
     }
 
 
-def graphmill_(*words: object, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "graphmill.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environ})
-
-
 @pytest.fixture
 def called(capsys, caplog):
     """`called(program, *words)`: its exit status, what it printed and what it said, in this process."""
@@ -266,7 +266,7 @@ def called(capsys, caplog):
     return call
 
 
-def test_the_commands_on_moved_data_and_on_others(cora, data_root, tmp_path, environ, called):
+def test_the_commands_on_moved_data_and_on_others(cora, data_root, tmp_path, called):
     expected = evaluate(cora, split="val", which="best")
     moved = tmp_path / "data"
     shutil.copytree(data_root, moved)
@@ -275,9 +275,9 @@ def test_the_commands_on_moved_data_and_on_others(cora, data_root, tmp_path, env
     plan = json.loads((run / "plan.json").read_text())
     elsewhere = plan_over(cora.read_plan(), DataChoice(None, moved), {})
     assert elsewhere.dataset.path == str(moved / "cora")
-    done = graphmill_("evaluate", run, "--split", "val", "--dataset-root", moved, "--json", **environ)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == expected
+    done = run_here("evaluate", run, "--split", "val", "--dataset-root", moved, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == expected
     code, _, said = called(evaluate_program, run, "--dataset", "tiny", "--dataset-root", moved)
     assert code == 2
     known = plan["task"]["dataset"]  # the stand-in for cora has as many features as tiny, and more classes
@@ -287,13 +287,13 @@ def test_the_commands_on_moved_data_and_on_others(cora, data_root, tmp_path, env
     code, _, said = called(predict_program, run, "--output", tmp_path / "x.txt")
     assert code == 2
     assert ".parquet" in said
-    done = graphmill_("predict", run, "--split", "val", "--output", tmp_path / "x.npz", "--json", **environ)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rows"] == expected["num_seeds"]
+    done = run_here("predict", run, "--split", "val", "--output", tmp_path / "x.npz", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["rows"] == expected["num_seeds"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the run would be evaluated on the GPU")
-def test_a_run_of_gpus_is_evaluated_on_the_cpu_if_asked(cora, tmp_path, environ, called):
+def test_a_run_of_gpus_is_evaluated_on_the_cpu_if_asked(cora, tmp_path, called):
     """Not without being asked; what the error says to type works."""
     expected = evaluate(cora, split="val", which="best")
     run = tmp_path / "pulled"
@@ -307,13 +307,13 @@ def test_a_run_of_gpus_is_evaluated_on_the_cpu_if_asked(cora, tmp_path, environ,
     assert code == 2
     assert "planned for GPUs" in said
     assert "--device cpu" in said
-    done = graphmill_("evaluate", run, "--split", "val", "--json", "--device", "cpu", **environ)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == expected
+    done = run_here("evaluate", run, "--split", "val", "--json", "--device", "cpu")
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == expected
     code, _, said = called(predict_program, run, "--device", "cpu", "--output", tmp_path / "x.npz")
     assert code == 0, said
-    done = graphmill_("predict", run, "--device", "gpu", "--output", tmp_path / "y.npz", **environ)
-    assert "--device gpu is not one of cpu, cuda" in done.stderr
+    done = run_here("predict", run, "--device", "gpu", "--output", tmp_path / "y.npz")
+    assert "--device gpu is not one of cpu, cuda" in done.err
 
 
 def test_data_that_are_gone_and_others_of_the_same_name_are_refused(cora, data_root, tmp_path):

@@ -19,7 +19,7 @@ EXPERIMENT = {
     "name": "mine",
     "dataset": {"name": "cora"},
     "model": {"kind": "custom", "target": "mymodel.Net"},
-    "train": {"epochs": 1, "batch_size": 40, "num_neighbors": [3], "threads": 1, "ranks": 2},
+    "train": {"epochs": 1, "batch_size": 40, "num_neighbors": [3], "threads": 1, "ranks": 2, "baselines": False},
 }
 MODEL = """
 import random

@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from labelled_stores import made_store, split_made
+from slow_cases import with_slow
 
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import write_array
@@ -65,8 +67,14 @@ def test_what_decides_where_everything_is_is_read_whatever_its_time(graph, name)
         PartedGraph.open(graph.path)
 
 
-@pytest.mark.parametrize("stranger", [-1, 2**31 - 1])
-@pytest.mark.parametrize("name", ["node_book/storage_of", "part_00001/node_ids", "splits/train", "splits/val"])
+LEADING = ["node_book/storage_of", "part_00001/node_ids", "splits/train", "splits/val"]
+STRANGERS = [-1, 2**31 - 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "stranger"),
+    with_slow(product(LEADING, STRANGERS), fast=[(name, STRANGERS[i % 2]) for i, name in enumerate(LEADING)]),
+)
 def test_what_leads_out_of_the_graph_is_refused_though_its_checksum_is_right(graph, name, stranger):
     values = np.array(np.load(graph.path / f"{name}.npy"))
     values[len(values) // 2] = stranger
@@ -107,8 +115,13 @@ def staged(graph, tmp_path, *parts, topology=False):
     return tmp_path / "staged"
 
 
-@pytest.mark.parametrize("topology", [False, True])
-@pytest.mark.parametrize("parts", [(), (1,), (0, 2), (0, 1, 2)])
+HERE = [(), (1,), (0, 2), (0, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "topology"),
+    with_slow(product(HERE, (False, True)), fast=[(parts, i % 2 == 1) for i, parts in enumerate(HERE)]),
+)
 def test_what_is_on_a_host_is_opened_and_read(graph, tmp_path, parts, topology):
     here = PartedGraph.open_what_is_here(staged(graph, tmp_path, *parts, topology=topology))
     assert (here.parts, here.has_topology) == (parts, topology)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import yaml
+from command_line import run_in
 
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.load import inline_experiment
@@ -48,7 +49,7 @@ def make_links(root: Path) -> None:
 def make_links_in_parts(root: Path) -> None:
     make_links(root)
     words = ("--num-parts", "2", "--method", "ldg", "--dataset-root", str(root))
-    subprocess.run(graphmill_command("partition", LINKS, *words), check=True, capture_output=True)
+    run_in(root, "partition", LINKS, *words)
 
 
 def make_values(root: Path) -> None:

@@ -16,7 +16,8 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from graphmill.pyg import NeighborSampler
 
-NUM_WORKERS = [0, pytest.param(2, marks=pytest.mark.forks)]
+WORKERS = {"num_workers": 2}
+PERSISTENT = {**WORKERS, "persistent_workers": True}
 
 
 def hetero() -> HeteroData:
@@ -47,6 +48,17 @@ LOADERS = {
 }
 
 
+def of_loaders(alone, *with_workers, fast) -> list:
+    """Cases of `make`: every loader `alone`, and with workers; of those `make test` has the ones that are `fast`."""
+    forking = [(name, how) for how in with_workers for name in LOADERS]
+    assert all(case in forking for case in fast)
+    marks = [[pytest.mark.forks, *([] if case in fast else [pytest.mark.slow])] for case in forking]
+    return [
+        *((name, alone) for name in LOADERS),
+        *(pytest.param(*case, marks=own) for case, own in zip(forking, marks, strict=True)),
+    ]
+
+
 def tensors(batch) -> list[torch.Tensor]:
     """All of a batch, by name."""
     stores = batch.stores if isinstance(batch, HeteroData) else [batch]
@@ -67,13 +79,11 @@ def make(request, data):
     return made
 
 
+BY_TURNS = [(name, (WORKERS, PERSISTENT)[number % 2]) for number, name in enumerate(LOADERS)]
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"prefetch": 0},
-        pytest.param({"num_workers": 2}, marks=pytest.mark.forks),
-        pytest.param({"num_workers": 2, "persistent_workers": True}, marks=pytest.mark.forks),
-    ],
+    ("make", "options"), of_loaders({"prefetch": 0}, WORKERS, PERSISTENT, fast=BY_TURNS), indirect=["make"]
 )
 def test_workers_and_threads_change_nothing(make, options):
     one, other = make(), make(**options)
@@ -98,7 +108,9 @@ def test_persistent_workers_end_before_the_queues_that_tell_them_to(make):
     assert alive == [[False, False]] * 2
 
 
-@pytest.mark.parametrize("num_workers", NUM_WORKERS)
+@pytest.mark.parametrize(
+    ("make", "num_workers"), of_loaders(0, 2, fast=[("nodes", 2), ("links", 2)]), indirect=["make"]
+)
 def test_a_resumed_loader_goes_on_mid_epoch(make, num_workers):
     undisturbed = make()
     expected = [batch for _ in range(2) for batch in undisturbed]
@@ -114,7 +126,9 @@ def test_a_resumed_loader_goes_on_mid_epoch(make, num_workers):
         assert_same(*pair)
 
 
-@pytest.mark.parametrize("num_workers", NUM_WORKERS)
+@pytest.mark.parametrize(
+    ("make", "num_workers"), of_loaders(0, 2, fast=[("types", 2), ("shadow", 2)]), indirect=["make"]
+)
 def test_a_stateful_dataloader_goes_on_mid_epoch(make, num_workers):
     """torchdata's, over the parts of a loader."""
 

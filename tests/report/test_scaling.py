@@ -290,6 +290,7 @@ def test_a_sensitivity_study(tmp_path):
     assert effects["train.prefetch"]["best_over_worst"] == pytest.approx(1.1)
 
 
+@pytest.mark.slow  # of figures, test_figures.py says so
 def test_same_runs_same_bytes(strong):
     before = {path: path.read_bytes() for path in (strong.written.csv, strong.written.json, *strong.written.images)}
     write(strong.study, strong.folder)

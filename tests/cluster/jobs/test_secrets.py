@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from command_line import TOY
 
+from graphmill.base.errors import UserError
+from graphmill.cluster.jobs.sbatch import refuse_unset
 from graphmill.record.run_folder import RunFolder
 
 SECRET = "s3cr3t-of-nobody-else"
@@ -21,6 +23,7 @@ def submitted(cluster, tmp_path: Path, *words: str) -> RunFolder:
     return RunFolder(Path(json.loads(said.out)["run"]))
 
 
+@pytest.mark.slow
 def test_a_secret_reaches_the_ranks_of_every_job_and_no_file(cluster, tmp_path):
     run = ("--run", "--time", "5", "--env", "MY_TOKEN", "--", sys.executable, "-c", TELL)
     refused = cluster.graphmill("submit", "--site", "devcluster", *run, cwd=tmp_path)
@@ -41,6 +44,15 @@ def test_a_secret_reaches_the_ranks_of_every_job_and_no_file(cluster, tmp_path):
     assert folder.log_path(0).read_text() == f"hears {len(SECRET)}\n" * 2
     holding = [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert not holding
+
+
+def test_one_that_is_not_set_is_named_with_what_to_type(graphmill, tmp_path):
+    (tmp_path / "toy.yaml").write_text(TOY)
+    script = graphmill("script", "toy.yaml", "--env", "MY_TOKEN").out
+    refuse_unset(script, {"MY_TOKEN": SECRET})
+    with pytest.raises(UserError, match="MY_TOKEN") as refused:
+        refuse_unset(script, {})
+    assert "export MY_TOKEN=" in refused.value.fix
 
 
 @pytest.mark.parametrize("name", PLAIN)

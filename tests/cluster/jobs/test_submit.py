@@ -238,6 +238,7 @@ def test_what_a_plan_depends_on_may_not(cluster, toy, tmp_path):
     assert script.read_text() == before
 
 
+@pytest.mark.slow
 def test_a_script_means_the_same_wherever_sbatch_is_called(cluster, toy, tmp_path):
     here = tmp_path / "of 100% mine"
     here.mkdir()

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from slow_cases import with_slow
 from waiting import HANG_S, is_alive, wait_until
 
 from graphmill.base.errors import UserError
@@ -180,7 +181,7 @@ def test_a_python_that_cannot_start_leaves_no_process(new_run, stand_in, monkeyp
     assert not list(folder.path.glob("started_*"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", with_slow([signal.SIGTERM, signal.SIGINT, signal.SIGHUP], fast=[signal.SIGHUP]))
 def test_a_stop_is_passed_on_once_and_waited_for(new_run, stand_in, source_environ, number):
     folder, _ = new_run(2)
     launcher = launch(folder, stand_in("0:sleep", "1:sleep"), source_environ)

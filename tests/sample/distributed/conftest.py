@@ -9,6 +9,7 @@ from labelled_stores import made_store
 from ranks_of_a_program import told_by_ranks
 
 from graphmill.graph.features import dense
+from graphmill.runtime.process import PYG
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.prepare import prepare
 from graphmill.tasks.node_classification.data.store import write_store
@@ -58,6 +59,7 @@ def _told_by_ranks(root, tmp_path, source_environ):
 
     def run(program: str, ranks: int, num_parts: int, *words: object) -> list[dict]:
         asked = (root, num_parts, *words)
-        return told_by_ranks(PROGRAMS / program, ranks, tmp_path, *asked, environ=source_environ, imports=IMPORTS)
+        imports = (*IMPORTS, PYG) if program == "loaders.py" else IMPORTS
+        return told_by_ranks(PROGRAMS / program, ranks, tmp_path, *asked, environ=source_environ, imports=imports)
 
     return run

@@ -7,16 +7,18 @@ import pytest
 
 pytestmark = pytest.mark.distributed
 
+SLOW = ((2, 2, 20_000), (2, 2, 9000), (1, 4, 20_000), (2, 4, 16 << 20))
+
 
 @pytest.mark.parametrize(
-    ("ranks", "num_parts", "block_bytes"),
+    ("ranks", "num_parts", "block_bytes", "ways"),
     [
-        (2, 2, 20_000),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, 2, 9000), (1, 4, 20_000), (2, 4, 16 << 20))),
+        (2, 2, 20_000, "few"),
+        *(pytest.param(*each, "all", marks=pytest.mark.slow) for each in SLOW),
     ],
 )
-def test_logits_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts, block_bytes):
-    told = told_by_ranks("exact.py", ranks, num_parts, block_bytes)
+def test_logits_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts, block_bytes, ways):
+    told = told_by_ranks("exact.py", ranks, num_parts, block_bytes, ways)
     for way, first in told[0]["same"].items():
         cells = [of["same"][way] for of in told]
         assert [cell["equal"] for cell in cells] == [cell["mine"] for cell in cells], way

@@ -26,11 +26,12 @@ def test_a_memory_that_is_not_the_one_is_refused():
 
 
 @pytest.mark.distributed
-def test_the_ranks_of_a_host_map_one_table(told_by_ranks):
+@pytest.mark.parametrize("ways", ["few", pytest.param("all", marks=pytest.mark.slow)])
+def test_the_ranks_of_a_host_map_one_table(told_by_ranks, ways):
     """For dense and sparse rows, both topologies, both ways to hand out seeds and every static policy."""
-    told = told_by_ranks("one_cache.py", 4, 2, 1)
+    told = told_by_ranks("one_cache.py", 4, 2, 1, ways)
     assert [cells.pop("open") for cells in told] == [[]] * 4, "nothing but the mapping is left of a memory"
-    assert len(told[0]) == 2 * 2 * 2 * 4
+    assert len(told[0]) == 2 * (4 if ways == "all" else 2) * 4
     for words in told[0]:
         cells = [of_rank[words] for of_rank in told]
         assert not [cell["differences"] for cell in cells if cell["differences"]], words

@@ -174,7 +174,7 @@ def test_an_unknown_host_key_is_refused_with_the_command_that_accepts_it(hosts, 
     assert list((tmp_path / "logs").iterdir()) == []
 
 
-@pytest.mark.parametrize("known_hosts", ["none", "/dev/null"])
+@pytest.mark.parametrize("known_hosts", ["none", pytest.param("/dev/null", marks=pytest.mark.slow)])
 def test_no_setting_of_the_ssh_config_makes_an_unknown_key_good(hosts, hosts_file, launch, known_hosts):
     config = hosts.write_ssh_config("config_none", known_hosts)
     config.write_text(config.read_text() + " StrictHostKeyChecking no\n")
@@ -226,6 +226,7 @@ def test_all_hosts_that_cannot_be_used_are_told_at_once(hosts_file, launch):
     assert "the agent on host2 does not run" in launched.output
 
 
+@pytest.mark.slow
 def test_values_are_never_read_by_a_shell(hosts, hosts_file, launch, tmp_path):
     folder = tmp_path / "a b; touch pwned $(touch pwned) `touch pwned` 'x' \"y\""
     folder.mkdir()

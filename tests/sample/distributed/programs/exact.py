@@ -1,6 +1,6 @@
 """Ranks that infer without sampling on a graph in parts, and compare their logits with those of the graph stored whole.
 
-python exact.py MEETING_FILE OUT_FOLDER DATASET_ROOT NUM_PARTS BLOCK_BYTES
+python exact.py MEETING_FILE OUT_FOLDER DATASET_ROOT NUM_PARTS BLOCK_BYTES all|few
 """
 
 import itertools
@@ -28,6 +28,7 @@ from graphmill.tasks.planning import plan_experiment
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 OUT, ROOT, NUM_PARTS, BLOCK_BYTES = Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], int(sys.argv[5])
+WAYS = sys.argv[6]
 CPU = torch.device("cpu")
 
 
@@ -96,7 +97,8 @@ def without_room() -> str:
 def main() -> None:
     dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], RANKS), rank=RANK, world_size=RANKS)
     torch.set_num_threads(1)
-    ways = itertools.product(("synthetic/sbm", "edgy"), ("per_rank", "per_host"))
+    datasets, placements = ("synthetic/sbm", "edgy"), ("per_rank", "per_host")
+    ways = zip(datasets, placements, strict=True) if WAYS == "few" else itertools.product(datasets, placements)
     found: dict[str, Any] = {f"{dataset}, {placement}": same(dataset, placement) for dataset, placement in ways}
     found["sparse features"] = same("debian-packages", "per_rank")
     found["a head on all layers"] = same("synthetic/sbm", "per_rank", residual=True, jumping_knowledge="cat")

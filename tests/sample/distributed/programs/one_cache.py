@@ -1,6 +1,6 @@
 """Four ranks on two hosts, of which each holds its hot rows once: batches, and where the rows lie.
 
-python one_cache.py MEETING_FILE OUT_FOLDER DATASET_ROOT NUM_PARTS EPOCHS
+python one_cache.py MEETING_FILE OUT_FOLDER DATASET_ROOT NUM_PARTS EPOCHS [few]
 """
 
 import itertools
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from batches import CACHES, CPU, NUM_PARTS, OUT, RANK, RANKS, differences, planned
+from batches import CACHES, CPU, NUM_PARTS, OUT, RANK, RANKS, WAYS, differences, planned
 
 from graphmill.runtime.process import leave
 from graphmill.sync.group import Group
@@ -30,9 +30,7 @@ def compare() -> dict[str, Any]:
     found: dict[str, Any] = {}
     group = Group(RANK, RANKS, CPU, num_hosts=2)
     policies = [policy for policy in CACHES if "ratio" in CACHES[policy] and "lookahead" not in policy]
-    for dataset, topology, seeds, policy in itertools.product(
-        ("synthetic/sbm", "debian-packages"), ("replicated", "partitioned"), ("equal", "owner"), policies
-    ):
+    for dataset, (topology, seeds), policy in itertools.product(("synthetic/sbm", "debian-packages"), WAYS, policies):
         of_dataset = {"train_limit": 150}
         partition = {"topology": topology, "seeds": seeds, "cache": CACHES[policy]}
         before = memories()
