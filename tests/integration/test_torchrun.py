@@ -146,4 +146,4 @@ def test_a_run_that_is_being_trained_is_refused(alone, planned, tmp_path, capsys
     folder = RunFolder.create(planned("mine"), tmp_path / "logs")
     with folder.lock():
         assert alone("mine", "--resume") == 2
-    assert f"is being trained by process {os.getpid()}" in capsys.readouterr().err
+    assert f"is in use by process {os.getpid()}" in capsys.readouterr().err

@@ -100,6 +100,30 @@ def test_an_owner_that_is_about_to_leave_is_waited_for(tmp_path, start, kind, mo
         assert [lock.OWNER in text for text in without_flock] == [True] * (kind == "lock file")
 
 
+def test_a_folder_without_flock_is_told_once(tmp_path, monkeypatch, caplog):
+    """A search takes its lock for each line that it writes."""
+    monkeypatch.setattr(lock.fcntl, "flock", _no_flock)
+    others = tmp_path / "others"
+    others.mkdir()
+    for folder in (tmp_path, others, tmp_path, others):
+        with hold(folder):
+            pass  # it is given back
+    assert len(caplog.messages) == 2
+    assert str(others) in caplog.messages[1]
+
+
+def test_who_is_refused_reads_which_process_has_the_folder_and_nothing_of_what_it_does(
+    tmp_path, start, kind, monkeypatch
+):
+    """It may be a run's, a search's, or a pipeline's."""
+    if kind == "lock file":
+        monkeypatch.setattr(lock.fcntl, "flock", _no_flock)
+    holder, _ = start()
+    with pytest.raises(OwnedError, match=f"{tmp_path} is in use by process {holder.pid}") as refused, hold(tmp_path):
+        pass
+    assert "train" not in str(refused.value)
+
+
 def test_of_many_that_follow_a_dead_owner_one_wins(start):
     holder, _ = start()
     holder.kill()

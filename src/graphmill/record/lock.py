@@ -1,4 +1,4 @@
-"""Who owns a run: one process at a time may begin attempts in a run folder. Others learn which one.
+"""Who owns a run, or a search: one process at a time may begin attempts in a run folder. Others learn which one.
 
 `flock` on `.lock`, if the file system has it: the kernel releases it when the process ends, however it ends. If not
 (Lustre mounted without `-o flock`), a file `.lock.owner` that only one can create (O_EXCL), with a heartbeat: it is
@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Final, Literal, NoReturn
 
@@ -40,7 +41,7 @@ _TAKEOVER: Final = ".lock.takeover"
 
 
 class Owner(BaseModel):
-    """The process that holds a run."""
+    """The process that holds a folder."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -71,12 +72,12 @@ class Owner(BaseModel):
 
 
 class OwnedError(UserError):
-    """Another process owns the run. Nothing in the folder was changed."""
+    """Another process owns the folder, of a run or of anything else. Nothing in it was changed."""
 
     def __init__(self, folder: Path, owner: Owner | None) -> None:
         super().__init__(
-            f"{folder} is being trained by {owner.in_words() if owner else 'another process'}",
-            fix="wait for it or stop it, or give another --run-id",
+            f"{folder} is in use by {owner.in_words() if owner else 'another process'}",
+            fix="wait for that process or stop it; a new run can have another --run-id",
         )
         self.owner = owner
 
@@ -211,8 +212,14 @@ def _try_file(folder: Path, job_id: str) -> "_LockFile | OwnedError":
     path, owner = folder / OWNER, _myself(job_id, "lock file")
     if not _create(path, owner) and not (_is_stale(path) and _take_over(folder, owner)):
         return OwnedError(folder, _read(path))
-    _log.warning(f"{folder} is on a file system without flock: {OWNER} with a heartbeat is used")
+    _warn_of_no_flock(folder)
     return _LockFile(path, owner)
+
+
+@cache
+def _warn_of_no_flock(folder: Path) -> None:
+    """Warn once: a search takes the lock of its folder again and again."""
+    _log.warning(f"{folder} is on a file system without flock: {OWNER} with a heartbeat is used")
 
 
 def _create(path: Path, owner: Owner) -> bool:

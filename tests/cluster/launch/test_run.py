@@ -64,6 +64,6 @@ def test_differences_name_the_nested_key(make_plan):
 def test_two_launchers_of_one_run_are_kept_apart(tmp_path, make_plan, stand_in):
     start_run(make_plan("mine", ranks=1), logs_root=tmp_path, program=stand_in())
     folder = RunFolder.open(tmp_path / "mine")
-    with folder.lock(), pytest.raises(UserError, match="is being trained by process"):
+    with folder.lock(), pytest.raises(UserError, match="is in use by process"):
         resume_run(folder, program=stand_in())
     assert resume_run(folder, program=stand_in()) == 0
