@@ -38,6 +38,16 @@ def test_same_plan_same_bytes_and_it_comes_back(tmp_path):
     assert RunFolder.open(tmp_path / "run").read_plan() == plan
 
 
+def test_a_plan_that_was_edited_to_say_no_weight_decay_is_told_what_to_write(tmp_path):
+    """Null is what an experiment says for "by the task"; a plan has made that choice."""
+    folder = RunFolder.create(make_plan(), tmp_path)
+    asked = json.loads(folder.plan_path.read_text())
+    asked["optimizer"]["weight_decay"] = None
+    folder.plan_path.write_text(json.dumps(asked))
+    with pytest.raises(UserError, match=r"optimizer: .*weight_decay is null.*write a number"):
+        folder.read_plan()
+
+
 def test_a_folder_that_holds_a_run_is_refused(tmp_path):
     RunFolder.create(make_plan(), tmp_path)
     with pytest.raises(UserError, match="holds a run already"):

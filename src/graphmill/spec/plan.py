@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import AfterValidator, Field, SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
@@ -60,6 +60,13 @@ def _of_its_kind(value: object, handler: ValidatorFunctionWrapHandler) -> TaskPl
 AnyTaskPlan = Annotated[SerializeAsAny[TaskPlan], WrapValidator(_of_its_kind)]
 
 
+def _with_decay(optimizer: OptimizerSpec) -> OptimizerSpec:
+    """What an experiment leaves to the task, a plan says."""
+    if optimizer.weight_decay is None:
+        raise ValueError("weight_decay is null, and a plan says how much: write a number, 0 for none")
+    return optimizer
+
+
 class Plan(Spec):
     """Every choice made; what the ranks read. `plan.json` is this."""
 
@@ -74,7 +81,7 @@ class Plan(Spec):
     )
     last_step: int = Field(description="steps of each rank in the whole run; they may cut the last epoch short")
     batch_size: int = Field(description="seeds of a rank at each step; with a budget the mean, rounded")
-    optimizer: OptimizerSpec
+    optimizer: Annotated[OptimizerSpec, AfterValidator(_with_decay)]
     seed: int
     precision: Literal["fp32", "bf16"]
     tf32: bool = Field(False, description="whether a GPU rounds the factors of fp32 products")
