@@ -4,14 +4,18 @@ import json
 import os
 import re
 import signal
+from datetime import datetime
 from types import SimpleNamespace
 
 import pytest
 from command_line import start
 from waiting import HANG_S, wait_until
 
+from graphmill.api.training import agreeing, to_train
+from graphmill.base.errors import UserError
 from graphmill.cli.train import finish
 from graphmill.record.run_folder import RunFolder
+from graphmill.runtime.job_environment import TASK_NUMBER
 
 
 def test_dry_run_shows_the_plan_and_writes_nothing(graphmill, toy, tmp_path):
@@ -28,6 +32,24 @@ def test_how_long_is_said_where_the_experiment_does_not_say_it(toy, source_envir
     _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     assert "for 200 epochs, or until 20 evaluations in a row bring no better score" in err
+
+
+def test_of_two_that_begin_in_one_second_each_has_a_folder(graphmill, toy, tmp_path, monkeypatch):
+    """The second is asked for before the first has begun; a dry run, and one that cannot begin, make no folder."""
+    at = SimpleNamespace(now=lambda zone: datetime(2026, 11, 29, 8, tzinfo=zone))
+    monkeypatch.setattr("graphmill.record.run_folder.datetime", at)
+    asked = {"ranks": 1, "resume": False, "extend": False, "root": None, "logs_root": tmp_path / "logs", "run_id": None}
+    assert to_train("toy.yaml", [], agreeing(()), **asked, prepare=False).folder.path.name.endswith("T080000Z")
+    with monkeypatch.context() as under_srun:
+        under_srun.setenv("SLURM_STEP_NUM_TASKS", "2")
+        under_srun.setenv(TASK_NUMBER, "0")
+        with pytest.raises(UserError, match="srun has started this 2 times"):
+            to_train("toy.yaml", [], agreeing(()), **asked)
+    assert not (tmp_path / "logs").exists()
+    both = [to_train("toy.yaml", [], agreeing(()), **asked) for _ in range(2)]
+    assert [found.plan.run_id.partition("Z")[2] for found in both] == ["", "-2"]
+    for found in both:
+        assert RunFolder.create(found.plan, found.logs_root) == found.folder
 
 
 def planned(graphmill, toy, tmp_path, run_id: str = "mine") -> RunFolder:

@@ -17,7 +17,7 @@ from graphmill.base.errors import UserError
 from graphmill.record import run_folder
 from graphmill.record.documents import Outcome, SubmittedJob
 from graphmill.record.manifest import Best, Counters, Manifest, Position, SavedStats
-from graphmill.record.run_folder import RunFolder, default_run_id, find_runs, plan_text
+from graphmill.record.run_folder import RunFolder, default_run_id, find_runs, plan_text, with_own_folder
 from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.tasks.node_classification.page import GraphInfo, NodeClassificationExperiment
 
@@ -245,10 +245,28 @@ def test_the_logs_root_is_above_all_folders_of_an_id(path, run_id, root):
     assert RunFolder(Path(path)).logs_root(run_id) == Path(root)
 
 
-def test_runs_that_begin_in_one_second_have_ids_of_their_own(tmp_path, monkeypatch):
+@pytest.fixture
+def one_second(monkeypatch):
+    """It is always 8:00:00."""
     monkeypatch.setattr(
         run_folder, "datetime", SimpleNamespace(now=lambda zone: datetime(2026, 11, 29, 8, tzinfo=zone))
     )
+
+
+def test_runs_that_begin_at_once_have_folders_of_their_own(tmp_path, one_second):
+    plan = make_plan().model_copy(update={"name": "one"})
+    at_once = threading.Barrier(8)
+
+    def begin(_):
+        at_once.wait()
+        return RunFolder.create(with_own_folder(plan, tmp_path / "logs"), tmp_path / "logs").read_plan().run_id
+
+    with ThreadPoolExecutor(8) as pool:
+        names = set(pool.map(begin, range(8)))
+    assert names == {f"one-20261129T080000Z{end}" for end in ("", *(f"-{number}" for number in range(2, 9)))}
+
+
+def test_runs_that_begin_in_one_second_have_ids_of_their_own(tmp_path, one_second):
     names = [default_run_id("one", tmp_path)]
     for _ in range(2):
         (tmp_path / names[-1]).mkdir()

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,19 +25,31 @@ Agree = Callable[["RunFolder"], None]
 
 @dataclass(frozen=True, slots=True)
 class ToTrain:
-    """What is to be trained: every choice made, nothing written."""
+    """What is to be trained: every choice made, nothing written but perhaps an empty folder for the run."""
 
     folder: "RunFolder"
     plan: "Plan"
     logs_root: Path
     world: "World | None" = None  # the processes that continue a run; None: it begins
+    is_tried: bool = False  # whether a user-defined model is known to fit
+
+    def with_own_folder(self) -> "ToTrain":
+        """Request under a default id of which this process has made the folder, once nothing else can refuse it."""
+        from graphmill.cluster.launch.check_model import refuse_unfit_model
+        from graphmill.record.run_folder import RunFolder, with_own_folder
+        from graphmill.runtime.rank import refuse_several_tasks
+
+        refuse_several_tasks(os.environ)
+        refuse_unfit_model(self.plan)
+        plan = with_own_folder(self.plan, self.logs_root)
+        return replace(self, folder=RunFolder(self.logs_root / plan.run_id), plan=plan, is_tried=True)
 
     def start(self) -> int:
         """Start the ranks, and wait for all. Returns the exit status of the run's ending."""
         from graphmill.cluster.launch.run import resume_run, start_run
 
         if self.world is None:
-            return start_run(self.plan, logs_root=self.logs_root)
+            return start_run(self.plan, logs_root=self.logs_root, is_tried=self.is_tried)
         return resume_run(self.folder, world=self.world)
 
 
@@ -118,7 +130,8 @@ def to_train(
 ) -> ToTrain:
     """The run that is asked for: a new one, one that continues, or one that extends another.
 
-    `prepare`: the data of a new run, if they come with the package.
+    `prepare`: it is to begin: make the data of a new run, if they come with the package, and its folder, if the run has
+    no name.
     """
     from graphmill.record.run_folder import RunFolder, default_run_id
 
@@ -126,7 +139,8 @@ def to_train(
         asked = experiment_of(experiment, overrides, ranks)
         name = default_run_id(asked.name, logs_root) if run_id is None else run_id
         plan = make_plan(asked, root, name, to_train=prepare, logs_root=logs_root)
-        return ToTrain(RunFolder.place_for(name, logs_root), plan, logs_root)
+        new = ToTrain(RunFolder.place_for(name, logs_root), plan, logs_root)
+        return new.with_own_folder() if prepare and run_id is None else new
     named = None if experiment is None else str(path_of("experiment", experiment))
     if not extend:
         return _to_continue(named, overrides, agree, ranks=ranks, root=root, logs_root=logs_root, run_id=run_id)
@@ -135,7 +149,8 @@ def to_train(
     if root is not None:
         raise UserError("an extended run reads the data of its plan", fix="leave --dataset-root out")
     with_ranks = [*overrides, *([] if ranks is None else [f"train.ranks={ranks}"])]
-    return _to_extend(named, with_ranks, agree, logs_root=logs_root, run_id=run_id)
+    extended = _to_extend(named, with_ranks, agree, logs_root=logs_root, run_id=run_id)
+    return extended.with_own_folder() if prepare and run_id is None else extended
 
 
 def _to_continue(

@@ -54,8 +54,7 @@ class RunFolder(RunPaths):
     @classmethod
     def create(cls, plan: Plan, root: Path) -> "RunFolder":
         """Make the folder of a new run and write its plan. A folder that holds a run already is refused."""
-        _ = plan.dataset.prepared_checksum  # a plan without its data cannot be trained
-        refuse_missing_sources(plan.kind, plan.task, plan.sources)
+        _refuse_incomplete(plan)
         folder = cls.place_for(plan.run_id, root)
         make_empty_folder(folder.path)
         if plan.init_from is not None:
@@ -311,6 +310,26 @@ def default_run_id(name: str, root: Path) -> str:
     return next(each for each in chain([first], others) if not (root / each).exists())
 
 
+def with_own_folder(plan: Plan, root: Path) -> Plan:
+    """The plan with a default id whose folder this process has made: of runs that begin at once, each has its own."""
+    _refuse_incomplete(plan)
+    while True:
+        run_id = default_run_id(plan.name, root)
+        try:
+            (root / run_id).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise _cannot_be_made(root / run_id, error) from None
+        return plan.model_copy(update={"run_id": run_id})
+
+
+def _refuse_incomplete(plan: Plan) -> None:
+    """Raise a `UserError` for a plan that cannot be trained: without its data, or weights that it needs."""
+    _ = plan.dataset.prepared_checksum
+    refuse_missing_sources(plan.kind, plan.task, plan.sources)
+
+
 def refuse_other_plan(folder: RunFolder, plan: Plan, asked: Plan) -> None:
     """Raise a `UserError` if a run was planned differently than it is asked for now."""
     differences = plan_differences(plan, asked)
@@ -351,9 +370,13 @@ def make_empty_folder(path: Path) -> None:
         _refuse_other_files(path)
         fsync_folder(path.parent)
     except OSError as error:
-        raise UserError(
-            f"the run folder {path} cannot be made: {error.strerror}", fix="give a --logs-root that you may write to"
-        ) from None
+        raise _cannot_be_made(path, error) from None
+
+
+def _cannot_be_made(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"the run folder {path} cannot be made: {error.strerror}", fix="give a --logs-root that you may write to"
+    )
 
 
 def _refuse_other_files(folder: Path) -> None:

@@ -43,7 +43,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.messages import show_messages
 from graphmill.record.attempts import attempt
 from graphmill.record.find_run import run_to_resume
-from graphmill.record.run_folder import RunFolder, default_run_id, refuse_other_plan
+from graphmill.record.run_folder import RunFolder, default_run_id, refuse_other_plan, with_own_folder
 from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.runtime.open_files import allow_open_files
 from graphmill.runtime.process import leave
@@ -166,7 +166,7 @@ def _begun(request: TrainRequest, rank: Rank) -> RunFolder:
     run_id = request.run_id or default_run_id(experiment.name, request.logs_root)
     ranks = rank.world_size if roles is None else roles.trainers
     plan = _plan(experiment, request, ranks=ranks, hosts=rank.num_hosts, run_id=run_id)
-    return RunFolder.create(plan, request.logs_root)
+    return RunFolder.create(plan if request.run_id else with_own_folder(plan, request.logs_root), request.logs_root)
 
 
 def _starter() -> str:
