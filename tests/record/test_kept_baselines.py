@@ -1,6 +1,7 @@
 """What baselines scored, by what it depends on."""
 
 from graphmill.record.kept_baselines import KeptBaselines
+from graphmill.spec.sign import SignSpec
 
 
 def test_scores_are_those_of_the_data_wherever_they_lie_and_of_no_others(make_plan, tmp_path):
@@ -14,6 +15,11 @@ def test_scores_are_those_of_the_data_wherever_they_lie_and_of_no_others(make_pl
     assert of(checksum="1" * 16) != here
     assert of(num_train=59) != here
     assert KeptBaselines.of(tmp_path, own.model_copy(update={"num_neighbors": (7,)})) != here
+    of_two_hops = SignSpec.model_validate({"hops": len(own.num_neighbors)})
+    sign = own.model_copy(update={"num_neighbors": (), "model": of_two_hops})
+    assert KeptBaselines.of(tmp_path, sign) == here, "they hang on how many hops are read, and on no model"
+    three = sign.model_copy(update={"model": of_two_hops.model_copy(update={"hops": 3})})
+    assert KeptBaselines.of(tmp_path, three) != here
     here.keep("majority", {"val": {"micro_f1": 0.5}})
     here.keep("labels", {"val": {"micro_f1": 0.6}})
     assert here.read().keys() == {"majority", "labels"}

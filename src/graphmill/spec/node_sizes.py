@@ -73,7 +73,7 @@ def sampled_model(plan: SampledPlan, model: NodeModelSpec, *, most_seeds: int, o
     known = plan.dataset
     return SampledModel(
         model=model,
-        num_neighbors=() if isinstance(model, SignSpec) else plan.num_neighbors,
+        num_neighbors=plan.num_neighbors,
         num_nodes=known.num_nodes,
         most_seeds=most_seeds,
         num_features=known.num_features,

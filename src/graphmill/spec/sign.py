@@ -1,7 +1,7 @@
 """SIGN: a perceptron on features that were propagated before training; its keys, what it takes, what it cannot have."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -102,6 +102,11 @@ class SignSpec(Spec):
 def propagation_of(model: object) -> Propagation | None:
     """What is made of features before a model is trained; None: it samples neighbours."""
     return model.propagation if isinstance(model, SignSpec) else None
+
+
+def hops_read(model: object, fanouts: Sequence[int]) -> int:
+    """How many hops from a node a model reads, where a sampled one draws `fanouts`."""
+    return model.hops if isinstance(model, SignSpec) else len(fanouts)
 
 
 def columns_read(model: object, num_features: int, out_channels: int) -> int:

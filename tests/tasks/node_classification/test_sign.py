@@ -69,6 +69,11 @@ def test_what_clashes_is_said_with_what_to_type(root, sections, says, fix):
     assert fix in refused.value.fix
 
 
+def test_the_plan_says_no_fan_outs_and_how_far_is_read(root):
+    own = plan_of(root, model={"hops": 3}).task
+    assert (own.num_neighbors, own.hops) == ((), 3)
+
+
 def test_there_is_nothing_to_sample_before(root):
     with pytest.raises(UserError, match="samples nothing"):
         epochs_of(plan_of(root))

@@ -207,7 +207,7 @@ class Baselines:
 
     methods: tuple[Baseline, ...] = ()
     score: str = ""  # dotted name of a function that scores them: tasks.baselines.ScoresBaselines
-    reads: tuple[str, ...] | None = None  # fields of a plan, besides the data, that they hang on; None: all
+    reads: tuple[str, ...] | None = None  # what of a plan they hang on, besides the data; None: all of it
     under: Mapping[str, Any] = field(default_factory=dict)  # sections of an experiment over whatever data
 
 

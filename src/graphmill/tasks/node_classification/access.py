@@ -20,7 +20,7 @@ def access_spec(plan: Plan, own: NodeClassificationPlan) -> AccessSpec:
         plan=plan,
         num_train=own.dataset.num_train,
         num_features=own.dataset.num_features,
-        fanouts=() if propagation_of(own.model) else own.num_neighbors,
+        fanouts=own.num_neighbors,
         relation_fanouts=own.relation_fanouts or (),
         resample=own.resamples,
         undirected=own.undirected,

@@ -289,7 +289,7 @@ class NodeClassification:
         if isinstance(self.labels, LabelsOfSplits):
             self.labels.forget()
         # A hop more where layers are unknown: GCN and its like also read degrees of the nodes that the last one reads.
-        hops = len(self.own.num_neighbors) + (not self.own.resamples)
+        hops = self.own.hops + (not self.own.resamples)
         return self.access.exact(self.model, nodes, pause, hops=hops, num_columns=self.own.dataset.num_classes)
 
 

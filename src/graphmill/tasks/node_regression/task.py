@@ -179,7 +179,7 @@ class NodeRegression:
     def exact_rows(self, nodes: NDArray[np.int64], pause: Pause) -> tuple[NDArray[np.int64], Tensor]:
         """This rank's share of `nodes`, and what is predicted of them, standardised; all ranks must call it."""
         # A hop more where layers are unknown: GCN and its like also read degrees of the nodes that the last one reads.
-        hops = len(self.own.num_neighbors) + (not self.own.resamples)
+        hops = self.own.hops + (not self.own.resamples)
         columns = self.own.dataset.num_targets
         return self.access.exact(self.model.encoder, nodes, pause, hops=hops, num_columns=columns)
 
@@ -229,7 +229,7 @@ def access_spec(plan: Plan, own: NodeRegressionPlan) -> AccessSpec:
         plan=plan,
         num_train=own.dataset.num_train,
         num_features=own.dataset.num_features,
-        fanouts=() if propagation_of(own.model) else own.num_neighbors,
+        fanouts=own.num_neighbors,
         relation_fanouts=own.relation_fanouts or (),
         resample=own.resamples,
         undirected=own.undirected,

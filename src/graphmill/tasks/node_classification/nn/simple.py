@@ -49,7 +49,7 @@ def cost_of(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -
     links = (1 + own.undirected) * store.metadata.num_edges + nodes
     of_train = entries * train / max(1, nodes)
     held = 16.0 * entries + 16.0 * links + 8.0 * nodes * classes * 4
-    hops = len(own.num_neighbors)
+    hops = own.hops
     match name:
         case LOGISTIC.name:
             return Cost(EVALUATIONS * 4 * of_train * classes, 3 * held)
@@ -76,7 +76,7 @@ def guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -
         return perceptron_guesses(rows, labels.astype(np.int64), train, store.nodes_in("val"), num_classes)
     factors: list[Matrix] = [x]
     if name != LOGISTIC.name:
-        step, hops = _propagation(store.topology(undirected=own.undirected)), len(own.num_neighbors)
+        step, hops = _propagation(store.topology(undirected=own.undirected)), own.hops
         if isinstance(x, Csr):
             factors = [*[step] * hops, x] if name == PROPAGATED.name else _beside_one_another(step, hops, x)
         else:  # a dense matrix is propagated once, and not at every evaluation

@@ -26,7 +26,7 @@ from graphmill.spec.node_models import (
 )
 from graphmill.spec.parted_info import PartedInfo
 from graphmill.spec.partition import InParts, PartitionSpec, parts_named, refuse_partition
-from graphmill.spec.sign import SignSpec, refuse_sampling
+from graphmill.spec.sign import SignSpec, hops_read, refuse_sampling
 from graphmill.spec.targets import TARGET, TargetKind
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import plain_features
@@ -128,7 +128,7 @@ class NodeClassificationPlan(TaskPlan):
     features: FeatureTransform
     edge_features: EdgeArgument | None = None
     model: NodeModelSpec
-    num_neighbors: tuple[int, ...]
+    num_neighbors: tuple[int, ...] = Field(description="(): nothing is sampled")
     relation_fanouts: tuple[tuple[int, ...], ...] | None = Field(
         None, description="of each relation in turn; absent: num_neighbors are for all together"
     )
@@ -172,6 +172,11 @@ class NodeClassificationPlan(TaskPlan):
     def reads_types(self) -> bool:
         """Whether the model reads the types of edges; no feature of them then."""
         return reads_types(self.model)
+
+    @property
+    def hops(self) -> int:
+        """How many hops from a node its model reads."""
+        return hops_read(self.model, self.num_neighbors)
 
     @property
     def resamples(self) -> bool:
@@ -226,7 +231,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
     model, undirected = experiment.model, experiment.dataset.undirected
     refuse_sampling(model, experiment, dataset.name, dataset.num_parts)
     drawn = resolve_fanouts(
-        (-1,) * model.hops if isinstance(model, SignSpec) else experiment.train.num_neighbors,
+        () if isinstance(model, SignSpec) else experiment.train.num_neighbors,
         dataset,
         undirected=undirected,
         num_parts=dataset.num_parts,
@@ -369,7 +374,7 @@ KIND: Final = Kind(
     baselines=Baselines(
         (MAJORITY, LABELS, LOGISTIC, PROPAGATED, STACKED, PERCEPTRON),
         "graphmill.tasks.node_classification.baselines:score",
-        reads=("features", "undirected", "num_neighbors"),
+        reads=("features", "undirected", "hops"),
     ),
     extras=(
         Sampling(

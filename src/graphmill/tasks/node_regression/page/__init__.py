@@ -27,7 +27,7 @@ from graphmill.spec.node_models import (
     refuse_untyped,
 )
 from graphmill.spec.node_sizes import held_by_rank, nodes_per_hop, parameters, sampled_bytes, sampled_model
-from graphmill.spec.sign import SignSpec, refuse_label_propagation, refuse_sampling
+from graphmill.spec.sign import SignSpec, hops_read, refuse_label_propagation, refuse_sampling
 from graphmill.spec.transform import FeatureTransform, transform_of
 from graphmill.spec.typed_graph import TypedInfo, plain_features
 from graphmill.tasks.node_regression.page.data import COUNTS, DATASETS, LINEAR, MEAN, NAME, ValuesPrepareOptions
@@ -100,7 +100,7 @@ class NodeRegressionPlan(TaskPlan):
     undirected: bool
     features: FeatureTransform
     model: NodeModelSpec
-    num_neighbors: tuple[int, ...]
+    num_neighbors: tuple[int, ...] = Field(description="(): nothing is sampled")
     relation_fanouts: tuple[tuple[int, ...], ...] | None = Field(
         None, description="of each relation in turn; absent: num_neighbors are for all together"
     )
@@ -125,6 +125,11 @@ class NodeRegressionPlan(TaskPlan):
         return (len(self.dataset.edge_features) - 1,) if reads_types(self.model) else ()
 
     @property
+    def hops(self) -> int:
+        """How many hops from a node its model reads."""
+        return hops_read(self.model, self.num_neighbors)
+
+    @property
     def resamples(self) -> bool:
         """Whether a node draws its neighbours anew at each hop: models whose layers each compute their own rows."""
         return draws_anew(self.model)
@@ -145,7 +150,7 @@ def resolve(experiment: NodeRegressionExperiment, dataset: ValuesInfo) -> NodeRe
     model, asked, undirected = experiment.model, experiment.train.num_neighbors, experiment.dataset.undirected
     refuse_sampling(model, experiment, dataset.name)
     refuse_label_propagation(model, dataset.name)
-    asked = (-1,) * model.hops if isinstance(model, SignSpec) else asked
+    asked = () if isinstance(model, SignSpec) else asked
     drawn = resolve_fanouts(asked, dataset, undirected=undirected, num_parts=None, presampled=None)
     refuse_other_depth(model, drawn.of_hops)
     refuse_fused(model, experiment.train)
