@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from graphmill.api.using import ALL_SPLITS, choices, files, in_a_process, pairs_asked
+from graphmill.api.using import ALL_SPLITS, Facts, choices, files, in_a_process, pairs_asked
 from graphmill.base.errors import UserError
 from graphmill.cli.agree import agree_to_code
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot
 from graphmill.cli.show import Cell, print_facts, print_json
 
 if TYPE_CHECKING:
+    from graphmill.cli.bench_run import DataOf
+    from graphmill.graph.splits import Split
+    from graphmill.record.run_folder import RunFolder
     from graphmill.record.weights import Which
     from graphmill.spec.kinds.extras import Bench
     from graphmill.spec.kinds.kind import AnyKind
@@ -73,21 +76,21 @@ def evaluate(
       graphmill evaluate trained-on-a-gpu-1 --device cpu
       graphmill evaluate logs/assignment-one-gnn-20261124T101500Z --speed-ups
     """
-    from graphmill.cli.find_run import find_run
-
     agree, options = partial(agree_to_code, trust=trust), choices(split, weights, dataset, root, device)
-    if speed_ups:  # its plan names the task
-        agree(find_run(run, logs_root))
-    benched = _benched(run, logs_root) if speed_ups else None
-    facts = in_a_process("evaluate", run, logs_root, options, agree)
-    if benched is None:
+    if not speed_ups:
+        facts = in_a_process("evaluate", run, logs_root, options, agree)
         _show(facts, json=json, title=f"{run}: {split}")
         return
     from graphmill.cli.bench_run import DataOf, measured, show_summary
+    from graphmill.cli.find_run import find_run
 
-    kind, bench = benched
+    folder = find_run(run, logs_root)
+    agree(folder)  # its plan names the task
+    kind, bench = _benched(folder)
+    data = DataOf(cast("Which", weights), dataset, root)
+    facts = _evaluated_here(folder, cast("Split", split), data, device)
     asked = bench.options.model_validate({"split": split, **bench.brief})
-    found = measured(kind, bench, find_run(run, logs_root), asked, DataOf(cast("Which", weights), dataset, root))
+    found = measured(kind, bench, folder, asked, data)
     if json:
         print_json({**facts, "speed_ups": found.summary})
         return
@@ -95,12 +98,20 @@ def evaluate(
     show_summary(found.summary, title=f"speed-ups; more: graphmill bench {kind.name} {run}")
 
 
-def _benched(run: str, logs_root: Path) -> "tuple[AnyKind, Bench]":
+def _evaluated_here(folder: "RunFolder", split: "Split", data: "DataOf", device: str | None) -> Facts:
+    """What an evaluation in a process of its own says, where this one needs torch anyhow."""
+    from graphmill.train.evaluate import measured, open_run
+    from graphmill.train.where_data_are import DataChoice
+
+    opened = open_run(folder, data.weights, DataChoice(data.dataset, data.dataset_root), device=device)
+    return measured(opened, split, folder)
+
+
+def _benched(folder: "RunFolder") -> "tuple[AnyKind, Bench]":
     """The kind of the run's task, and how it measures; `UserError` if it does not measure what runs are worth."""
-    from graphmill.cli.find_run import find_run
     from graphmill.spec.kinds.extras import Bench
 
-    kind = find_run(run, logs_root).read_plan().kind
+    kind = folder.read_plan().kind
     bench = kind.extra(Bench)
     if bench is None:
         raise UserError(f"the task {kind.name} has nothing that its runs speed up", fix="leave out --speed-ups")
