@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from killing import Tally, assert_same, run_with_kills
 from relation_problem import relation_problem
 from trained_runs import hashes, losses, trained
@@ -12,10 +13,14 @@ from trained_runs import hashes, losses, trained
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import world_of
+from graphmill.sync.group import Group
+from graphmill.sync.pause import never_pause
+from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.access import epochs_of
 from graphmill.tasks.node_classification.data.store import write_store
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
+from graphmill.train.evaluate import open_run
 
 pytestmark = pytest.mark.distributed
 
@@ -106,6 +111,21 @@ def test_killed_and_resumed(zygote, planned, whole, tmp_path):
     folder = RunFolder.create(planned(), tmp_path / "killed")
     run_with_kills(zygote, folder, random.Random(0), Tally(), num_kills=2, most_s=whole.read_outcome().wall_s / 3)
     assert_same(folder, whole)
+
+
+@pytest.mark.parametrize("model", [RGCN, HGT], ids=["rgcn", "hgt"])
+def test_dropout_of_edges_is_resumed_and_is_none_of_evaluation(zygote, planned, tmp_path):
+    plan = planned(edge_dropout=0.3)
+    dropped = trained(zygote, plan, tmp_path / "dropped")
+    assert hashes(dropped) != hashes(trained(zygote, planned(), tmp_path / "all"))
+    killed = RunFolder.create(plan, tmp_path / "killed")
+    run_with_kills(zygote, killed, random.Random(0), Tally(), num_kills=1, most_s=dropped.read_outcome().wall_s / 2)
+    assert_same(killed, dropped)
+    run = open_run(dropped, "best")
+    own = run.plan.task.model_copy(update={"edge_dropout": 0.0})
+    plain = build_task(run.plan.model_copy(update={"task": own}), Group(0, 1, torch.device("cpu")))
+    plain.model.load_state_dict(run.task.model.state_dict())
+    assert run.task.evaluate("test", never_pause).facts() == plain.evaluate("test", never_pause).facts()
 
 
 @BY_HGT
