@@ -105,6 +105,7 @@ def test_the_weights_say_where_they_come_from(source, last_checkpoint):
     facts = evaluate(source, split="val", which="last")
     assert origin.measures == {name: facts[name] for name in origin.measures}
     assert origin.measures.keys() >= {"micro_f1"}
+    assert (origin.model["model.kind"], origin.model["model.residual"]) == ("graphsage", False)
 
 
 def test_a_file_in_part(source, plan_from, train_all, last_checkpoint):

@@ -36,6 +36,7 @@ class Loaded:
     taken: tuple[str, ...]
     not_taken: tuple[str, ...]  # in the weights, but excluded, or not in the model
     not_filled: tuple[str, ...]  # in the model, and as it was before
+    otherwise: tuple[str, ...] = ()  # options of the model that the weights were trained with otherwise, in words
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
     model.safetensors   the tensors; `__metadata__` has one entry, "graphmill": a JSON object with
         format      "graphmill-weights/1"
         checksum    xxh3 over names, dtypes, shapes and values (`WeightsFile.compute_checksum`), whatever the origin
-        origin      run id, task, dataset, step, epoch, plan hash, measures on the validation split
+        origin      run id, task, dataset, step, epoch, plan hash, measures on the validation split, model
 
 Any reader of safetensors reads the tensors. Files of other programs have no such entry:
 their tensors can be read, too.
@@ -56,6 +56,7 @@ class Origin(BaseModel):
     epoch: int  # epochs completed
     plan_hash: str
     measures: dict[str, float]  # on the validation split, with these weights; empty if they were not evaluated
+    model: dict[str, Any] = {}  # its options, by dotted name, as far as they say what is computed with the weights
 
     def __str__(self) -> str:
         return f"run {self.run_id}, step {self.step}"

@@ -4,12 +4,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from graphmill.base.json_text import parse_json
 from graphmill.spec.calendar import Calendar
 from graphmill.spec.plan import Plan
 
 _PATHS: Final = {"dataset.path", "init_from.source", "init_from.path", "presampled"}
 _OF_THE_MACHINE: Final = {"run_id", "threads", "evaluate_on", "gpu_graph_gib", "gpu_draws", *_PATHS}
 _OF_ONE_RUN: Final = {"name", "run_id", "seed", "baselines", *_PATHS}
+_OF_TRAINING: Final = {"cl_decay_steps", "kl_weight"}
+_OF_SPEED: Final = {"attention", "checkpoint_activations", "fused", "tile_pairs"}
+_NOT_COMPUTED: Final = {*_OF_TRAINING, *_OF_SPEED, "scale"}  # scale: sizes, which stand beside it
 _NUM_STEPS: Final = ("steps_per_epoch", "steps_per_rank")
 _CALENDAR: Final = {"epoch_lengths", "last_step"}  # reported as in `_in_words`
 
@@ -19,6 +23,35 @@ def plan_differences(one: Plan, other: Plan) -> list[str]:
     there, here = flat(one), flat(other)
     keys = [key for key in {**there, **here} if not _is_of_the_machine(key) and there.get(key) != here.get(key)]
     return [f"{key} is {json.dumps(there.get(key))} there and {json.dumps(here.get(key))} here" for key in keys]
+
+
+def computed_with_weights(plan: Plan) -> dict[str, Any]:
+    """What evaluation computes with the weights of a run, by dotted name: options of its model, but for those that
+    only training reads, and those of speed and memory alone.
+    """
+    sections = parse_json(plan.task.model_dump_json(include=set(plan.task.of_weights)))  # as a file has them
+    return {
+        f"{section}.{name}": value
+        for section, options in _lasting(sections).items()
+        for name, value in (options or {}).items()
+    }
+
+
+def _lasting(value: Any) -> Any:  # noqa: ANN401  # any JSON value
+    if not isinstance(value, dict):
+        return value
+    kept = {key: each for key, each in value.items() if not key.endswith("dropout") and key not in _NOT_COMPUTED}
+    return {key: _lasting(each) for key, each in kept.items()}
+
+
+def other_computation(weights: Mapping[str, Any], plan: Plan) -> list[str]:
+    """Where a plan computes otherwise with weights than the run that trained them (`computed_with_weights`)."""
+    here = computed_with_weights(plan)
+    return [
+        f"{key} is {json.dumps(weights[key])} there and {json.dumps(value)} here"
+        for key, value in here.items()
+        if key in weights and weights[key] != value
+    ]
 
 
 def configuration(plan: Plan, choices: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from graphmill.runtime.stop import StopRequest
 from graphmill.sample.service.link import Link
 from graphmill.sample.service.served import SamplerClient
 from graphmill.slurm.deadline import job_deadline
+from graphmill.spec.differences import other_computation
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
 from graphmill.spec.weights import InitialWeights
@@ -138,7 +139,17 @@ def _initial_weights(folder: RunFolder, plan: Plan, model: nn.Module) -> Loaded 
         return None
     asked = plan.init_from
     weights = _copied(folder.initial_weights_path, asked)
-    return weights.load_into(model, include=asked.include, exclude=asked.exclude, name=f"the model of {plan.run_id}")
+    name = f"the model of {plan.run_id}"
+    loaded = weights.load_into(model, include=asked.include, exclude=asked.exclude, name=name)
+    otherwise = other_computation({} if weights.origin is None else weights.origin.model, plan)
+    if otherwise and not (asked.include or loaded.not_taken or loaded.not_filled):
+        raise UserError(
+            f"{weights.described} has the tensors of {name}, which computes otherwise with them:"
+            f" {'; '.join(otherwise)}",
+            fix="give the model the options of the run that trained the weights; or, if that is meant,"
+            ' init_from.include=["*"]',
+        )
+    return replace(loaded, otherwise=tuple(otherwise))
 
 
 def _copied(path: Path, asked: InitialWeights) -> Weights:

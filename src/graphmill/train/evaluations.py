@@ -8,6 +8,7 @@ from graphmill.graph.splits import SPLITS, Split
 from graphmill.record.judged import INITIAL
 from graphmill.record.manifest import Best
 from graphmill.record.weights import Origin
+from graphmill.spec.differences import computed_with_weights
 from graphmill.spec.early_stopping import Patience
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
@@ -86,6 +87,7 @@ class Evaluations:
             epoch=epoch,
             plan_hash=plan_hash,
             measures=dict(self.latest.values) if self.latest.steps_done == steps_done else {},
+            model=computed_with_weights(self.plan),
         )
 
     def _evaluate(self, split: Split) -> Measures:

@@ -314,6 +314,7 @@ def _tell_initial_weights(training: Training) -> None:
     parts = [f"initial weights from {asked.source}: {counted(len(loaded.taken), 'tensor')}"]
     parts += [f"not taken: {', '.join(loaded.not_taken)}"] if loaded.not_taken else []
     parts += [f"not in it, so as a new run has them: {', '.join(loaded.not_filled)}"] if loaded.not_filled else []
+    parts += [f"trained by another model: {', '.join(loaded.otherwise)}"] if loaded.otherwise else []
     training.run_log.progress.say("; ".join(parts))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
 
@@ -53,6 +53,8 @@ class DatasetInfo(Spec):
 
 class TaskPlan(Spec):
     """What only the ranks of a task need: a task's own class says more. `kind` is the kind's name."""
+
+    of_weights: ClassVar[tuple[str, ...]] = ("model",)  # sections that say what is computed with the weights
 
     kind: str
     dataset: DatasetInfo

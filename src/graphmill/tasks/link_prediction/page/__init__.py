@@ -1,6 +1,6 @@
 """Link prediction: which pairs of nodes are joined, and by what?"""
 
-from typing import Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field, PositiveInt
 
@@ -113,6 +113,8 @@ class LinkInfo(PartedInfo):
 
 class LinkPredictionPlan(TaskPlan):
     """What only the ranks of a link prediction need."""
+
+    of_weights: ClassVar[tuple[str, ...]] = ("model", "head")
 
     kind: Literal["link_prediction"] = "link_prediction"
     dataset: LinkInfo
