@@ -22,7 +22,7 @@ from scipy.sparse import csr_array
 
 from entries import write_entries
 from graphmill.assignment import solve, solve_sequence
-from graphmill.tasks.assignment.data.tracking import sequence
+from graphmill.tasks.assignment.data.generate import sequence
 from harness import ForeignLoad, Spread, print_table
 from origin import Origin
 

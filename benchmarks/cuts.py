@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from graphmill.graph.topology import edge_keys, topology_from_keys, undirected_keys
 from graphmill.partition.balance import amounts_of, even_out, graph_of, limits_of, single_weight
-from graphmill.partition.methods.ldg import ldg
+from graphmill.partition.methods.own import ldg
 from graphmill.partition.methods.packages import partition_with
 from graphmill.partition.problem import Ids, PartitionProblem, Parts, nothing_assigned
 from graphmill.partition.quality import crossing

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.tasks.traffic.nn.dcgru import CellAt, DcgruCell
-from graphmill.tasks.traffic.nn.walks import RandomWalks
+from graphmill.tasks.traffic.nn.dcgru import CellAt, DcgruCell, RandomWalks
 from harness import interleave, print_table, write_result
 from origin import Origin
 

@@ -36,8 +36,7 @@ from graphmill.partition.parts import PartedGraph
 from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.hot.rank import STATIC_POLICIES, Draws, HotBudget, rank_all, ranking
 from graphmill.sample.neighbor import WholeSampler
-from graphmill.sample.schedule import Assign, KeyedOrder, SeedSchedule, contiguous_shares, equal_batch
-from graphmill.sample.windows import in_windows
+from graphmill.sample.schedule import Assign, KeyedOrder, SeedSchedule, contiguous_shares, equal_batch, in_windows
 from graphmill.spec.calendar import EqualBatches
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from harness import console, print_table

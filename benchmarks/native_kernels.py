@@ -27,8 +27,7 @@ from graphmill import _native
 from graphmill.assignment import solve
 from graphmill.nn.attention import group_edges
 from graphmill.nn.attention.operator import Scores, attention
-from graphmill.tasks.traffic.nn.dcgru import DcgruCell
-from graphmill.tasks.traffic.nn.walks import RandomWalks
+from graphmill.tasks.traffic.nn.dcgru import DcgruCell, RandomWalks
 from harness import print_table
 
 ISAS = ("generic", "avx2", "avx512")

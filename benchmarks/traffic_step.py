@@ -27,8 +27,8 @@ import torch
 from torch import Tensor, nn
 
 from graphmill import _native
+from graphmill.tasks.traffic.nn.dcgru import RandomWalks
 from graphmill.tasks.traffic.nn.model import Dcrnn
-from graphmill.tasks.traffic.nn.walks import RandomWalks
 from harness import Rounds, Spread, interleave, print_table, write_result
 from origin import Origin
 from peers.plain_traffic import PeerDcrnn, load_peer

@@ -31,8 +31,8 @@ from graphmill.graph.topology import Topology
 from graphmill.graph.typed import typed_topology
 from graphmill.nn.hgt import Hgt
 from graphmill.nn.rgcn import RelationalGcn
-from graphmill.sample.by_relation import RelationSampler
 from graphmill.sample.collect import Collector, WholeTables
+from graphmill.sample.neighbor import RelationSampler
 from harness import interleave, print_table
 from origin import Origin
 

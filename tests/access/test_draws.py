@@ -10,7 +10,7 @@ from graphmill.access.draws import NUM_MEASURED, EitherSampler, SettledDraws, fa
 from graphmill.access.opening import open_access
 from graphmill.base.errors import UserError
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment
-from graphmill.tasks.node_classification.page.device import refuse_gpu_graph
+from graphmill.tasks.node_classification.page.sizes import refuse_gpu_graph
 
 
 def batches(access):

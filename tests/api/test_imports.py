@@ -11,20 +11,20 @@ from slow_cases import with_slow
 import graphmill
 
 WAYS = {
-    "module": "import graphmill.train.peer_timeout",
-    "from": "from graphmill.train import peer_timeout",
+    "module": "import graphmill.train.words",
+    "from": "from graphmill.train import words",
     "name": "from graphmill import train",
     "attribute": "import graphmill; graphmill.train",
     "function": "import graphmill.api.training",
     "run": "import graphmill; graphmill.Run",
 }
 HOLDS = """
-import sys, types, graphmill, graphmill.train.peer_timeout
+import sys, types, graphmill, graphmill.train.words
 from graphmill import train
-from graphmill.train import peer_timeout
+from graphmill.train import words
 assert train is graphmill.train is sys.modules["graphmill.train"]
 assert isinstance(train, types.ModuleType) and callable(train)
-assert peer_timeout is train.peer_timeout is sys.modules["graphmill.train.peer_timeout"]
+assert words is train.words is sys.modules["graphmill.train.words"]
 try:
     graphmill.train("no-such.yaml")
 except graphmill.UserError as error:

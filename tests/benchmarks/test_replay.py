@@ -9,8 +9,7 @@ from graphs_in_parts import topology_of
 from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.hot.rank import Draws, HotBudget, rank_all
 from graphmill.sample.neighbor import WholeSampler
-from graphmill.sample.schedule import KeyedOrder, SeedSchedule, equal_batch
-from graphmill.sample.windows import in_windows
+from graphmill.sample.schedule import KeyedOrder, SeedSchedule, equal_batch, in_windows
 from graphmill.spec.calendar import EqualBatches
 from replay import Moved, floor_of_windows, needs_of_rank, steps_of, with_held, with_lookahead
 

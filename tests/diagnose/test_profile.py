@@ -4,8 +4,7 @@ import pytest
 from made_profiles import BEHIND, STEP_S, operator, profile_of, rank_of, spread
 
 from graphmill.base.errors import UserError
-from graphmill.diagnose.profile import advice, notes_of, rows_of
-from graphmill.diagnose.profile_change import compare
+from graphmill.diagnose.profile import advice, compare, notes_of, rows_of
 from graphmill.diagnose.thresholds import COPY_SHARE, OPTIMIZER_SHARE, OTHER_SHARE, THRESHOLDS
 from graphmill.record.phases import OTHER
 

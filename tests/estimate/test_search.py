@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.estimate.search import CLOSE, MOST_ATTEMPTS, predicted_mib, search
-from graphmill.spec.memory_budget import TriedSize
+from graphmill.spec.batch import TriedSize
 
 
 def tried(peak_of, least, most, limit, like=lambda size: size):

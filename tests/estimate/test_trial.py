@@ -5,8 +5,8 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.estimate.cache import Estimates
 from graphmill.estimate.trial import Trial, cost_of, keep_trial, known_trial, num_checkpoints, whole_epochs
+from graphmill.spec.batch import TriedSize
 from graphmill.spec.calendar import BucketedBatches
-from graphmill.spec.memory_budget import TriedSize
 from graphmill.spec.pipeline import SourceSpec, StageSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.weights import InitialWeights

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.export.tracker import PACKAGES, Target, open_tracker
-from graphmill.report.export.tracker_run import read_run, refuse_same_names
+from graphmill.report.export.tracker import PACKAGES, Target, open_tracker, read_run, refuse_same_names
 
 pytestmark = pytest.mark.distributed
 EPOCHS = 6

@@ -18,7 +18,7 @@ from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import WEIGHTS_FILE, WeightsFile
 from graphmill.report.compare import compare
-from graphmill.report.export.tracker_run import read_run
+from graphmill.report.export.tracker import read_run
 from graphmill.spec.weights import InitFromSpec
 from graphmill.verify.run import verify_run
 

@@ -27,8 +27,7 @@ from graphmill.report.markdown import markdown
 from graphmill.report.run_page import run_page
 from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.neighbor import WholeSampler
-from graphmill.sample.schedule import SeedSchedule
-from graphmill.sample.windows import in_windows
+from graphmill.sample.schedule import SeedSchedule, in_windows
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import world_of

@@ -10,9 +10,8 @@ from torch_geometric.nn.conv import HeteroConv
 from graphmill.nn.attention.edges import group_edges
 from graphmill.nn.edge_dots import edge_dots
 from graphmill.nn.hgt import Groups, HgtLayer
-from graphmill.nn.relations import RelationEdges
+from graphmill.nn.relations import RelationEdges, TypedRows, taken
 from graphmill.nn.rgcn import RelationalLayer
-from graphmill.nn.typed_rows import TypedRows, taken
 
 TYPES = ("paper", "author", "field")
 RELATIONS = (

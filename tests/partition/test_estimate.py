@@ -8,7 +8,7 @@ import pytest
 from graphs_in_parts import topology_of
 
 from graphmill.partition.estimate import PartitionSizes, estimate
-from graphmill.partition.methods.hotness import hotness_parts
+from graphmill.partition.methods.own import hotness_parts
 from graphmill.partition.problem import PartitionProblem
 from graphmill.partition.quality import MeasuredPartition, measure
 from graphmill.sample.hot.rank import STATIC_POLICIES, Draws, rank_all

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from graphmill.graph.topology import edge_keys, topology_from_keys
 from graphmill.partition.inclusion import hotness, occurrences, vertex_inclusion
-from graphmill.sample.hot.counts import presampled_counts
+from graphmill.sample.hot.rank import presampled_counts
 
 fan_outs = st.lists(st.sampled_from((-1, 1, 2, 5)), min_size=1, max_size=3)
 

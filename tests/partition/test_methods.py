@@ -15,10 +15,8 @@ from graphmill.partition.balance import amounts_of, even_out, graph_of, limits_o
 from graphmill.partition.inclusion import hotness
 from graphmill.partition.methods import packages
 from graphmill.partition.methods.files import read_graph_file, write_graph_file
-from graphmill.partition.methods.hotness import hotness_parts
-from graphmill.partition.methods.ldg import ldg
+from graphmill.partition.methods.own import hotness_parts, ldg, random_parts
 from graphmill.partition.methods.packages import partition_with
-from graphmill.partition.methods.random import random_parts
 from graphmill.partition.problem import PartitionProblem, nothing_assigned
 from graphmill.partition.quality import crossing
 from graphmill.partition.write import bytes_to_write
@@ -130,7 +128,7 @@ def test_hotness_takes_turns_at_the_hottest_nodes():
 
 
 def test_hotness_starts_each_blob_with_another_part(monkeypatch):
-    monkeypatch.setattr("graphmill.partition.methods.hotness._CHUNK", 2)
+    monkeypatch.setattr("graphmill.partition.methods.own._CHUNK", 2)
     graph = undirected([[node, node + 1] for node in range(11)], 12)
     parts = hotness_parts(problem(graph, train=np.array([0, 11])))
     assert [np.bincount(parts[start : start + 4]).tolist() for start in (0, 4, 8)] == [[2, 2]] * 3

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.runtime.scratch import MEMORY_FILE_SYSTEMS, file_system, scratch_folder
+from graphmill.runtime.roots import MEMORY_FILE_SYSTEMS, file_system, scratch_folder
 
 SHM = Path("/dev/shm")
 

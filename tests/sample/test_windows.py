@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.sample.windows import in_windows, with_following
+from graphmill.sample.schedule import in_windows, with_following
 
 
 @given(number=st.integers(0, 25), count=st.integers(0, 6))

@@ -9,7 +9,7 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.spec.device_memory import ResidentGraph, StepMemory, lay_out, room_of
 from graphmill.spec.load import inline_experiment
-from graphmill.spec.modelled_device import laid_out
+from graphmill.spec.modelled import laid_out
 from graphmill.spec.plan import MachineInfo
 from graphmill.tasks.planning import plan_experiment
 

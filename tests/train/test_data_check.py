@@ -11,9 +11,8 @@ from labelled_stores import made_store, split_made
 
 from graphmill.base.errors import UserError
 from graphmill.partition.parts import PartedGraph
-from graphmill.tasks.node_classification.checked_labels import refuse_unknown_targets
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
-from graphmill.tasks.node_classification.targets import Classes
+from graphmill.tasks.node_classification.targets import Classes, refuse_unknown_targets
 from graphmill.train import data_check
 from graphmill.train.data_check import DataCheck
 

@@ -10,7 +10,7 @@ import pytest
 from waiting import HANG_S
 
 from graphmill.diagnose.job_hosts import JOB_SCRIPT
-from graphmill.runtime.scratch import file_system
+from graphmill.runtime.roots import file_system
 from graphmill.runtime.secret import TOKEN
 from graphmill.train.examine_hosts import look_at
 

@@ -264,7 +264,7 @@ def test_a_loss_that_is_no_number_ends_the_run(loss):
 
 
 def test_progress_in_a_log_is_one_line_per_epoch(capsys):
-    from graphmill.train.progress import Progress
+    from graphmill.train.run_log import Progress
 
     progress = Progress(plan_of(ranks=2), shown=True)
     progress.resume(3)

@@ -14,10 +14,9 @@ from graphmill.base.errors import UserError
 from graphmill.runtime.machine import host_name
 from graphmill.runtime.rank import ALONE
 from graphmill.runtime.secret import TOKEN, Secret, new_token
-from graphmill.train.peer_timeout import NotMetError, PeerTimeout
 from graphmill.train.peers import choose_interface, exchange_peer_info
 from graphmill.train.store import PortBusyError, open_words
-from graphmill.train.words import Words
+from graphmill.train.words import NotMetError, PeerTimeout, Words
 
 OF_TWO = replace(ALONE, world_size=2, local_world_size=2)
 MINE = Secret(b"of this run")

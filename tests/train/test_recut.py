@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.train.recut import merged
+from graphmill.train.checkpoint import merged
 
 values = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=5)
 

@@ -32,9 +32,8 @@ from graphmill.train.checkpoint import CheckpointStore
 from graphmill.train.epoch_stats import EpochStats
 from graphmill.train.learner import Learner
 from graphmill.train.loop import Training
-from graphmill.train.progress import Progress
 from graphmill.train.resume import restore
-from graphmill.train.run_log import RunLog
+from graphmill.train.run_log import Progress, RunLog
 from graphmill.train.time_left import NO_DEADLINE, TimeLeft
 
 CPU = torch.device("cpu")

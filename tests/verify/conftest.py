@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from graphmill.cluster.launch.run import start_run
-from graphmill.record.checksums import renew_checksums
+from graphmill.record.checksums import renew_checksums, seal_of
 from graphmill.record.run_folder import RunFolder
-from graphmill.record.seal import seal_of
 from graphmill.tasks.node_classification.data.sources.generate import generate
 from graphmill.tasks.node_classification.data.store import write_store
 from graphmill.tasks.node_classification.page import NodeClassificationExperiment

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from graphmill.graph.batch import Block, InputForm, MiniBatch, SparseRows
 from graphmill.graph.sampled import Sampled, Seeds
 from graphmill.graph.splits import Split
-from graphmill.nn.jumping_knowledge import JumpingKnowledge
+from graphmill.nn.graphsage import JumpingKnowledge
 from graphmill.nn.layer_edges import WeightedBlock
 from graphmill.nn.operators import Activation
 from graphmill.nn.standardise import Standardise
-from graphmill.partition.owners import Owners
+from graphmill.partition.placement import Owners
 from graphmill.sample.collect import Collector, FeatureSource, Fetched, Labels, NeighbourSource
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.columns import Cell

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.pages import forget
-from graphmill.runtime.scratch import scratch_folder
+from graphmill.runtime.roots import scratch_folder
 from graphmill.sample.distributed.wire import Wire
 from graphmill.spec.parted_memory import BLOCK_BYTES
 

@@ -20,10 +20,9 @@ from graphmill.access.graph import LayerwiseModel, MeanAggregation
 from graphmill.access.hidden_rows import HiddenRows
 from graphmill.access.layerwise import in_entries, weighted_block
 from graphmill.graph.batch import Block, SparseRows
-from graphmill.graph.features import DenseFeatures, SparseFeatures
+from graphmill.graph.features import DenseFeatures, SparseFeatures, StackedFeatures
 from graphmill.graph.pages import forget
 from graphmill.graph.sampled import NodeIds, StorageIds
-from graphmill.graph.stacked import StackedFeatures
 from graphmill.graph.topology import relabelled, sorted_unique
 from graphmill.nn.layer_edges import WeightedBlock
 from graphmill.nn.operators import RELU, Activation

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from graphmill.access.draws import EitherSampler, SettledDraws
 from graphmill.access.exact import on_neighbourhoods, on_whole_graph
 from graphmill.access.graph import Collects, GraphSource, Ids, SeedNodes, is_layerwise
-from graphmill.access.spec import AccessSpec
-from graphmill.access.stores import NodeStore
+from graphmill.access.spec import AccessSpec, NodeStore
 from graphmill.graph.batch import InputForm, MiniBatch
 from graphmill.graph.sampled import Sampled
 from graphmill.graph.splits import Split
@@ -21,8 +20,7 @@ from graphmill.nn.standardise import Standardise
 from graphmill.sample.collect import Collector, Labels, NeighbourSource, sample_window
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
-from graphmill.sample.schedule import SeedSchedule
-from graphmill.sample.windows import in_windows, with_following
+from graphmill.sample.schedule import SeedSchedule, in_windows, with_following
 from graphmill.spec.columns import Cell
 from graphmill.spec.gpu_draws import DrawnBy
 from graphmill.sync.group import MIB, Group

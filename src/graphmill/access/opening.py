@@ -14,8 +14,7 @@ from graphmill.access.parts import GraphInParts
 from graphmill.access.presampled import presampled
 from graphmill.access.seeds import training_nodes
 from graphmill.access.served import ServedAccess
-from graphmill.access.spec import AccessSpec
-from graphmill.access.stores import NodeStore, WholeStore
+from graphmill.access.spec import AccessSpec, NodeStore, WholeStore
 from graphmill.access.whole import WholeGraph, by_relation
 from graphmill.sample.collect import NeighbourSource
 from graphmill.sample.edge_dropout import EdgeDropout

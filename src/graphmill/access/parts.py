@@ -19,17 +19,15 @@ from graphmill.graph.edge_features import refuse_negative_weights
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.sampled import NodeIds, Sampled
 from graphmill.graph.statistics import statistics_of
-from graphmill.partition.owners import Owners
 from graphmill.partition.parts import PartedGraph, read_parts_metadata
-from graphmill.partition.placement import placement_of
+from graphmill.partition.placement import Owners, placement_of
 from graphmill.runtime.machine import return_free_memory
 from graphmill.sample.collect import Collector, Fetched, NeighbourSource
 from graphmill.sample.distributed.announced import AnnouncedFetcher, as_fetched
 from graphmill.sample.distributed.edges import EdgeFetcher
 from graphmill.sample.distributed.features import FeatureFetcher
-from graphmill.sample.distributed.held import hold
+from graphmill.sample.distributed.held import LookaheadFetcher, hold
 from graphmill.sample.distributed.hottest import budget_of, ranked, read_most
-from graphmill.sample.distributed.lookahead import LookaheadFetcher
 from graphmill.sample.distributed.rows import row_bytes_of
 from graphmill.sample.distributed.sampler import sampler_of
 from graphmill.sample.distributed.shares import Shares

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import cast
 
 from graphmill.access.seeds import assign_of, owners_of, schedule_of
-from graphmill.access.spec import AccessSpec
-from graphmill.access.stores import NodeStore, WholeStore
+from graphmill.access.spec import AccessSpec, NodeStore, WholeStore
 from graphmill.graph.topology import Topology
-from graphmill.partition.owners import Owners
 from graphmill.partition.parts import PartedGraph
+from graphmill.partition.placement import Owners
 from graphmill.sample.neighbor import WholeSampler
 from graphmill.sample.presampled.packing import Form
 from graphmill.sample.presampled.recut import RecutSampler

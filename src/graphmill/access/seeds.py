@@ -10,13 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.access.spec import AccessSpec
-from graphmill.access.stores import NodeStore
+from graphmill.access.spec import AccessSpec, NodeStore
 from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import NodeIds, Sampled, Seeds
-from graphmill.partition.owners import Owners
 from graphmill.partition.parts import PartedGraph
-from graphmill.partition.placement import placement_of
+from graphmill.partition.placement import Owners, placement_of
 from graphmill.sample.schedule import Assign, SeedSchedule, contiguous_shares, shares_by_owner
 
 

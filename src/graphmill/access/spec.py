@@ -1,13 +1,23 @@
-"""What decides how a rank reads mini-batches of a prepared graph. Nothing here needs torch."""
+"""What decides how a rank reads mini-batches of a prepared graph, and what it asks of the graph. It needs no torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.graph.edge_features import EdgeFeatures
+from graphmill.graph.features import Features
+from graphmill.graph.splits import Split
+from graphmill.graph.topology import Topology
 from graphmill.spec.gpu_draws import GpuDraws
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.sign import Propagation
 from graphmill.spec.transform import FeatureTransform
+
+Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,3 +45,36 @@ class AccessSpec:
     edge_dropout: float = 0.0  # probability that a step leaves out an edge that was drawn for it
     gpu_graph_bytes: int | None = None  # of a GPU that holds and draws of the graph; None: the CPU does
     gpu_draws: GpuDraws = "measured"  # who draws of it, for the GPU that holds it
+
+
+class NodeStore(Protocol):
+    """A prepared graph as a task has opened it, whole or in parts."""
+
+    @property
+    def path(self) -> Path:
+        """Folder of the prepared graph."""
+
+    @property
+    def metadata(self) -> Any:  # noqa: ANN401  # GraphMetadata, or PartsMetadata
+        """Header of the prepared graph."""
+
+    @property
+    def node_type(self) -> NDArray[Any]:
+        """Type of each node [num_nodes], of a graph with types."""
+
+    def nodes_in(self, split: Split) -> Ids:
+        """Ascending ids of the nodes of a split."""
+
+
+class WholeStore(NodeStore, Protocol):
+    """Prepared graph that is stored whole; `GraphStore` and a split of its nodes."""
+
+    @property
+    def features(self) -> Features:
+        """Features of all nodes."""
+
+    def topology(self, *, undirected: bool) -> Topology:
+        """In-neighbours as given, or the union of both directions."""
+
+    def edge_features(self, *, undirected: bool) -> EdgeFeatures:
+        """Features of the edges, for the entries of `topology` with the same `undirected`."""

@@ -11,16 +11,14 @@ from torch import Tensor
 from graphmill.access.graph import Collects, Ids, LayerwiseModel, SeedNodes
 from graphmill.access.layerwise import LayerwiseInference
 from graphmill.access.propagated import propagated
-from graphmill.access.spec import AccessSpec
-from graphmill.access.stores import WholeStore
+from graphmill.access.spec import AccessSpec, WholeStore
 from graphmill.access.transform import transformed
 from graphmill.graph.edge_features import EdgeFeatures, refuse_negative_weights
 from graphmill.graph.features import DenseFeatures, Features
 from graphmill.graph.statistics import statistics
 from graphmill.graph.topology import Topology
-from graphmill.sample.by_relation import RelationSampler
 from graphmill.sample.collect import Collector, NeighbourSource, WholeTables
-from graphmill.sample.neighbor import WholeSampler
+from graphmill.sample.neighbor import RelationSampler, WholeSampler
 from graphmill.spec.columns import Cell
 from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause

@@ -146,8 +146,7 @@ def to_submit(
 
     `prepare`: the data of a new run, if they come with the package.
     """
-    from graphmill.cluster.jobs.check_model import refuse_unfit_request
-    from graphmill.cluster.jobs.copy_code import with_code
+    from graphmill.cluster.jobs.copy_code import refuse_unfit_request, with_code
     from graphmill.record.run_folder import RunFolder
 
     found: RunRequest | RunFolder

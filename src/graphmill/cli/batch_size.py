@@ -11,8 +11,8 @@ from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
+    from graphmill.spec.batch import MemoryBudget
     from graphmill.spec.experiment import Experiment
-    from graphmill.spec.memory_budget import MemoryBudget
     from graphmill.spec.plan import Plan
 
 

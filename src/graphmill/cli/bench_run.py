@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphmill.base.csv_text import csv_text
+from graphmill.base.cells import csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cli.agree import agree_to_code

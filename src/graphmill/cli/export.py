@@ -12,7 +12,7 @@ from graphmill.cli.show import print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from graphmill.record.run_folder import RunFolder
-    from graphmill.report.export.tracker_run import TrackerRun
+    from graphmill.report.export.tracker import TrackerRun
 
 
 def register(app: typer.Typer) -> None:
@@ -64,8 +64,7 @@ def export(
       graphmill export my-grid --to mlflow --tracking-uri sqlite:///mlflow.db
       graphmill export --to wandb --project gnn --dry-run
     """
-    from graphmill.report.export.tracker import Target, open_tracker
-    from graphmill.report.export.tracker_run import refuse_same_names
+    from graphmill.report.export.tracker import Target, open_tracker, refuse_same_names
 
     tracker = open_tracker(to, Target(project, _place(to, output, tracking_uri), online))
     found = [_read(folder, verify=verify) for folder in _meant(runs, logs_root)]
@@ -101,7 +100,7 @@ def _meant(runs: list[str] | None, logs_root: Path) -> "list[RunFolder]":
 
 
 def _read(folder: "RunFolder", *, verify: bool) -> "TrackerRun":
-    from graphmill.report.export.tracker_run import read_run
+    from graphmill.report.export.tracker import read_run
     from graphmill.verify.run import verify_run
 
     if not verify:

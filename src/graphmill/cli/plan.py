@@ -67,7 +67,7 @@ def plan(
     """
     asked = experiment_of(experiment, with_short_flags(ctx, override or []), ranks)
     resolved = planned(asked, root, RUN_ID_OF_A_PLAN, to_train=trial is not None)
-    from graphmill.spec.modelled_device import laid_out
+    from graphmill.spec.modelled import laid_out
 
     on_device = laid_out(resolved, gpu_memory)
     if trial is None:

@@ -15,8 +15,7 @@ from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
-    from graphmill.diagnose.profile import Row
-    from graphmill.diagnose.profile_change import PhaseChange, ProfileComparison
+    from graphmill.diagnose.profile import PhaseChange, ProfileComparison, Row
     from graphmill.diagnose.rules import Finding
     from graphmill.record.phases import Profile
     from graphmill.spec.experiment import Experiment
@@ -96,12 +95,12 @@ def profile(
 
 def _known(text: str, logs_root: Path) -> Path | None:
     """The folder of the profile that `text` names; None: it is not a run, nor the folder of a profile."""
-    from graphmill.cluster.launch.profile import FOLDER
+    from graphmill.cluster.launch.trial import PROFILES
     from graphmill.record.phases import profile_paths, read_profile
     from graphmill.spec.dotted import PLAN_FILE
     from graphmill.spec.recipes import list_recipes
 
-    for folder in (Path(text), logs_root / text, logs_root / FOLDER / text):
+    for folder in (Path(text), logs_root / text, logs_root / PROFILES / text):
         found = next((path for path in profile_paths(folder) if path.is_file()), None)
         if found is not None:
             return found.parent
@@ -112,7 +111,7 @@ def _known(text: str, logs_root: Path) -> Path | None:
 
 def _make(asked: "Experiment", root: Path | None, logs_root: Path, steps: int | None) -> Path:
     """Profile an experiment here; the folder of the profile."""
-    from graphmill.cluster.launch.profile import FOLDER, profile_here, short_plan
+    from graphmill.cluster.launch.trial import PROFILES, profile_here, short_plan
     from graphmill.record.phases import PHASES_FILE
     from graphmill.record.run_folder import default_run_id
     from graphmill.spec.profiler import planned_profile
@@ -127,12 +126,12 @@ def _make(asked: "Experiment", root: Path | None, logs_root: Path, steps: int | 
     if train.epochs is None and train.max_steps is None:
         update["epochs"] = 1
     short = asked.model_copy(update={"train": train.model_copy(update=update)})
-    run_id = default_run_id(asked.name, logs_root / FOLDER)
+    run_id = default_run_id(asked.name, logs_root / PROFILES)
     plan = make_plan(short, root, run_id, to_train=True, logs_root=logs_root)
     options = train.profiler.model_copy(update={"wait": wait})
     last_step = wait + options.warmup + train.profile_steps
     chosen = planned_profile(options, steps=train.profile_steps, last_step=last_step, device=plan.device, ends_run=True)
-    to = logs_root / FOLDER / run_id
+    to = logs_root / PROFILES / run_id
     code = profile_here(short_plan(plan, chosen), to)
     if (to / PHASES_FILE).is_file():
         return to
@@ -215,7 +214,7 @@ def _whereabouts(found: "Profile", folder: Path) -> list[tuple[str, Cell]]:
 
 
 def _show_comparison(names: tuple[str, str], logs_root: Path, *, json: bool) -> None:
-    from graphmill.diagnose.profile_change import compare
+    from graphmill.diagnose.profile import compare
     from graphmill.record.phases import read_profile
 
     folders = []

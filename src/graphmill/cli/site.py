@@ -18,8 +18,7 @@ from graphmill.cli.tree import Commands
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from graphmill.cluster.jobs.left_open import OpenKey
-    from graphmill.cluster.jobs.probe import Folder, Tried
+    from graphmill.cluster.jobs.probe import Folder, OpenKey, Tried
 
 _log = logging.getLogger(__name__)
 
@@ -106,8 +105,7 @@ def probe(
       graphmill site probe --name ours --with-job
       graphmill submit my.yaml --site ours --dry-run
     """
-    from graphmill.cluster.jobs.left_open import filled_in, left_open, with_lines
-    from graphmill.cluster.jobs.probe import probe_job, profile_of, try_profile
+    from graphmill.cluster.jobs.probe import filled_in, left_open, probe_job, profile_of, try_profile, with_lines
     from graphmill.cluster.jobs.sites import site_folders
     from graphmill.slurm.configuration import read_cluster
     from graphmill.spec.job.site import Site

@@ -117,7 +117,7 @@ def _show(found: Sequence[dict[str, Any]]) -> None:
 
 
 def _write(path: Path, found: Sequence[dict[str, Any]]) -> None:
-    from graphmill.base.csv_text import csv_text
+    from graphmill.base.cells import csv_text
     from graphmill.base.files import write_text
 
     rows: list[list[Any]] = [["matrix", "rank", "row", "column", "cost"]]

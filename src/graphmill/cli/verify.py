@@ -71,7 +71,7 @@ def _meant(text: str | None, logs_root: Path) -> list["RunFolder"]:
     from graphmill.cli.find_run import find_several
     from graphmill.record.run_folder import RunFolder
     from graphmill.slurm.commands import is_job_id
-    from graphmill.verify.find_job import find_job
+    from graphmill.verify.job import find_job
 
     try:
         return find_several(text, logs_root)

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from graphmill.diagnose.thresholds import CLOCKS_APART_S, TEMPORARY_BYTES
 from graphmill.runtime.checks import CheckResult
-from graphmill.runtime.scratch import MEMORY_FILE_SYSTEMS
+from graphmill.runtime.roots import MEMORY_FILE_SYSTEMS
 
 JOB_SCRIPT: Final = "job.sbatch"
 """In the folder of what is found, from before the job: a host that does not see it shares no files with the others."""

@@ -17,9 +17,8 @@ from graphmill.base.python import python_m
 from graphmill.estimate.cache import Estimates
 from graphmill.estimate.search import predicted_mib, search
 from graphmill.record.run_folder import plan_text
-from graphmill.spec.batch import BatchSpec, GraphBatchSpec, GraphSizes, Sizing
+from graphmill.spec.batch import BatchSpec, GraphBatchSpec, GraphSizes, MemoryBudget, Sizing, TriedSize
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.memory_budget import MemoryBudget, TriedSize
 from graphmill.spec.modelled import modelled
 from graphmill.spec.plan import Plan, refuse_sizing_with_roles
 

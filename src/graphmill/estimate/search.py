@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from graphmill.spec.memory_budget import TriedSize
+from graphmill.spec.batch import TriedSize
 
 MOST_ATTEMPTS: Final = 12
 CLOSE: Final = 1.03  # sizes whose ratio is less are not told apart

@@ -1,14 +1,16 @@
-"""Node features at rest: dense rows in three number formats, or compressed sparse rows."""
+"""Node features at rest: dense rows in three number formats, of one table or of several, or compressed sparse rows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill import _native
 from graphmill.base.errors import UserError
 from graphmill.graph.pages import forget
+from graphmill.graph.sampled import StorageIds
 
 FeatureDtype = Literal["float32", "float16", "bfloat16"]
 
@@ -170,3 +172,35 @@ def _with_sorted_rows(rows: SparseFeatures) -> SparseFeatures:
     row_of = np.repeat(np.arange(rows.num_nodes, dtype=np.int64), np.diff(rows.indptr))
     order = np.argsort(row_of * max(1, rows.num_features) + rows.indices, kind="stable")
     return SparseFeatures(rows.indptr, rows.indices[order], rows.values[order], rows.num_features)
+
+
+@dataclass(frozen=True, slots=True)
+class StackedFeatures:
+    """Tables of one width and format, one under another: row r of the second is row r + len(first) here."""
+
+    x: _native.RowStack  # what native gathers read in place of an array
+    tables: tuple[DenseFeatures, ...]
+
+    @classmethod
+    def of(cls, tables: Sequence[Features]) -> "StackedFeatures":
+        """Stack at least one table; all must be dense."""
+        dense = tuple(table for table in tables if isinstance(table, DenseFeatures))
+        if len(dense) != len(tables):
+            raise TypeError("sparse rows cannot be stacked")
+        return cls(_native.RowStack([table.x for table in dense]), dense)
+
+    @property
+    def num_features(self) -> int:
+        """Columns."""
+        return self.tables[0].num_features
+
+    @property
+    def dtype(self) -> FeatureDtype:
+        """Number format."""
+        return self.tables[0].dtype
+
+    def take(self, rows: StorageIds, num_threads: int) -> DenseFeatures:
+        """The rows [n], in that order, copied into a table of their own."""
+        x = np.empty((len(rows), self.num_features), dtype=self.tables[0].x.dtype)
+        self.x.copy(rows, x, num_threads)
+        return DenseFeatures(x, self.dtype)

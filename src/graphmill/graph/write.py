@@ -16,7 +16,7 @@ from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.header import ArrayRecord
 from graphmill.graph.metadata import GraphMetadata
 from graphmill.graph.raw import RawGraph
-from graphmill.graph.scales import scales_differ
+from graphmill.graph.statistics import scales_differ
 from graphmill.graph.topology import (
     EdgeIds,
     EdgeKeys,

@@ -18,9 +18,8 @@ from graphmill.nn.draws import beside, drop_values, row_keys
 from graphmill.nn.edge_dots import edge_dots
 from graphmill.nn.keyed_dropout import KeyedDropout
 from graphmill.nn.operators import RELU, Activation, activate, is_native, linear, sparse_linear
-from graphmill.nn.relations import RelationEdges
+from graphmill.nn.relations import RelationEdges, TypedRows, taken
 from graphmill.nn.standardise import Standardise
-from graphmill.nn.typed_rows import TypedRows, taken
 
 
 @dataclass(frozen=True, slots=True)

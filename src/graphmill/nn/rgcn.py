@@ -9,9 +9,8 @@ from graphmill.graph.batch import DenseRows, InputForm, Inputs, MiniBatch, SelfA
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.keyed_dropout import KeyedDropout
 from graphmill.nn.operators import RELU, Activation, activate, linear, sparse_linear
-from graphmill.nn.relations import RelationEdges, relation_sum
+from graphmill.nn.relations import RelationEdges, TypedRows, relation_sum
 from graphmill.nn.standardise import Standardise
-from graphmill.nn.typed_rows import TypedRows
 
 
 class RelationalLayer(nn.Module):

@@ -1,15 +1,23 @@
-"""Where parts lie: which ranks can read a part from their own disk, and whom the others ask for it.
+"""Where parts lie: which ranks can read a part from their own disk, whom the others ask for it, and what a host needs.
 
 Places are hosts, whose ranks share their parts through mapped files, or single ranks. Parts lie on places in contiguous
 shares: place h of H has the parts from ⌊h·P/H⌋ to ⌊(h + 1)·P/H⌋, so shares differ by one part at most, whatever is left
 after a host was lost. With fewer parts than places, several have the same one, and no place is without.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from graphmill.graph.sampled import NodeIds
+from graphmill.partition.book import PartitionBook
+from graphmill.record.staged import LABELS, Share
+from graphmill.spec.partition import InParts
+from graphmill.spec.plan import Plan
+from graphmill.spec.roles import first_host_that_samples
+from graphmill.spec.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +89,56 @@ def placement_of(asked: Literal["per_host", "per_rank"], num_parts: int, *, rank
     if asked == "per_rank":
         return Placement(num_parts, ranks, 1)
     return Placement(num_parts, hosts, ranks // hosts)
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """Rank that alone answers for each node of a graph in parts."""
+
+    book: PartitionBook
+    placement: Placement
+    ranges: tuple[tuple[int, int], ...] = field(init=False)  # of each rank its storage ids: first, one past the last
+    _firsts: NDArray[np.int64] = field(init=False, repr=False)  # [world_size]
+
+    def __post_init__(self) -> None:
+        ranks = range(self.placement.world_size)
+        ranges = tuple(self.placement.own_range(rank, self.book.offsets) for rank in ranks)
+        object.__setattr__(self, "ranges", ranges)
+        object.__setattr__(self, "_firsts", np.array([first for first, _ in ranges], dtype=np.int64))
+
+    def owner_of(self, nodes: NodeIds) -> NDArray[np.int64]:
+        """The rank of each of `nodes` [n]."""
+        return np.searchsorted(self._firsts, self.book.storage_of(nodes), side="right") - 1
+
+
+def share_of_host(asked: InParts, host: int, *, hosts: int, ranks: int) -> Share:
+    """Share of host `host` of `hosts`, which start `ranks` ranks in all.
+
+    >>> share_of_host(InParts(4, "per_host", "partitioned"), 1, hosts=2, ranks=4)
+    Share(parts=(2, 3), whole_topology=False)
+    >>> share_of_host(InParts(2, "per_host", "replicated"), 1, hosts=4, ranks=4)
+    Share(parts=(0,), whole_topology=True)
+    >>> [share_of_host(InParts(4, "per_rank", "replicated"), h, hosts=3, ranks=3).parts for h in range(3)]
+    [(0,), (1,), (2, 3)]
+    """
+    each = ranks // hosts
+    placement = placement_of(asked.placement, asked.num_parts, ranks=ranks, hosts=hosts)
+    parts = {part for rank in range(host * each, (host + 1) * each) for part in placement.parts_of(rank)}
+    return Share(tuple(sorted(parts)), asked.topology == "replicated")
+
+
+def share_of_plan(plan: Plan, host: int, world: World | None = None) -> Share | None:
+    """What the processes of a host read; None: all of the data. `world`: of the attempt; None: as planned.
+
+    With roles the samplers hold the graph, and a host that only trains needs its labels alone.
+    """
+    world, asked = world or plan.world, plan.task.in_parts
+    roles = world.roles
+    if roles is None:
+        return None if asked is None else share_of_host(asked, host, hosts=world.hosts, ranks=world.ranks)
+    first = first_host_that_samples(roles, world.hosts)
+    if host < first:
+        return LABELS
+    if asked is None:
+        return None
+    return share_of_host(asked, host - first, hosts=world.hosts - first, ranks=roles.samplers)

@@ -245,15 +245,15 @@ def _assign(problem: PartitionProblem, method: Method, scratch: Path) -> Found:
         case "kaminpar" | "metis":
             return partition_with(method, problem, scratch)
         case "ldg":
-            from graphmill.partition.methods.ldg import ldg
+            from graphmill.partition.methods.own import ldg
 
             return Found(ldg(problem), 0)
         case "random":
-            from graphmill.partition.methods.random import random_parts
+            from graphmill.partition.methods.own import random_parts
 
             return Found(random_parts(problem), 0)
         case "hotness":
-            from graphmill.partition.methods.hotness import hotness_parts
+            from graphmill.partition.methods.own import hotness_parts
 
             return Found(hotness_parts(problem), 0)
 

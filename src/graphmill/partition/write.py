@@ -22,7 +22,7 @@ from graphmill.partition.metadata import LISTS_FOLDER, part_folder
 from graphmill.partition.methods.files import row_blocks
 from graphmill.partition.problem import Ids, Parts
 from graphmill.partition.streams import Advance, ArrayReader, ArrayWriter, copy_array
-from graphmill.runtime.open_files import allow_open_files
+from graphmill.runtime.process import allow_open_files
 
 CHUNK_BYTES: Final = 2**25  # of an array that is in memory at a time
 _SPLITS: Final = ("train", "val", "test")

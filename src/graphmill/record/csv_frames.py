@@ -1,10 +1,10 @@
-"""Tables of polars on their way into a CSV: as `base/csv_text.py` writes one."""
+"""Tables of polars on their way into a CSV: as `base/cells.py` writes one."""
 
 from typing import TypeVar
 
 import polars as pl
 
-from graphmill.base.csv_text import FORMULA
+from graphmill.base.cells import FORMULA
 
 F = TypeVar("F", pl.DataFrame, pl.LazyFrame)
 

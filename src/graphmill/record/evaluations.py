@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
-from graphmill.base.csv_text import csv_text
+from graphmill.base.cells import csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.retries import is_there, remove_file

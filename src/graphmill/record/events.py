@@ -169,7 +169,7 @@ class Stop(Event):
 
 
 class Finish(Event):
-    """The rank is done. `seal`: checksums of what it wrote (record/seal.py); `peak_rss_mib`: of its process."""
+    """The rank is done. `seal`: checksums of what it wrote (record/checksums.py); `peak_rss_mib`: of its process."""
 
     kind = "finish"
 

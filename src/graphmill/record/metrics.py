@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphmill.base.csv_text import as_written, csv_text
+from graphmill.base.cells import as_written, csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.names import did_you_mean

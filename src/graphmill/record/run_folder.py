@@ -29,10 +29,10 @@ from graphmill.record.weights import copy_initial_weights
 from graphmill.runtime.code import code_checksum
 from graphmill.runtime.snapshot import own_code
 from graphmill.runtime.trust import Code, code_in, code_of_file, refuse_foreign_code, remember, vouch_for
+from graphmill.spec.batch import MemoryBudget
 from graphmill.spec.differences import plan_differences
 from graphmill.spec.dotted import PLAN_FILE
 from graphmill.spec.job.work import Command
-from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.plan import Plan, refuse_missing_sources
 from graphmill.spec.world import World
 

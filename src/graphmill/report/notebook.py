@@ -3,11 +3,11 @@
 from html import escape
 
 from graphmill.record.run_folder import RunFolder
+from graphmill.report.html import svg
 from graphmill.report.page import Block, Figures
 from graphmill.report.run_page import about, headlines
 from graphmill.report.run_record import RunRecord
 from graphmill.report.sections import curves_section
-from graphmill.report.svg import svg
 from graphmill.report.table import load_runs
 
 

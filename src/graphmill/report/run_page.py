@@ -17,11 +17,11 @@ from graphmill.report.figures import prediction_charts
 from graphmill.report.page import Block, Facts, Figures, Headline, Page, PageCell, Remark, Section, Shown, Table, filled
 from graphmill.report.page import table as table_of
 from graphmill.report.predictions import open_predictions
-from graphmill.report.profile_section import profile_section
 from graphmill.report.run_record import RunRecord
 from graphmill.report.sections import (
     curves_section,
     plan_section,
+    profile_section,
     provenance_section,
     time_section,
     told,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphmill.base.csv_text import csv_text
+from graphmill.base.cells import csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json, write_text
 from graphmill.record.metrics import format_cell

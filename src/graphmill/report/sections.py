@@ -1,4 +1,4 @@
-"""The sections that reports of runs, studies and pipelines share: curves, time, checks, provenance, plan.
+"""The sections that reports of runs, studies and pipelines share: curves, time, profile, checks, provenance, plan.
 
 A part that a damaged file does not let us show is replaced by a sentence that says so: a report is written most of all
 of runs that went wrong.
@@ -14,8 +14,10 @@ from graphmill.base.amounts import gib
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.diagnose.bottleneck_facts import measured_of
 from graphmill.diagnose.measured import Clock, Measured
+from graphmill.diagnose.profile import STEP, Row, advice, dominant, notes_of, rows_of
 from graphmill.diagnose.rules import find_bottleneck
 from graphmill.diagnose.thresholds import headline
+from graphmill.record.phases import Profile, profile_paths, read_profile
 from graphmill.record.provenance import GitState, Provenance
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import data_read_in_words
@@ -30,6 +32,9 @@ from graphmill.verify.check import Check
 from graphmill.verify.run import verify_run
 
 MOST_VALUES: Final = 100
+_MOST_OPERATORS = 12
+
+
 """Of a name that differs between runs, or of names in a sentence; a page says how many more there are."""
 _NOTHING: Final = 0.0005  # a share that would be shown as 0.0 %
 _TONES: Final[Mapping[str, Tone]] = {"ok": "good", "warn": "unsure", "unfinished": "unsure", "fail": "bad"}
@@ -216,3 +221,43 @@ def _origin(plan: Plan, provenance: Provenance | None) -> list[tuple[str, str]]:
 
 def _commit(state: GitState) -> str:
     return state.commit + {True: ", with changes", False: "", None: ", perhaps with changes"}[state.dirty]
+
+
+def profile_section(folder: RunFolder) -> Section:
+    """Section about the profile of the run's steps; empty if the run was not profiled."""
+    is_profiled = any(path.is_file() for path in profile_paths(folder.path))
+    return Section("Profile of its steps", told(lambda: _blocks(read_profile(folder.path))) if is_profiled else ())
+
+
+def _blocks(profile: Profile) -> list[Block]:
+    found, rows = advice(profile), rows_of(profile)
+    first = profile.ranks[0]
+    own = [(row.phase, row.share) for row in rows if not row.background and row.phase != STEP]
+    what = f"{first.num_steps} steps that were timed, mean over ranks"
+    blocks: list[Block] = [
+        Remark(f"{found.text}."),
+        *(Remark(f"Try: {text}.") for text in found.fixes),
+        Breakdown(f"Share of a step, {what}", tuple(own)),
+        Table(
+            "Phases of a step; what is behind it costs it only what it waits",
+            ("phase", "thread", "ms a step", "median", "lower quartile", "upper quartile"),
+            tuple(_cells(row) for row in rows),
+        ),
+    ]
+    operators = tuple(
+        (each.name, each.phase, round(each.calls, 1), _ms(each.self_s), Shown(f"{100 * share:.1f}", share))
+        for each, share in dominant(profile)[:_MOST_OPERATORS]
+    )
+    if operators:
+        columns = ("operator", "phase", "calls", "ms a step", "share, %")
+        blocks.append(Table(f"Operators of rank 0, {first.num_traced} traced steps", columns, operators))
+    return [*blocks, *(Remark(f"Note: {note}.", "unsure") for note in notes_of(profile))]
+
+
+def _cells(row: Row) -> tuple[str | Shown, ...]:
+    numbers = (_ms(seconds) for seconds in (row.mean_s, row.median_s, row.low_s, row.high_s))
+    return (row.phase, "behind it" if row.background else "step", *numbers)
+
+
+def _ms(seconds: float) -> Shown:
+    return Shown(f"{1e3 * seconds:.2f}", 1e3 * seconds)

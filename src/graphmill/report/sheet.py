@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, Final, TextIO, cast
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from graphmill.base.csv_text import csv_text
+from graphmill.base.cells import csv_text
 from graphmill.base.files import replacing
 from graphmill.base.retries import insist
 from graphmill.report.order import Value

@@ -1,8 +1,9 @@
-"""How this process began, what it imports, and how it ends."""
+"""How this process began, what it imports, how many files it may have open, and how it ends."""
 
 import ctypes
 import importlib
 import os
+import resource
 import signal
 import sys
 import time
@@ -15,6 +16,7 @@ PYG: Final = "torch_geometric"
 _COMPILER: Final = "torch._dynamo"
 _PR_SET_PDEATHSIG: Final = 1
 _imports_s = 0.0
+UNLIMITED_FILES = resource.RLIM_INFINITY
 
 
 def die_with_parent(parent: int) -> None:
@@ -84,3 +86,11 @@ def leave(status: int) -> NoReturn:
         with suppress(OSError):  # the disk of the log is full: the exit status still says what it is
             stream.flush()
     os._exit(status)
+
+
+def allow_open_files() -> int:
+    """Raise this process's soft limit to the hard one. Returns that; `UNLIMITED_FILES` if there is none."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard

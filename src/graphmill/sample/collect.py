@@ -13,10 +13,9 @@ from torch import Tensor
 from graphmill import _native
 from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.edge_features import EdgeFeatures, EdgeRows
-from graphmill.graph.features import Features, SparseFeatures
+from graphmill.graph.features import Features, SparseFeatures, StackedFeatures
 from graphmill.graph.graph_set import Allocate
 from graphmill.graph.sampled import AnySeeds, Sampled, StorageIds, stored_whole
-from graphmill.graph.stacked import StackedFeatures
 
 Array = TypeVar("Array", Tensor, NDArray[Any])
 # Batches that can be alive at once besides those in the queue: being made, being copied to a GPU, computed on.

@@ -4,11 +4,12 @@ A seed is one item to learn from, whatever the task: a node, a window. A schedul
 epoch's seeds, a *cut* of it into global batches, one per step, and an *assignment* of a global batch to the ranks.
 """
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
-from typing import Final
+from itertools import islice, pairwise
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,41 @@ from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.sample.budget import BudgetPacking, Costs, pack
 from graphmill.spec.calendar import Batches, BucketedBatches, EqualBatches
 
+Item = TypeVar("Item")
 Ids = NDArray[np.int64]
 Order = Callable[[int], Ids]
+
+
+def in_windows(steps: range, size: int, first: int = 1) -> Sequence[range]:
+    """Consecutive steps, up to `size` at a time: at first `first`, which are waited for, then twice as many each time.
+
+    >>> in_windows(range(10), 4)
+    [range(0, 1), range(1, 3), range(3, 7), range(7, 10)]
+    """
+    found, begin, now = [], 0, min(first, size)
+    while begin < len(steps):
+        found.append(steps[begin : begin + now])
+        begin, now = begin + now, min(2 * now, size)
+    return found
+
+
+def with_following(items: Iterable[Item], count: int) -> Iterator[tuple[Item, tuple[Item, ...]]]:
+    """Each item, and up to `count` that follow it: these are taken that much earlier, and none before its time.
+
+    >>> list(with_following("abc", 1))
+    [('a', ('b',)), ('b', ('c',)), ('c', ())]
+    """
+    coming, ahead = iter(items), deque[Item]()
+    while True:
+        ahead.extend(islice(coming, 1 + count - len(ahead)))
+        if not ahead:
+            return
+        item = ahead.popleft()
+        following = tuple(ahead)
+        yield item, following
+        del item, following  # held by whoever took them alone
+
+
 """epoch → the ids of all its seeds [num_seeds], in order."""
 Cut = Callable[[Ids, int], Ids]
 """(ordered ids, step) → those of the step's global batch [num_seeds of all ranks]."""

@@ -1,4 +1,4 @@
-"""How large a mini-batch is: a number of seeds, a budget of nodes and edges, or as large as the memory allows."""
+"""How large a mini-batch is: so many seeds, a budget of nodes and edges, or what memory allows, with what was tried."""
 
 import math
 from typing import Literal, Self
@@ -8,6 +8,8 @@ from pydantic import Field, PositiveInt, model_validator
 from graphmill.config.frozen import Spec
 
 Sizing = Literal["static", "measured", "trial"]
+
+
 """Ways to find a size. static: by formula; measured: by what a step keeps for its backward pass; trial: by trying."""
 
 
@@ -92,3 +94,34 @@ class BatchBudget(Spec):
     max_nodes: PositiveInt
     max_edges: PositiveInt
     num_batches: PositiveInt = Field(description="of an epoch, over all ranks")
+
+
+class TriedSize(Spec):
+    """One size that was tried: training steps on its largest batches, and an evaluation, in a process of its own."""
+
+    size: int = Field(description="seeds, or graphs of mean size, of a batch of a rank")
+    max_nodes: int | None = None
+    max_edges: int | None = None
+    peak_mib: float | None = Field(description="most that the process held at once; null: it ran out of memory")
+    fits: bool
+    num_steps: int = 0
+    wall_s: float = 0.0
+
+
+class MemoryBudget(Spec):
+    """How the size of a run's batches was found: what was assumed, predicted and measured."""
+
+    mode: Sizing
+    unit: Literal["seeds", "graphs of mean size"]
+    device: str
+    limit_mib: float = Field(description="what each rank may use")
+    target: float
+    min: int
+    max: int
+    assumed: dict[str, float] = Field(description="MiB by name: what was not measured")
+    attempts: tuple[TriedSize, ...] = ()
+    max_fit: int = Field(description="the largest size that fits")
+    safe: int = Field(description="`target` of it: what is used")
+    max_nodes: int | None = Field(None, description="of the budget that is used; null: seeds are counted")
+    max_edges: int | None = None
+    predicted_mib: float = Field(description="most that a rank holds at once with batches of the size `safe`")

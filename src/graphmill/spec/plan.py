@@ -9,7 +9,7 @@ from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.runtime.gpus import capability_of
 from graphmill.spec.attention import refuse_gpus
-from graphmill.spec.batch import BatchBudget, GraphBatchSpec
+from graphmill.spec.batch import BatchBudget, GraphBatchSpec, MemoryBudget
 from graphmill.spec.calendar import Batches, BudgetBatches, Calendar, EpochLengths, planned_end
 from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.experiment import (
@@ -25,7 +25,6 @@ from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.extras import Sampling, Sources
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
 from graphmill.spec.measures import judged_kind, refuse_unfit_measures
-from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.optimizer import OptimizerSpec, planned_optimizer
 from graphmill.spec.profiler import ProfilePlan, planned_profile
 from graphmill.spec.roles import RolesSpec, refuse_other_ranks, refuse_unfit_roles

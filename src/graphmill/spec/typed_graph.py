@@ -1,14 +1,17 @@
-"""Graphs whose nodes and edges have types: what the planner knows of them."""
+"""Graphs whose nodes and edges have types, and that may be in parts: what the planner knows of them."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.spec.kinds.kind import DatasetInfo
+from graphmill.spec.partition import DEFAULT_METHOD, PARTS_FOLDER, InParts, PartitionSpec
 
 EDGE_TYPE: Final = "edge_type"
+
+
 """Name of the last column of a typed graph's edge features: the number of each edge's type."""
 
 
@@ -62,3 +65,30 @@ def no_union_of_types(dataset: str, option: str = "dataset.undirected") -> UserE
         fix=f"set {option}=false; for messages in both directions prepare the graph with"
         " -o reverse_relations=true, which adds rev_NAME for each relation NAME",
     )
+
+
+class PartedInfo(TypedInfo):
+    """Facts of a dataset that may be in parts."""
+
+    num_parts: int | None = Field(None, description="absent: the graph is stored whole")
+
+    @property
+    def prepared_checksum(self) -> str:
+        """The checksum; a `UserError` if nothing is prepared, or it is not in parts."""
+        if self.is_prepared or self.num_parts is None:
+            return super().prepared_checksum
+        root, _, name = self.path.rpartition(f"/{PARTS_FOLDER}/{self.name}/")
+        _, _, method = name.partition("-")
+        how = f"--num-parts {self.num_parts}" + ("" if method == DEFAULT_METHOD else f" --method {method}")
+        raise AbsentDataError(
+            f"{self.name} is not in {self.num_parts} parts under {root}: this plan has its sizes from the catalogue,"
+            " and cannot be trained",
+            fix=f"graphmill partition {self.name} {how} --dataset-root {root}; before that, if it is not prepared yet:"
+            f" graphmill prepare {self.name} --dataset-root {root} (add --from PATH if it is not a download)",
+        )
+
+    def placed(self, asked: PartitionSpec | None) -> InParts | None:
+        """How its parts are divided among hosts; None: it is stored whole."""
+        if asked is None or self.num_parts is None:
+            return None
+        return InParts(self.num_parts, asked.placement, asked.topology, asked.seeds)

@@ -1,7 +1,9 @@
 """What a trained model attends to: alpha of every edge, in every layer, for every head."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,9 +12,36 @@ from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import GraphBatch
-from graphmill.nn.attention.recorded import layers_of, recorded
+from graphmill.nn.attention.layers import AttentionConv, AttentionWeights
 
 Ids = NDArray[np.int64]
+
+
+@contextmanager
+def recorded(model: nn.Module) -> Iterator[list[AttentionWeights]]:
+    """What each layer of attention of `model` gives its edges meanwhile, in the order of the calls."""
+    found: list[AttentionWeights] = []
+
+    def ask(_: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return given, {**named, "return_attention_weights": True}
+
+    def take(_: nn.Module, __: object, result: tuple[Tensor, AttentionWeights]) -> Tensor:
+        found.append(result[1])
+        return result[0]
+
+    layers = layers_of(model)
+    hooks = [layer.register_forward_pre_hook(ask, with_kwargs=True) for layer in layers]
+    hooks += [layer.register_forward_hook(take) for layer in layers]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def layers_of(model: nn.Module) -> list[AttentionConv]:
+    """Attention layers of a model."""
+    return [module for module in model.modules() if isinstance(module, AttentionConv)]
 
 
 @dataclass(frozen=True, slots=True)

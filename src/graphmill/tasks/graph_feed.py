@@ -1,20 +1,21 @@
-"""What tasks that learn from whole graphs have in common: which are in a batch, and the batches themselves."""
+"""What tasks that learn from whole graphs have in common: which are in a batch, and the batches, cut out of a set."""
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from graphmill import _native
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import GraphBatch
-from graphmill.graph.graph_set import GraphSet
-from graphmill.graph.sampled import EvaluationSeeds, SeedIds
+from graphmill.graph.batch import Block, GraphBatch
+from graphmill.graph.graph_set import Allocate, GraphSet
+from graphmill.graph.sampled import AnySeeds, EvaluationSeeds, SeedIds
 from graphmill.sample.budget import Budget
+from graphmill.sample.collect import reused_buffers
 from graphmill.sample.feed import feed
-from graphmill.sample.graphs import GraphCollector
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import BudgetSchedule, SeedSchedule
 from graphmill.spec.plan import Plan
@@ -23,6 +24,35 @@ from graphmill.sync.pause import Pause
 
 _EVALUATED_AT_ONCE = 256  # graphs
 _EPOCHS_LOOKED_AT = 10  # for the largest batches
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCollector:
+    """Batches of graphs with their classes. Their memory is reused `prefetch` + 3 batches later: use them in order."""
+
+    graphs: GraphSet
+    labels: NDArray[np.int64]  # [num_graphs]
+    num_threads: int
+    prefetch: int
+    pinned: bool = False
+    _allocate: Allocate = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_allocate", reused_buffers(self.prefetch, pinned=self.pinned))
+
+    def collect(self, seeds: AnySeeds) -> GraphBatch:
+        """The graphs `seeds.ids`, in that order, on the CPU."""
+        cut = self.graphs.cut(seeds.ids, num_threads=self.num_threads, allocate=self._allocate)
+        of = torch.from_numpy
+        return GraphBatch(
+            seeds=seeds,
+            node_offsets=of(cut.node_offsets),
+            block=Block(of(cut.indptr), of(cut.sources)),
+            by_source=Block(of(cut.indptr_by_source), of(cut.edges_by_source)),
+            x=of(cut.x),
+            edge_attr=of(cut.edge_attr),
+            labels=of(self.labels[seeds.ids]),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,7 @@ from graphmill.record.attempts import attempt
 from graphmill.record.find_run import run_to_resume
 from graphmill.record.run_folder import RunFolder, default_run_id, refuse_other_plan, with_own_folder
 from graphmill.runtime.job_environment import JobEnvironment
-from graphmill.runtime.open_files import allow_open_files
-from graphmill.runtime.process import leave
+from graphmill.runtime.process import allow_open_files, leave
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.roots import dataset_root
 from graphmill.runtime.trust import TRUST_VARIABLE
@@ -57,9 +56,8 @@ from graphmill.spec.plan import Plan
 from graphmill.spec.roles import refuse_other_ranks
 from graphmill.spec.world import world_of
 from graphmill.tasks.planning import plan_experiment, prepare_embedded
-from graphmill.train.peer_timeout import PeerTimeout
 from graphmill.train.store import PortBusyError, open_words
-from graphmill.train.words import Words
+from graphmill.train.words import PeerTimeout, Words
 from graphmill.train.worker import work
 
 _log = logging.getLogger(__name__)

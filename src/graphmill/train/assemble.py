@@ -11,7 +11,7 @@ from torch import nn
 from graphmill.base.errors import UserError
 from graphmill.monitor.summary import MonitorFolder
 from graphmill.nn.weights import Loaded, Weights
-from graphmill.partition.shares import share_of_plan
+from graphmill.partition.placement import share_of_plan
 from graphmill.record.events import EventWriter
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import staged_store_path
@@ -20,7 +20,7 @@ from graphmill.runtime.rank import Rank
 from graphmill.runtime.stop import StopRequest
 from graphmill.sample.service.link import Link
 from graphmill.sample.service.served import SamplerClient
-from graphmill.slurm.deadline import job_deadline
+from graphmill.slurm.job import job_deadline
 from graphmill.spec.differences import other_computation
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
@@ -35,8 +35,7 @@ from graphmill.train.epoch_stats import EpochStats
 from graphmill.train.learner import Learner
 from graphmill.train.loop import Training
 from graphmill.train.profile import StepProfile
-from graphmill.train.progress import Progress
-from graphmill.train.run_log import RunLog
+from graphmill.train.run_log import Progress, RunLog
 from graphmill.train.time_left import TimeLeft
 from graphmill.train.words import Words
 

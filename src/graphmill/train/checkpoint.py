@@ -10,13 +10,19 @@
 The folder is filled under a hidden name and renamed when its manifest is durable; it is renamed to a hidden name
 before it is removed. So a checkpoint under a plain name that is not whole was damaged from outside, and is reported.
 Which checkpoint is the latest or the best is read from manifests, never from names or times.
+
+A checkpoint is taken after a sync, so weights and the outer step's tensors are the same on all ranks, and no gradient
+is under way. For another number of ranks what may differ by rank is averaged: moments of optimizers that updated alone
+(local SGD). Where ranks are alike, as after an all-reduce of gradients, the mean in float64 is exactly what each had.
 """
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -28,9 +34,39 @@ from graphmill.record.documents import json_of
 from graphmill.record.manifest import Manifest, Position, checkpoint_folders, file_checksum, in_words
 from graphmill.record.weights import WEIGHTS_FILE, checkpoint_name, furthest_whole, read_checkpoint
 from graphmill.sync.group import Group
-from graphmill.train.recut import merged, position_of
 
 _MAKING, _REMOVING, _REPLACED = ".making", ".removing", ".replaced"  # suffixes of hidden names
+
+
+def merged(states: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """One state for all: the mean of tensors; of counts, which differ by steps without seeds, the largest."""
+    totals: dict[str, Tensor] = {}
+    dtypes: dict[str, torch.dtype] = {}
+    num_states = 0
+    for state in states:
+        num_states += 1
+        for name, tensor in state.items():
+            dtypes[name] = tensor.dtype
+            if name not in totals:
+                totals[name] = tensor.clone() if _is_count(tensor) else tensor.double()
+            elif _is_count(tensor):
+                totals[name] = torch.maximum(totals[name], tensor)
+            else:
+                totals[name] += tensor
+    return {
+        name: total if _is_count(total) else (total / num_states).to(dtypes[name]) for name, total in totals.items()
+    }
+
+
+def position_of(positions: Sequence[Position], rank: int) -> Position:
+    """Position of `rank` where others wrote `positions` [num_writers]: rank 0 takes over what all had summed up."""
+    first = positions[0]
+    loss_sum = math.fsum(position.books.loss_sum for position in positions) if rank == 0 else 0.0
+    return first.model_copy(update={"books": first.books.model_copy(update={"loss_sum": loss_sum})})
+
+
+def _is_count(tensor: Tensor) -> bool:
+    return tensor.dim() == 0 or not tensor.is_floating_point()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from graphmill.base.files import json_text, remove_leftovers, write_text
 from graphmill.graph.arrays import check_checksum
 from graphmill.graph.header import ArrayRecord, is_prepared, read_header
 from graphmill.partition.metadata import again, files_of, is_parts, read_parts_metadata
-from graphmill.partition.shares import share_of_plan
+from graphmill.partition.placement import share_of_plan
 from graphmill.record.run_folder import best_effort_write
 from graphmill.record.staged import LABEL_ARRAYS, Share
 from graphmill.runtime.machine import host_name

@@ -24,12 +24,12 @@ from graphmill.base.messages import show_messages
 from graphmill.diagnose.job_hosts import JOB_SCRIPT, AllReduce, ClockOffset, HostFacts, HostFolder, HostGpu
 from graphmill.runtime.machine import free_disk_bytes, host_name, machine_info
 from graphmill.runtime.rank import Rank, current_rank
-from graphmill.runtime.scratch import file_system
+from graphmill.runtime.roots import file_system
 from graphmill.train.device import is_built_for
-from graphmill.train.peer_timeout import PeerTimeout
 from graphmill.train.peers import choose_interface, exchange_peer_info
 from graphmill.train.rendezvous import join_group
 from graphmill.train.store import PortBusyError, open_words
+from graphmill.train.words import PeerTimeout
 
 _MEET_WITHIN_S: Final = 90.0  # programs start late from a shared file system that is busy
 _CONNECT_WITHIN_S: Final = 30.0

@@ -13,11 +13,10 @@ from graphmill.base.json_text import parse_json
 from graphmill.runtime.code import code_checksum
 from graphmill.runtime.machine import host_name
 from graphmill.runtime.network import interface_towards, refuse_unknown_interface
-from graphmill.runtime.open_files import UNLIMITED, allow_open_files
+from graphmill.runtime.process import UNLIMITED_FILES, allow_open_files
 from graphmill.runtime.rank import Rank
-from graphmill.train.peer_timeout import NotMetError, PeerTimeout
 from graphmill.train.store import how_to_meet, interface_in_words, named, names_here
-from graphmill.train.words import Words
+from graphmill.train.words import NotMetError, PeerTimeout, Words
 
 _OWN_FILES: Final = 64  # of a process without others: 33 were seen, and data may have more files
 _INTERFACES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
@@ -57,7 +56,7 @@ def refuse_few_files(rank: Rank) -> None:
     """
     needed = rank.world_size * (4 if rank.rank == 0 else 2) + _OWN_FILES
     most = allow_open_files()
-    if most == UNLIMITED or most >= needed:
+    if most == UNLIMITED_FILES or most >= needed:
         return
     raise UserError(
         f"rank {rank.rank} of {rank.world_size} needs about {needed} open files, and {host_name({})} allows {most}"

@@ -22,11 +22,10 @@ from graphmill.sample.service.link import Link, LostPeerError
 from graphmill.sample.service.meeting import find_sampler, wait_for_trainers
 from graphmill.spec.roles import process_of
 from graphmill.train.assemble import RankContext
-from graphmill.train.peer_timeout import PeerTimeout
 from graphmill.train.peers import choose_interface, exchange_peer_info, refuse_absent, refuse_few_files
 from graphmill.train.store import open_words
 from graphmill.train.watchdog import STALL_S, Watchdog
-from graphmill.train.words import Words
+from graphmill.train.words import PeerTimeout, Words
 
 _TOLD_WITHIN_S: Final = 3.0
 _OF_A_CONNECTION: Final = re.compile(r"by peer|[Bb]roken pipe|gloo|[Ss]ocket|[Tt]imed out")

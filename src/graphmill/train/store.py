@@ -27,8 +27,7 @@ from graphmill.runtime.network import (
 from graphmill.runtime.rank import Rank
 from graphmill.runtime.secret import Secret
 from graphmill.slurm.hostlist import expand_hostlist
-from graphmill.train.peer_timeout import NotMetError, PeerTimeout
-from graphmill.train.words import Words
+from graphmill.train.words import NotMetError, PeerTimeout, Words
 
 _TRY_S: Final = 1.0
 _ANSWER_S: Final = 10.0  # of a store that has taken the connection, on a busy host

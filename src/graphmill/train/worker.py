@@ -36,16 +36,15 @@ from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
 from graphmill.base.retries import is_io_error
+from graphmill.record.checksums import seal_of
 from graphmill.record.documents import BaselineScores, Outcome
 from graphmill.record.endings import ENDINGS, SAVED, EndingName
 from graphmill.record.evaluations import read_evaluations, recorded_baselines
 from graphmill.record.events import EventWriter, Failure, Finish, Initialised, Start, Stop, events_in
 from graphmill.record.judged import lost_to, not_better_than_it_began
 from graphmill.record.run_folder import RunFolder, best_effort_write
-from graphmill.record.seal import seal_of
 from graphmill.runtime.machine import peak_bytes
-from graphmill.runtime.open_files import allow_open_files
-from graphmill.runtime.process import leave, seconds_since_start
+from graphmill.runtime.process import allow_open_files, leave, seconds_since_start
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.snapshot import import_from_snapshot, own_code
 from graphmill.runtime.stop import SIGNALS, StopRequest
@@ -60,12 +59,11 @@ from graphmill.train.baselines_after import score_after
 from graphmill.train.data_check import DataCheck, checked_data
 from graphmill.train.device import device_of
 from graphmill.train.loop import Training
-from graphmill.train.peer_timeout import NotMetError
 from graphmill.train.rendezvous import rendezvous
 from graphmill.train.resume import restore
 from graphmill.train.sampler import serve
 from graphmill.train.store import PortBusyError
-from graphmill.train.words import Words
+from graphmill.train.words import NotMetError, Words
 
 _log = logging.getLogger(__name__)
 

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from graphmill.base.files import leftovers
-from graphmill.record.checksums import changed_files, checksums_path
+from graphmill.record.checksums import broken_seals, changed_files, checksums_path
 from graphmill.record.documents import Outcome, Pulled, read_document
-from graphmill.record.seal import broken_seals
 from graphmill.verify.check import Check, NotYet, judged
 from graphmill.verify.evidence import Evidence
 

@@ -1,6 +1,8 @@
-"""How did the run end, and what does Slurm say of its job?"""
+"""How did the run end, and what does Slurm say of its job? Which run is a job's?"""
 
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 from graphmill.base.amounts import shown_clock
 from graphmill.base.errors import UnreadableError, UserError
@@ -8,7 +10,9 @@ from graphmill.record.attempts import code_changes
 from graphmill.record.documents import Outcome
 from graphmill.record.endings import DONE, ENDINGS
 from graphmill.record.judged import can_be_best
+from graphmill.record.run_folder import RunFolder, find_runs
 from graphmill.slurm.accounting import Accounted
+from graphmill.slurm.job import folders_of
 from graphmill.spec.early_stopping import Patience
 from graphmill.verify.accounting import Accounts, accounts_of
 from graphmill.verify.check import Check, NotYet, in_a_line, judged
@@ -167,3 +171,24 @@ def _elapsed(job: Accounted) -> Iterator[str]:
         yield "the accounts do not say how long it ran"
     elif job.limit_s is not None and job.elapsed_s > job.limit_s + 60:  # Slurm looks every 30 s
         yield f"ran {shown_clock(job.elapsed_s)}, longer than its limit of {shown_clock(job.limit_s)}"
+
+
+def find_job(job_id: str, logs_root: Path) -> RunFolder | None:
+    """The run that `job_id` ran: by jobs.jsonl below the logs root, else below the folder that the job worked in."""
+    for run in find_runs(logs_root) if logs_root.is_dir() else []:
+        if _ran(run, job_id):
+            return run
+    for folder in folders_of(job_id):
+        if RunFolder(folder).plan_path.is_file():
+            return RunFolder(folder)
+        below = folder / logs_root.name
+        for run in find_runs(below) if below.is_dir() else []:
+            if _ran(run, job_id):
+                return run
+    return None
+
+
+def _ran(run: RunFolder, job_id: str) -> bool:
+    with suppress(UserError, OSError):
+        return any(job.job_id == job_id for job in run.jobs())
+    return False

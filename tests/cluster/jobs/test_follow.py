@@ -12,8 +12,7 @@ from graphmill.base.errors import UnreadableError
 from graphmill.cluster.jobs.arguments import parse_arguments
 from graphmill.cluster.jobs.driver import Driver
 from graphmill.cluster.jobs.job_end import Cause, attempt_end, retries_left
-from graphmill.cluster.jobs.left_by_ranks import last_line
-from graphmill.cluster.jobs.srun_step import Signals
+from graphmill.cluster.jobs.srun_step import Signals, last_line
 from graphmill.cluster.launch.judge import AttemptEvidence, Judgement, judge
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.record.documents import Attempt, Outcome, SubmittedJob

@@ -7,8 +7,7 @@ import pytest
 import yaml
 
 from graphmill.cli.site import ask, text_of
-from graphmill.cluster.jobs.left_open import filled_in, left_open, with_lines
-from graphmill.cluster.jobs.probe import Folder, profile_of
+from graphmill.cluster.jobs.probe import Folder, filled_in, left_open, profile_of, with_lines
 from graphmill.slurm.configuration import Cluster, Host, SlurmPartition
 from graphmill.spec.job.site import Site
 

@@ -11,8 +11,7 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.base.python import python_m
 from graphmill.cluster.jobs.arguments import parse_arguments
-from graphmill.cluster.jobs.check_model import refuse_unfit_request
-from graphmill.cluster.jobs.copy_code import with_code
+from graphmill.cluster.jobs.copy_code import refuse_unfit_request, with_code
 from graphmill.cluster.jobs.own_code import find_own_code, search_path
 from graphmill.cluster.jobs.sites import find_site
 from graphmill.cluster.jobs.steps import JobHere, Rendezvous, rank_command

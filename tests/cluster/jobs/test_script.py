@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.jobs.quoting import bash_line, bash_word, sbatch_value, slurm_file_name
-from graphmill.cluster.jobs.script import render_script, script_name
+from graphmill.cluster.jobs.script import (
+    bash_line,
+    bash_word,
+    render_script,
+    sbatch_value,
+    script_name,
+    slurm_file_name,
+)
 from graphmill.cluster.jobs.sites import site_folders
 from graphmill.spec.job.resolve import Job, resolve_job
 from graphmill.spec.job.site import Site, load_site

@@ -9,9 +9,8 @@ import pytest
 
 from graphmill.cluster.jobs.arguments import parse_arguments
 from graphmill.cluster.jobs.driver import Driver
-from graphmill.cluster.jobs.next_job import predecessor
+from graphmill.cluster.jobs.next_job import ending_before, predecessor, why_leave
 from graphmill.cluster.jobs.srun_step import Signals
-from graphmill.cluster.jobs.succession import ending_before, why_leave
 from graphmill.record.documents import Attempt, Outcome, SubmittedJob
 from graphmill.record.endings import ENDINGS, EndingName
 from graphmill.slurm.queue import JobReading, Queue

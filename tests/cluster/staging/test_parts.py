@@ -15,8 +15,7 @@ from graphmill.base.errors import UserError
 from graphmill.cluster.staging.dataset import read_dataset
 from graphmill.cluster.staging.stage import stage, stage_for_run
 from graphmill.partition.parts import PartedGraph
-from graphmill.partition.placement import Placement
-from graphmill.partition.shares import share_of_host, share_of_plan
+from graphmill.partition.placement import Placement, share_of_host, share_of_plan
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import LABELS, Share, read_staged, staged_path, staged_problem, staged_store_path
 from graphmill.spec.partition import InParts, PartitionSpec

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.sample.hot.lookahead import Lookahead
-from graphmill.sample.windows import in_windows
+from graphmill.sample.schedule import in_windows
 
 NUM_NODES = 40
 batches = st.lists(

@@ -14,8 +14,8 @@ from graphmill.base.errors import UserError
 from graphmill.slurm.accounting import all_runs, ask_for_rows, sacct
 from graphmill.slurm.commands import call, sbatch_test_only, scancel, scontrol, squeue
 from graphmill.slurm.configuration import read_cluster
-from graphmill.slurm.deadline import kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
+from graphmill.slurm.job import kill_wait_s
 
 ENDING = {
     "done": ["--nodes=2", "--wrap=srun true"],

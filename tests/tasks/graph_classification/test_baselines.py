@@ -11,10 +11,9 @@ from sklearn.preprocessing import StandardScaler
 from graphmill.graph.graph_set import GraphSet
 from graphmill.record.kept_baselines import KeptBaselines
 from graphmill.tasks.baselines import score_baselines
-from graphmill.tasks.graph_classification.baselines import of_whole_graphs
+from graphmill.tasks.graph_classification.baselines import of_whole_graphs, subtree_counts
 from graphmill.tasks.graph_classification.data.store import GraphSetStore, RawGraphs, write_graphs
 from graphmill.tasks.graph_classification.page import MAJORITY, MEANS, GraphClassificationExperiment
-from graphmill.tasks.graph_classification.subtrees import subtree_counts
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.regression import fit
 

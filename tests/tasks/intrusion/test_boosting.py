@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from graphmill.tasks.intrusion import boosting
+from graphmill.tasks.intrusion import baselines
 from graphmill.tasks.intrusion.data.windows import WindowGraphs
 
 
@@ -29,12 +29,12 @@ def windows(payload_of_attack: float, *, with_times: bool) -> WindowGraphs:
 @pytest.mark.parametrize("with_times", [True, False])
 def test_it_sees_a_payload_that_no_count_shows(with_times):
     labels, is_fitted = np.arange(60) % 2, np.arange(60) < 44
-    scores = boosting.scores_by_boosting(windows(0.5, with_times=with_times), labels, is_fitted)
+    scores = baselines.scores_by_boosting(windows(0.5, with_times=with_times), labels, is_fitted)
     assert scores[labels == 1][22:].min() > scores[labels == 0][22:].max()
-    assert np.array_equal(scores, boosting.scores_by_boosting(windows(0.5, with_times=with_times), labels, is_fitted))
+    assert np.array_equal(scores, baselines.scores_by_boosting(windows(0.5, with_times=with_times), labels, is_fitted))
 
 
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
-    assert not boosting.why_no_boosting()
-    monkeypatch.setattr(boosting, "find_spec", lambda _: None)
-    assert "pip install 'graphmill[boosting]'" in boosting.why_no_boosting()
+    assert not baselines.why_no_boosting()
+    monkeypatch.setattr(baselines, "find_spec", lambda _: None)
+    assert "pip install 'graphmill[boosting]'" in baselines.why_no_boosting()

@@ -10,11 +10,11 @@ import pytest
 from waiting import wait_until
 
 from graphmill.base.errors import UserError
+from graphmill.tasks.intrusion.baselines import Frequencies
 from graphmill.tasks.intrusion.data.captures import iterate, iterate_arriving, read_capture
 from graphmill.tasks.intrusion.data.frames import EXTENDED, Problems
 from graphmill.tasks.intrusion.data.windows import Leftover, graphs_of, joined_graphs
 from graphmill.tasks.intrusion.live import CauseWeights, LiveWindows, id_text
-from graphmill.tasks.intrusion.statistic import Frequencies
 
 LINES = [f"({place}.5) can0 {place % 7:03X}#{place % 251:02X}" for place in range(45)]
 

@@ -3,8 +3,8 @@
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
+from graphmill.tasks.intrusion.baselines import scores_by_pairs
 from graphmill.tasks.intrusion.data.windows import WindowGraphs
-from graphmill.tasks.intrusion.pairs import scores_by_pairs
 
 
 def windows(pairs: list[dict[tuple[int, int], int]]) -> WindowGraphs:

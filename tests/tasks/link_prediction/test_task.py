@@ -19,8 +19,7 @@ from graphmill.sync.pause import never_pause
 from graphmill.tasks.build import build_task
 from graphmill.tasks.link_prediction.data.batches import OwnNegatives
 from graphmill.tasks.link_prediction.data.store import LinkStore
-from graphmill.tasks.link_prediction.nn.heads import BilinearHead, build_head
-from graphmill.tasks.link_prediction.nn.loss import link_losses
+from graphmill.tasks.link_prediction.nn.heads import BilinearHead, build_head, link_losses
 from graphmill.tasks.link_prediction.page import LinkPredictionExperiment
 from graphmill.tasks.link_prediction.page.models import (
     BinaryLossSpec,

@@ -40,8 +40,7 @@ from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.epoch_stats import EpochStats
 from graphmill.train.learner import Learner
 from graphmill.train.loop import Training
-from graphmill.train.progress import Progress
-from graphmill.train.run_log import RunLog
+from graphmill.train.run_log import Progress, RunLog
 from graphmill.train.time_left import TimeLeft
 
 NUM_STEPS = 4

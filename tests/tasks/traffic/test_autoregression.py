@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
-from graphmill.tasks.traffic import autoregression
-from graphmill.tasks.traffic.autoregression import LinearAutoregression
+from graphmill.tasks.traffic import baselines
+from graphmill.tasks.traffic.baselines import LinearAutoregression
 from graphmill.tasks.traffic.data.generate import generate
 from graphmill.tasks.traffic.data.store import TrafficStore, write_traffic
 from graphmill.tasks.traffic.data.windows import TrafficWindows
@@ -61,8 +61,8 @@ def test_forecasts_are_their_sums(windows) -> None:
 
 def test_blocks_of_sensors_and_fewer_windows_make_no_other_forecast(windows, monkeypatch) -> None:
     whole = LinearAutoregression.fitted(windows)
-    monkeypatch.setattr(autoregression, "_AT_ONCE", 1)
+    monkeypatch.setattr(baselines, "_AT_ONCE", 1)
     np.testing.assert_allclose(LinearAutoregression.fitted(windows).coefficients, whole.coefficients, rtol=1e-9)
-    monkeypatch.setattr(autoregression, "_WINDOWS", 100)
+    monkeypatch.setattr(baselines, "_WINDOWS", 100)
     few = LinearAutoregression.fitted(windows)
     assert not np.array_equal(few.coefficients, whole.coefficients)

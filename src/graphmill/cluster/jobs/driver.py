@@ -16,9 +16,9 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.retries import is_io_error, remove_file
 from graphmill.cluster.jobs import job_end, next_job
 from graphmill.cluster.jobs.arguments import Arguments, RunsHere
-from graphmill.cluster.jobs.left_by_ranks import has_begun, last_events, last_line, unsaid
 from graphmill.cluster.jobs.new_run import find_or_make
-from graphmill.cluster.jobs.srun_step import Signals, SrunStep
+from graphmill.cluster.jobs.next_job import why_leave
+from graphmill.cluster.jobs.srun_step import Signals, SrunStep, has_begun, last_events, last_line, unsaid
 from graphmill.cluster.jobs.steps import (
     JobHere,
     Rendezvous,
@@ -26,7 +26,6 @@ from graphmill.cluster.jobs.steps import (
     rank_command,
     staging_command,
 )
-from graphmill.cluster.jobs.succession import why_leave
 from graphmill.cluster.launch.attempt import Decision, decide
 from graphmill.cluster.launch.judge import AttemptEvidence, Judgement, judge, note_outcome
 from graphmill.record.attempts import Begun, attempt, is_ours
@@ -37,8 +36,8 @@ from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.runtime.network import address_of_interface, candidate_ports, is_free, loopback
 from graphmill.runtime.trust import vouch_for
 from graphmill.slurm.commands import SlurmError
-from graphmill.slurm.deadline import kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
+from graphmill.slurm.job import kill_wait_s
 from graphmill.spec.world import World, world_of
 
 _log = logging.getLogger(__name__)

@@ -19,8 +19,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import Reserve
 from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.slurm.commands import SlurmError
-from graphmill.slurm.deadline import job_deadline, kill_wait_s
-from graphmill.slurm.job import show_job
+from graphmill.slurm.job import job_deadline, kill_wait_s, show_job
 
 _log = logging.getLogger(__name__)
 

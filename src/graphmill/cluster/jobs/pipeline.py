@@ -15,8 +15,7 @@ from typing import Any, Final
 from graphmill.base.amounts import mib_of
 from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.base.files import write_text
-from graphmill.cluster.jobs.check_model import unfit_requests
-from graphmill.cluster.jobs.copy_code import with_code
+from graphmill.cluster.jobs.copy_code import unfit_requests, with_code
 from graphmill.cluster.jobs.pipeline_here import all_jobs, hold_pipeline
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PlannedStage, SubmittedPipeline, UnplannedStage
 from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, note, submit_script

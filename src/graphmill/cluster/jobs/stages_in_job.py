@@ -34,7 +34,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import warn_of_damage
 from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.runtime.trust import code_of_file, hand_on, remember, vouch_for
-from graphmill.slurm.deadline import job_deadline
+from graphmill.slurm.job import job_deadline
 from graphmill.spec.job.work import RunStages
 
 _log = logging.getLogger(__name__)

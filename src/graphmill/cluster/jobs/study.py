@@ -16,8 +16,7 @@ from graphmill.base.amounts import mib_of
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.messages import each_text_once
-from graphmill.cluster.jobs.check_model import unfit_requests
-from graphmill.cluster.jobs.copy_code import with_code
+from graphmill.cluster.jobs.copy_code import unfit_requests, with_code
 from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, note, submit_script
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.submit import (

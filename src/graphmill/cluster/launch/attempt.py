@@ -16,7 +16,7 @@ instead if it was the last one allowed, or got no further than the one before: t
 A rank may be lost, and a disk fail, at any moment, so there it takes two; that others take the hosts says nothing about
 the run, and neither does the rest of a job that another run has used. A host that dies takes the driver with it, or its
 job is ended by Slurm: then this code does not run. Slurm itself requeues the job (`#SBATCH --requeue`), or the
-successor that waits for its end judges (`jobs/succession.py`).
+successor that waits for its end judges (`jobs/next_job.py`).
 """
 
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphmill.base import exits
-from graphmill.base.csv_text import as_written, csv_text
+from graphmill.base.cells import as_written, csv_text
 from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.base.files import write_text
 from graphmill.base.json_text import parse_json

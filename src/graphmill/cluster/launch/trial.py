@@ -1,7 +1,8 @@
-"""How long will it take, and how much memory? A trial runs the first steps of a plan on this machine."""
+"""Short runs on this machine of which only what they measured is kept: time and memory of a trial, or a profile."""
 
 import math
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -13,13 +14,19 @@ from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.base.files import replacing_folder
 from graphmill.cluster.launch.run import start_run
 from graphmill.estimate.trial import FEWEST_STEPS, Trial, trial_of, whole_epochs
+from graphmill.record.phases import PHASES_FILE
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.calendar import planned_end
 from graphmill.spec.early_stopping import EarlyStoppingSpec
+from graphmill.spec.experiment import CheckpointSpec
 from graphmill.spec.plan import Plan
+from graphmill.spec.profiler import ProfilePlan
 
 _TRIAL_S: Final = 2.0  # of steps at least, if the plan has enough: twenty steps of a millisecond measure little
+PROFILES = "profiles"
 
 
 def try_out(plan: Plan, steps: int) -> Trial:
@@ -71,3 +78,43 @@ def stdout_is_stderr() -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)
+
+
+"""In the logs root: a folder for each. None is a run."""
+
+
+def short_plan(plan: Plan, profile: ProfilePlan) -> Plan:
+    """The steps of `plan` that the profile takes, whatever its length; without evaluations."""
+    # A run ends with a sync: the one after the profile is complete is not the plan's last, which would be evaluated.
+    steps = profile.last_step + plan.sync.every + 1
+    epoch_lengths, last_step = planned_end(plan.batches, epochs=None, max_steps=steps * plan.ranks)
+    changes = {
+        "epoch_lengths": epoch_lengths,
+        "last_step": last_step,
+        "profile": profile,
+        "evaluate_every_epochs": 0,
+        "checkpoint": CheckpointSpec(every_epochs=0),
+        "early_stopping": EarlyStoppingSpec(),
+        "init_from": None,  # weights do not decide how long a step takes
+    }
+    return plan.model_copy(update=changes)
+
+
+def profile_here(plan: Plan, to: Path) -> int:
+    """Run a plan whose profile ends it, and keep the profile in the folder `to`. Returns the run's exit status.
+
+    What the ranks print goes to standard error. There is no `to` if the run ended before the profile was complete.
+    """
+    if plan.hosts > 1:
+        raise UserError(
+            f"`profile` runs on this machine, and the plan is for {plan.hosts} hosts",
+            fix="profile the run itself: -O train.profile=true with `submit` or `launch`",
+        )
+    with tempfile.TemporaryDirectory(prefix="graphmill-profile-") as root, stdout_is_stderr():
+        code = start_run(plan, logs_root=Path(root))
+        made = RunFolder(Path(root) / plan.run_id).profile_dir
+        if (made / PHASES_FILE).is_file():
+            with replacing_folder(to) as temporary:
+                for path in sorted(made.iterdir()):
+                    shutil.copyfile(path, temporary / path.name)
+    return code

@@ -248,7 +248,7 @@ def _share_of(folder: RunFolder) -> Share | None:
     plan = None if folder.is_command() else folder.read_plan()
     if plan is None or (plan.task.in_parts is None and plan.roles is None):
         return None
-    from graphmill.partition.shares import share_of_plan
+    from graphmill.partition.placement import share_of_plan
 
     world = folder.world()
     number = "0" if world.hosts == 1 else os.environ.get(HOST_NUMBER, "")

@@ -21,8 +21,7 @@ from mlflow.tracking import MlflowClient
 
 from graphmill.base.errors import UserError
 from graphmill.record.endings import ENDINGS
-from graphmill.report.export.tracker import Change, Target
-from graphmill.report.export.tracker_run import LoggedValue, TrackerRun
+from graphmill.report.export.tracker import Change, LoggedValue, Target, TrackerRun
 
 _log = logging.getLogger(__name__)
 _IDENTITY: Final = "graphmill.identity"

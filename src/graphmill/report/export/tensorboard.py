@@ -22,8 +22,7 @@ from tensorboard.util.tensor_util import make_tensor_proto
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
-from graphmill.report.export.tracker import Change, Target
-from graphmill.report.export.tracker_run import TrackerRun
+from graphmill.report.export.tracker import Change, Target, TrackerRun
 
 _MARK: Final = "tfevents"  # TensorBoard reads every file with this in its name
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphmill.base.errors import UserError
-from graphmill.report.export.tracker import Change, Target
-from graphmill.report.export.tracker_run import TrackerRun
+from graphmill.report.export.tracker import Change, Target, TrackerRun
 
 _CONTENT: Final = "graphmill_content"
 _IDENTITY: Final = "graphmill_identity"

@@ -18,8 +18,7 @@ from pydantic import BaseModel
 
 from graphmill.base.files import write_json
 from graphmill.record.documents import read_document
-from graphmill.report.export.tracker import Change, Target
-from graphmill.report.export.tracker_run import LoggedValue, TrackerRun
+from graphmill.report.export.tracker import Change, LoggedValue, Target, TrackerRun
 
 _NOTE: Final = "graphmill.json"
 

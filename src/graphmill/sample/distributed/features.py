@@ -1,9 +1,9 @@
 """Features of a batch's nodes: from the parts here, from rows that are held, and the rest from the ranks that own them.
 
 One window of batches is fetched at a time: a row that several of them need travels once. A window is one batch unless
-the ranks look ahead (`lookahead.py`). A fetch alone takes two collectives, ids to the owners and rows back; where the
-next window is known, its ids travel with the rows of this one (`announced.py`). Dense rows are copied by nobody before
-they are gathered into a batch: they are found, natively and in one pass, where they are.
+the ranks look ahead (`LookaheadFetcher`). A fetch alone takes two collectives, ids to the owners and rows back; where
+the next window is known, its ids travel with the rows of this one (`announced.py`). Dense rows are copied by nobody
+before they are gathered into a batch: they are found, natively and in one pass, where they are.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill import _native
-from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
+from graphmill.graph.features import DenseFeatures, Features, SparseFeatures, StackedFeatures
 from graphmill.graph.sampled import NodeIds, StorageIds
-from graphmill.graph.stacked import StackedFeatures
 from graphmill.sample.distributed.messages import Bytes, Exchange, KnownRows, Received
 from graphmill.sample.distributed.rows import all_rows, sparse_rows_of
 from graphmill.sample.distributed.shares import Questions, Shares

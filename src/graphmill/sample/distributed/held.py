@@ -1,4 +1,4 @@
-"""Rows of other parts that are held all the time: fetched when an attempt begins, once for the ranks that share parts.
+"""Rows of other parts that stay: all the time, or from window to window for as long as a batch in sight needs them.
 
 Each of the ranks of a host fetches a share of them, and all map the one table. Its memory has no name: it goes with the
 last process that maps it, whoever is killed.
@@ -7,16 +7,18 @@ last process that maps it, whoever is killed.
 import os
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
-from graphmill.graph.stacked import StackedFeatures
-from graphmill.sample.distributed.features import CachedRows, FeatureFetcher
-from graphmill.sample.distributed.rows import sparse_rows_of
+from graphmill.graph.features import DenseFeatures, Features, SparseFeatures, StackedFeatures
+from graphmill.graph.sampled import NodeIds
+from graphmill.sample.distributed.features import CachedRows, FeatureFetcher, RowsOfBatch
+from graphmill.sample.distributed.rows import rows_of, sparse_rows_of
+from graphmill.sample.hot.lookahead import Lookahead, LookaheadCache
 from graphmill.sample.service.memory import SharedMemory
 
 Ids = NDArray[np.int64]
@@ -117,3 +119,38 @@ def opened_memory(heard: Ids, rank: int) -> SharedMemory:
         f"rank {rank} holds rows for all ranks of this host, and its memory (process {pid}) cannot be opened: {reason}",
         fix="start the ranks of a host in one container and as one user, or set partition.placement=per_rank",
     )
+
+
+@dataclass(slots=True)
+class LookaheadFetcher:
+    """Rows of the windows of one rank, in the order of its batches. All ranks must fetch equally often.
+
+    What stays is decided when the next window comes, not when the one before has been used: by then it has been
+    sampled, and at the end of an epoch no guess is needed. Other fetches of the same `fetcher` change nothing here.
+    """
+
+    fetcher: FeatureFetcher
+    planner: Lookahead
+    _cache: LookaheadCache = field(init=False)
+    _tables: tuple[Features, ...] = field(init=False)
+    _rows: NDArray[np.int64] = field(init=False)  # of each node in cache, its row in the tables
+
+    def __post_init__(self) -> None:
+        self._cache = LookaheadCache(self.planner)
+        self._tables, self._rows = self.fetcher.features, np.empty(0, dtype=np.int64)
+
+    def fetch(self, window: Sequence[NodeIds], following: Sequence[Sequence[NodeIds]]) -> list[RowsOfBatch]:
+        """Find the rows of each batch of a window. `following`: what the windows after it will need."""
+        held = self._held_for([window, *following])
+        found, new = self.fetcher.fetch_besides(window, held)
+        self._cache.add(new.nodes)
+        self._tables = (held.features, new.features)
+        self._rows = np.concatenate([np.arange(held.features.num_nodes), new.places + held.features.num_nodes])
+        return found
+
+    def _held_for(self, coming: Sequence[Sequence[NodeIds]]) -> CachedRows:
+        """What stays, in a table of its own; that of the window before is let go, before anything is fetched."""
+        stays = self._cache.keep(coming)
+        features = rows_of(self._tables, self._rows[stays], self.fetcher.num_threads)
+        self._tables = (features,)
+        return CachedRows.of(self._cache.nodes, features)

@@ -5,6 +5,7 @@ The ranks are those of torch.distributed, if the script has initialised it; else
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.features import Features, SparseFeatures, to_float32
 from graphmill.graph.sampled import Sampled
 from graphmill.graph.splits import SPLITS, Split
+from graphmill.graph.typed import ANY, EdgeType, NodeType
 from graphmill.partition.metadata import PartsMetadata
 from graphmill.partition.parts import LabelsOfSplits, PartedGraph, read_parts_metadata
 from graphmill.partition.placement import placement_of
@@ -34,8 +36,15 @@ from graphmill.sample.distributed.sampler import sampler_of
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 from graphmill.sample.hot.rank import Draws
-from graphmill.sample.typed_data import name_types
 from graphmill.spec.typed_graph import no_union_of_types
+
+
+def name_types(batch: Any, nodes: Sequence[NodeType], edges: Sequence[EdgeType]) -> None:  # noqa: ANN401  # a Data
+    """What `batch.to_heterogeneous()` reads; not where a relation is of several types of nodes: it cannot take that."""
+    if any(ANY in (each.source, each.target) for each in edges):
+        return
+    batch._node_type_names = [each.name for each in nodes]
+    batch._edge_type_names = [tuple(each.relation) for each in edges]
 
 
 @dataclass(frozen=True, slots=True)

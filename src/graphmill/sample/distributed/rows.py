@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
+from graphmill.graph.features import DenseFeatures, Features, SparseFeatures, StackedFeatures
 from graphmill.graph.sampled import StorageIds
-from graphmill.graph.stacked import StackedFeatures
 
 Ids = NDArray[np.int64]
 

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from graphmill.graph.sampled import NodeIds, StorageIds
 from graphmill.partition.book import PartitionBook
-from graphmill.partition.owners import Owners
 from graphmill.partition.parts import Part, PartedGraph
-from graphmill.partition.placement import Placement
+from graphmill.partition.placement import Owners, Placement
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,45 @@ from typing import Any, Final, Literal, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.graph.topology import Topology, index_dtype
 from graphmill.partition.inclusion import hotness, occurrences, vertex_inclusion
-from graphmill.sample.hot.counts import presampled_counts
+from graphmill.sample.neighbor import WholeSampler
+from graphmill.sample.schedule import KeyedOrder
 
 Ids = NDArray[np.int64]
 StaticPolicy = Literal["degree", "presample", "hotness", "vip"]
 STATIC_POLICIES: Final[tuple[StaticPolicy, ...]] = ("degree", "presample", "hotness", "vip")
+
+
+def presampled_counts(
+    topology: Topology,
+    seeds: Ids,
+    fanouts: Sequence[int],
+    batch_size: int,
+    *,
+    epochs: Sequence[int],
+    rng_seed: int,
+    num_threads: int = 1,
+) -> NDArray[np.int64]:
+    """Count the batches of `epochs` that each node was in → [num_nodes]; batches have `batch_size` of `seeds` [n].
+
+    Draws are keyed: with a run's own seed and epochs these are the run's counts (of one rank that has all `seeds`),
+    with others they are a sample of the same distribution. The last batch of an epoch may be smaller.
+    """
+    counts = np.zeros(topology.num_nodes, dtype=np.int64)
+    if not len(seeds):
+        return counts
+    sampler = WholeSampler(topology, tuple(fanouts), rng_seed, num_threads, resample=True)
+    order = KeyedOrder(seeds, rng_seed)
+    for epoch in epochs:
+        ordered = order(epoch)
+        for step, begin in enumerate(range(0, len(ordered), batch_size)):
+            batch = Seeds(epoch, step, SeedIds(ordered[begin : begin + batch_size]))
+            counts[sampler.sample(batch).node_ids] += 1
+    return counts
+
+
 """Policies that hold the same rows all the time. `lookahead` is none: see `hot.lookahead`."""
 PRESAMPLED_EPOCHS: Final = 2
 

@@ -1,4 +1,4 @@
-"""Whether a site can give what a job asks for, in the site's own numbers."""
+"""Whether a site can give what a job asks for, in the site's own numbers; and whether its GPUs have our kernels."""
 
 import math
 import re
@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from graphmill.base.amounts import clock_of, mib_of, seconds_of
 from graphmill.base.names import did_you_mean
 from graphmill.config.problems import Problem, refuse
+from graphmill.runtime.gpus import capability_of, kernels_text
+from graphmill.spec.attention import gpu_clash, is_fused, width_clash
+from graphmill.spec.experiment import Experiment
 from graphmill.spec.job.site import HostKind, QueueLimits, Site
 
 
@@ -212,3 +215,33 @@ def _too_much_memory(site: Site, hosts: str, kind: HostKind, asked: ResourceRequ
             f"set slurm.mem={math.floor(of_cpu * asked.cpus)}M or less,"
             f" or slurm.cpus_per_host={math.ceil(memory / of_cpu)}",
         )
+
+
+def _gpu_types(experiment: Experiment, site: Site, asked: ResourceRequest) -> list[str]:
+    """The GPUs, by Slurm's name, that fused attention may come to run on; none where there is no such thing."""
+    if not asked.gpus or experiment.train.device == "cpu" or not is_fused(getattr(experiment, "model", None)):
+        return []
+    kinds = fitting_kinds(
+        site, constraint=asked.constraint, slurm_partition=asked.slurm_partition, gpu_type=asked.gpu_type
+    )
+    types = {kind.gpu_type for kind in kinds.values() if kind.gpu_type and kind.gpus >= asked.gpus}
+    return sorted(types or ({asked.gpu_type} if asked.gpu_type else set()))
+
+
+def kernel_problems(experiment: Experiment, site: Site, asked: ResourceRequest) -> Iterator[Problem]:
+    """A problem where attention runs on none of the GPUs that the job may get."""
+    precision = experiment.train.precision
+    types = _gpu_types(experiment, site, asked)
+    wide = width_clash(getattr(experiment, "model", None)) if types else None
+    clashes = [gpu_clash(precision, gpu, capability_of(gpu)) or wide for gpu in types]
+    first = clashes[0] if clashes and None not in clashes else None
+    if first is not None:
+        yield Problem("model.attention", first[0].removeprefix("model.attention "), first[1])
+
+
+def kernel_remarks(experiment: Experiment, site: Site, asked: ResourceRequest) -> Iterator[str]:
+    """Say in which formats attention runs on the GPUs that the job may get."""
+    types = _gpu_types(experiment, site, asked)
+    if types:
+        told = "; ".join(kernels_text(gpu, capability_of(gpu)) for gpu in types)
+        yield f"attention is fused, by Triton on GPUs, in these formats: {told}"

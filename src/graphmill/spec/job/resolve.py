@@ -13,8 +13,7 @@ from graphmill.config.frozen import Spec
 from graphmill.config.problems import Problem, refuse
 from graphmill.runtime.snapshot import Snapshot
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.job.kernels import kernel_problems, kernel_remarks
-from graphmill.spec.job.limits import ResourceRequest, cpus_paid_for, limit_problems
+from graphmill.spec.job.limits import ResourceRequest, cpus_paid_for, kernel_problems, kernel_remarks, limit_problems
 from graphmill.spec.job.options import (
     ApptainerSpec,
     ContainerSpec,

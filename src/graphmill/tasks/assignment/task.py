@@ -23,11 +23,9 @@ from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause, never_pause
 from graphmill.tasks.assignment.data.batches import AssignmentBatch, CostBuffers, InstanceCollector, PreparedInstance
 from graphmill.tasks.assignment.data.store import AssignmentStore
-from graphmill.tasks.assignment.nn.loss import distance, missing_share, objective
+from graphmill.tasks.assignment.nn.loss import Predicted, distance, missing_share, objective
 from graphmill.tasks.assignment.nn.metrics import JudgedPotentials, judged, row_potentials
-from graphmill.tasks.assignment.nn.model import PotentialModel, build_model, check_model
-from graphmill.tasks.assignment.nn.portable import CostsToPotentials
-from graphmill.tasks.assignment.nn.predicted import Predicted
+from graphmill.tasks.assignment.nn.model import CostsToPotentials, PotentialModel, build_model, check_model
 from graphmill.tasks.assignment.page import AssignmentPlan, instances_at_once, largest_batch
 from graphmill.tasks.assignment.page.data import AssignmentDatasetSpec
 from graphmill.tasks.same_data import open_planned

@@ -27,8 +27,14 @@ from graphmill.tasks.classification import ClassifierLoss, check_judgement, meas
 from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.graph_classification.data.store import GraphSetStore, ids_in
 from graphmill.tasks.graph_classification.nn.gin import Gin
-from graphmill.tasks.graph_classification.nn.model import GraphModel, build_model, check_model, standardised
-from graphmill.tasks.graph_classification.nn.portable import GraphClassifier, OnStandardisedGraphs
+from graphmill.tasks.graph_classification.nn.model import (
+    GraphClassifier,
+    GraphModel,
+    OnStandardisedGraphs,
+    build_model,
+    check_model,
+    standardised,
+)
 from graphmill.tasks.graph_classification.page import KIND, GraphClassificationPlan, GraphSetDatasetSpec
 from graphmill.tasks.graph_feed import GraphFeed
 from graphmill.tasks.same_data import open_planned

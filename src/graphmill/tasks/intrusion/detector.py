@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.graph.batch import GraphBatch
-from graphmill.graph.flat_batch import flat_batch
+from graphmill.graph.batch import GraphBatch, flat_batch
 from graphmill.graph.graph_set import offsets_of
 from graphmill.tasks.intrusion.data.store import id_columns
 from graphmill.tasks.intrusion.data.windows import WindowGraphs

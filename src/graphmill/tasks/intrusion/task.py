@@ -30,19 +30,17 @@ from graphmill.tasks.intrusion.data.splits import SPLITS
 from graphmill.tasks.intrusion.data.store import CaptureStore
 from graphmill.tasks.intrusion.detector import detector
 from graphmill.tasks.intrusion.fusion import Stacking
-from graphmill.tasks.intrusion.judge import chosen_threshold, measured
 from graphmill.tasks.intrusion.nn.fusion import CanFusion
 from graphmill.tasks.intrusion.nn.gat import CanGat
 from graphmill.tasks.intrusion.nn.ids import ids_of
 from graphmill.tasks.intrusion.nn.learn import Curriculum, Teacher
-from graphmill.tasks.intrusion.nn.model import Detecting, Inner, Known, build_model, inner_model
-from graphmill.tasks.intrusion.nn.portable import WindowScores
+from graphmill.tasks.intrusion.nn.model import Detecting, Inner, Known, WindowScores, build_model, inner_model
 from graphmill.tasks.intrusion.nn.reference import Reference
 from graphmill.tasks.intrusion.nn.vgae import CanVgae, Reconstruction
 from graphmill.tasks.intrusion.page import KIND, CaptureDatasetSpec, IntrusionPlan
 from graphmill.tasks.intrusion.page.models import NUM_CLASSES, CurriculumSpec, IntrusionModelSpec
 from graphmill.tasks.intrusion.reference import BenignTraffic
-from graphmill.tasks.intrusion.threshold import alarms_of
+from graphmill.tasks.intrusion.threshold import alarms_of, chosen_threshold, measured
 from graphmill.tasks.same_data import open_planned
 from graphmill.tasks.task import Detector, Measures, Predictions
 

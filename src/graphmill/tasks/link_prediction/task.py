@@ -34,7 +34,7 @@ from graphmill.sync.pause import Pause, never_pause
 from graphmill.tasks.link_prediction.data.batches import LinkBatch, LinkSeeds, NegativeSampler
 from graphmill.tasks.link_prediction.data.store import LinkStore
 from graphmill.tasks.link_prediction.judging import LinkJudge
-from graphmill.tasks.link_prediction.nn.loss import link_losses
+from graphmill.tasks.link_prediction.nn.heads import link_losses
 from graphmill.tasks.link_prediction.nn.model import LinkModel, NodeTable, model_inputs
 from graphmill.tasks.link_prediction.page import LinkPredictionPlan
 from graphmill.tasks.link_prediction.page.models import EmbeddingSpec

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_in_words
-from graphmill.tasks.node_classification.checked_labels import refuse_unknown_targets
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.node_classification.page import MAJORITY, NodeClassificationPlan
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
-from graphmill.tasks.node_classification.targets import targets_in
+from graphmill.tasks.node_classification.targets import refuse_unknown_targets, targets_in
 
 _log = logging.getLogger(__name__)
 _LABELS_AT_A_TIME: Final = 1 << 16  # each rank scores beside its parts, and has no array of all nodes

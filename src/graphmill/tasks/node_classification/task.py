@@ -16,7 +16,7 @@ from graphmill.access.exact import in_order_of_nodes
 from graphmill.access.graph import GraphAccess
 from graphmill.access.local import LocalAccess
 from graphmill.access.opening import open_access
-from graphmill.access.serving import BatchServer
+from graphmill.access.served import BatchServer
 from graphmill.access.whole import WholeGraph
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import MiniBatch
@@ -49,7 +49,6 @@ from graphmill.tasks.label_propagation import KnownLabels, label_shares_of_other
 from graphmill.tasks.multilabel import LabelsLoss
 from graphmill.tasks.node_classification.access import access_spec
 from graphmill.tasks.node_classification.attended import LayerwiseAttention
-from graphmill.tasks.node_classification.checked_labels import refuse_unknown_targets
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.node_classification.page import (
     GraphDatasetSpec,
@@ -58,7 +57,7 @@ from graphmill.tasks.node_classification.page import (
 )
 from graphmill.tasks.node_classification.page.sizes import whole_pass
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
-from graphmill.tasks.node_classification.targets import targets_in
+from graphmill.tasks.node_classification.targets import refuse_unknown_targets, targets_in
 from graphmill.tasks.node_encoders import (
     DTYPE_OF,
     EdgeIndexModel,

@@ -29,10 +29,8 @@ from graphmill.tasks.same_data import open_planned
 from graphmill.tasks.task import Measures, Predictions
 from graphmill.tasks.traffic.data.store import TrafficStore
 from graphmill.tasks.traffic.data.windows import TrafficWindows, WindowBatch
-from graphmill.tasks.traffic.nn.loss import check_judgement, custom_loss
-from graphmill.tasks.traffic.nn.metrics import empty_tally, measures, tally
-from graphmill.tasks.traffic.nn.model import Forecaster, build_model, check_model
-from graphmill.tasks.traffic.nn.portable import TrafficForecaster
+from graphmill.tasks.traffic.nn.metrics import check_judgement, custom_loss, empty_tally, measures, tally
+from graphmill.tasks.traffic.nn.model import Forecaster, TrafficForecaster, build_model, check_model
 from graphmill.tasks.traffic.page import TrafficDatasetSpec, TrafficPlan, is_seasonal, windows_at_once
 from graphmill.tasks.traffic.page.models import HuberSpec, MaeSpec, MseSpec, StidSpec
 

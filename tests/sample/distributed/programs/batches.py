@@ -21,7 +21,7 @@ from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.sampled import NodeIds, Seeds
 from graphmill.runtime.process import leave
 from graphmill.sample.hot.lookahead import Lookahead
-from graphmill.sample.windows import in_windows
+from graphmill.sample.schedule import in_windows
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group

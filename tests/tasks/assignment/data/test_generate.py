@@ -8,9 +8,8 @@ from assignment_problems import prepared
 
 from graphmill.base.errors import UserError
 from graphmill.tasks.assignment.data.families import CODES, FORBIDDEN, SQUARE, rng_of
-from graphmill.tasks.assignment.data.generate import GeneratedInstances
+from graphmill.tasks.assignment.data.generate import GATE, GeneratedInstances, sequence
 from graphmill.tasks.assignment.data.oracle import breach, not_an_assignment
-from graphmill.tasks.assignment.data.tracking import GATE, sequence
 from graphmill.tasks.assignment.page.data import FAMILIES, AssignmentPrepareOptions
 
 

@@ -9,7 +9,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.arrays import write_array
 from graphmill.graph.header import seal, write_metadata
 from graphmill.tasks.assignment.data.generate import GeneratedInstances
-from graphmill.tasks.assignment.data.splits import SPLITS, drawn_splits
+from graphmill.tasks.assignment.data.instance import SPLITS, drawn_splits
 from graphmill.tasks.assignment.data.store import AssignmentStore
 from graphmill.tasks.assignment.page.data import FAMILIES, AssignmentDatasetSpec, AssignmentPrepareOptions
 from graphmill.tasks.stores import CutsByBudget, HasTable

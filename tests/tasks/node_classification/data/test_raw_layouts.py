@@ -8,7 +8,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.tasks.node_classification.data.prepare import prepare
-from graphmill.tasks.node_classification.data.sources.planetoid_pickles import read_adjacency, read_array, read_csr
+from graphmill.tasks.node_classification.data.sources.planetoid import read_adjacency, read_array, read_csr
 
 N = 40
 

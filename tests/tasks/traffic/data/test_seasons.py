@@ -20,7 +20,7 @@ from graphmill.tasks.traffic.data.generate import generate
 from graphmill.tasks.traffic.data.seasons import averages, preferred, slots
 from graphmill.tasks.traffic.data.store import TrafficStore, write_traffic
 from graphmill.tasks.traffic.data.windows import WindowBatch
-from graphmill.tasks.traffic.nn.portable import TrafficForecaster
+from graphmill.tasks.traffic.nn.model import TrafficForecaster
 from graphmill.tasks.traffic.nn.season import SeasonMeans, last_readings
 from graphmill.tasks.traffic.page import TrafficExperiment
 from graphmill.tasks.traffic.task import Traffic

@@ -10,8 +10,7 @@ from slow_cases import num_examples
 from torch import Tensor
 
 from graphmill.base.errors import UserError
-from graphmill.tasks.traffic.nn.dcgru import CellAt, DcgruCell, _NativeCell, _TorchCell
-from graphmill.tasks.traffic.nn.walks import RandomWalks
+from graphmill.tasks.traffic.nn.dcgru import CellAt, DcgruCell, RandomWalks, _NativeCell, _TorchCell
 
 
 def random_graph(nodes: int, density: float = 0.4, seed: int = 0) -> np.ndarray:

@@ -12,9 +12,8 @@ from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.sync.replica import Replica
 from graphmill.tasks.traffic.data.windows import WindowBatch
 from graphmill.tasks.traffic.nn import dcgru
-from graphmill.tasks.traffic.nn import walks as walks_module
+from graphmill.tasks.traffic.nn.dcgru import RandomWalks
 from graphmill.tasks.traffic.nn.model import AnyForecaster, Dcrnn, Forecaster
-from graphmill.tasks.traffic.nn.walks import RandomWalks
 
 NODES = 6
 
@@ -184,6 +183,6 @@ def test_it_is_traced_whole_and_gives_the_bits_of_torchs_arithmetic(monkeypatch:
     torch.compiler.reset()
     traced = run(torch.compile(net, backend="aot_eager", fullgraph=True))
     monkeypatch.setattr(dcgru, "is_native", lambda _: False)
-    monkeypatch.setattr(walks_module, "_DENSE_FROM", 0.0)
+    monkeypatch.setattr(dcgru, "_DENSE_FROM", 0.0)
     for one, other in zip(run(net), traced, strict=True):
         assert torch.equal(one, other)

@@ -26,8 +26,7 @@ from graphmill.cluster.launch.ssh.agree import (
 )
 from graphmill.cluster.launch.ssh.hosts import HostList
 from graphmill.cluster.launch.ssh.session import Session
-from graphmill.cluster.launch.ssh.shown import PrintingThread
-from graphmill.cluster.launch.ssh.supervise import Supervision
+from graphmill.cluster.launch.ssh.supervise import PrintingThread, Supervision
 from graphmill.cluster.launch.ssh.wire import CANNOT_LISTEN, Checked, CheckRequest, Started, StartRequest
 from graphmill.record.attempts import Begun, attempt
 from graphmill.record.run_folder import RunFolder

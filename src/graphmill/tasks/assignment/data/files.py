@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from graphmill.tasks.assignment.data.hdf5 import SUFFIXES, write_records
-from graphmill.tasks.assignment.data.instance import About, RecordError
+from graphmill.tasks.assignment.data.instance import SPLITS, TO_BE_DRAWN, About, RecordError
 from graphmill.tasks.assignment.data.sources import ReadInstances, in_order, sources_in
-from graphmill.tasks.assignment.data.splits import SPLITS, TO_BE_DRAWN
 from graphmill.tasks.assignment.data.store import AssignmentStore, distribution
 from graphmill.tasks.assignment.page.data import AssignmentPrepareOptions
 

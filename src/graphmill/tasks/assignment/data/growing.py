@@ -20,8 +20,7 @@ from graphmill.base.files import write_json
 from graphmill.base.json_text import parse_json
 from graphmill.graph.arrays import record_of
 from graphmill.graph.header import ArrayRecord
-from graphmill.tasks.assignment.data.instance import NO_SEQUENCE, Instance
-from graphmill.tasks.assignment.data.splits import SPLITS, TO_BE_DRAWN
+from graphmill.tasks.assignment.data.instance import NO_SEQUENCE, SPLITS, TO_BE_DRAWN, Instance
 
 INDEX: Final = np.dtype(
     [

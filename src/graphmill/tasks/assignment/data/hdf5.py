@@ -20,16 +20,17 @@ from graphmill.graph.hdf5 import described, row, tree, write_columns
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.assignment.data.instance import (
     NO_SEQUENCE,
+    SPLITS,
     About,
     Instance,
     RecordError,
+    Split,
     Stated,
     checked_costs,
     confirmed,
     solved,
 )
 from graphmill.tasks.assignment.data.oracle import UNMATCHED, Columns
-from graphmill.tasks.assignment.data.splits import SPLITS, Split
 
 SUFFIXES: Final = (".h5", ".hdf5")
 _COSTS: Final = ("C", "n")

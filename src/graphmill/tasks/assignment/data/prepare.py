@@ -23,9 +23,16 @@ from graphmill.graph.header import is_prepared, seal, write_metadata
 from graphmill.record.lock import OwnedError, hold
 from graphmill.tasks.assignment.data.generate import GeneratedInstances
 from graphmill.tasks.assignment.data.growing import GrowingArrays, is_whole, read_json, start_anew
-from graphmill.tasks.assignment.data.instance import NO_SEQUENCE, Instance, RecordError, kept_as
+from graphmill.tasks.assignment.data.instance import (
+    NO_SEQUENCE,
+    SPLITS,
+    TO_BE_DRAWN,
+    Instance,
+    RecordError,
+    drawn_splits,
+    kept_as,
+)
 from graphmill.tasks.assignment.data.sources import InstanceSource, Several, in_order, sources_in
-from graphmill.tasks.assignment.data.splits import SPLITS, TO_BE_DRAWN, drawn_splits
 from graphmill.tasks.assignment.data.store import OF_INSTANCES, AssignmentMetadata, AssignmentStore
 from graphmill.tasks.assignment.page.data import GENERATED, KIND_NAME, AssignmentPrepareOptions
 from graphmill.tasks.stores import Preparation, store_path

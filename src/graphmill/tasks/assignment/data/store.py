@@ -14,17 +14,18 @@ from graphmill.graph.pages import forget
 from graphmill.graph.prepared import PreparedStore
 from graphmill.tasks.assignment.data.instance import (
     NO_SEQUENCE,
+    SPLITS,
     About,
     Instance,
     RecordError,
     RowIds,
+    Split,
     Stated,
     checked_costs,
     confirmed,
     solved,
 )
 from graphmill.tasks.assignment.data.oracle import Columns, Costs, Duals, breach, matched_cost, not_an_assignment
-from graphmill.tasks.assignment.data.splits import SPLITS, Split
 from graphmill.tasks.assignment.page.data import (
     KIND_NAME,
     AssignmentDatasetSpec,

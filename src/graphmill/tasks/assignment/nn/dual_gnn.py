@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from graphmill.nn.checkpointed import call
 from graphmill.tasks.assignment.data.features import Instances, first_features, nearest, round_features
-from graphmill.tasks.assignment.nn.loss import capped, completed
-from graphmill.tasks.assignment.nn.predicted import Predicted
+from graphmill.tasks.assignment.nn.loss import Predicted, capped, completed
 from graphmill.tasks.assignment.page import CORRECTIONS, EDGE_FEATURES
 
 _BOUND = 8.0  # of scores: e^8 is 3,000 times e^0

@@ -91,3 +91,23 @@ def distance(v: Tensor, oracle: Tensor, given: Instances, scale: Tensor) -> Tens
     count = shown.sum(dim=1, keepdim=True).clamp(min=1)
     shift = torch.where(given.is_capped, 0.0, difference.sum(dim=1, keepdim=True) / count)
     return (torch.where(shown, difference - shift, 0.0).abs() / scale).sum(dim=1) / count.squeeze(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """Potentials after each round, and what they are measured by."""
+
+    rounds: tuple[FeasiblePotentials, ...]  # the last is what is learnt
+    scale: Tensor  # [B, 1], in the unit of the costs
+    reduced_v: Tensor  # [B, m]: minima of the columns after those of the rows, the seed that learns nothing
+
+    @property
+    def last(self) -> FeasiblePotentials:
+        """What the model makes of the instances in the end."""
+        return self.rounds[-1]
+
+    @torch.no_grad()
+    def best_v(self, given: Instances) -> Tensor:
+        """Potentials of the columns to begin with [B, m]: the model's, unless row minima alone are worth more."""
+        is_worth_more = objective(self.last, given) >= self.reduced_v.sum(dim=1)
+        return torch.where(is_worth_more.unsqueeze(1), self.last.v, self.reduced_v)

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.tasks.assignment.data.features import Instances, Nearest, first_features, nearest, round_features
-from graphmill.tasks.assignment.nn.loss import FeasiblePotentials, capped, completed
-from graphmill.tasks.assignment.nn.predicted import Predicted
+from graphmill.tasks.assignment.nn.loss import FeasiblePotentials, Predicted, capped, completed
 from graphmill.tasks.assignment.page import CORRECTIONS, FIRST_FEATURES, ROUND_FEATURES
 
 

@@ -16,8 +16,8 @@ from graphmill.graph.graph_set import GraphSet, arrays_of_graphs
 from graphmill.graph.header import Expected, Header
 from graphmill.graph.keys import drawn
 from graphmill.graph.prepared import PreparedStore
-from graphmill.graph.scales import scales_differ
 from graphmill.graph.splits import SPLITS, Split
+from graphmill.graph.statistics import scales_differ
 from graphmill.sample.budget import Budget, pack
 from graphmill.tasks.graph_classification.data.folds import SPLIT_CODES, in_folds
 from graphmill.tasks.graph_classification.page import KIND, GraphSetDatasetSpec, GraphSetInfo, refuse_absent_fold

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
 from graphmill.base.packed import open_packed
-from graphmill.tasks.intrusion.data.decode import hex_bytes
 from graphmill.tasks.intrusion.data.frames import EXTENDED, LATE, Frames, Problems, joined
 from graphmill.tasks.intrusion.data.layouts import LAYOUTS, Layout
-from graphmill.tasks.intrusion.data.lines import BLOCK_BYTES, Fields, Lines, read_lines
+from graphmill.tasks.intrusion.data.lines import BLOCK_BYTES, Fields, Lines, hex_bytes, read_lines
 from graphmill.tasks.recognise import Look, named, shaped, weak
 
 _TIME_NAMES: Final = frozenset({"timestamp", "time", "time_stamp", "abs_time", "t"})

@@ -6,7 +6,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.tasks.intrusion.data.decode import decimal_numbers, hex_bytes, hex_numbers
 from graphmill.tasks.intrusion.data.frames import EXTENDED, NO_LABEL, Frames, Problems
 from graphmill.tasks.intrusion.data.lines import (
     MAX_LINE,
@@ -14,6 +13,9 @@ from graphmill.tasks.intrusion.data.lines import (
     Lines,
     Mask,
     SplitLines,
+    decimal_numbers,
+    hex_bytes,
+    hex_numbers,
     holds_junk,
     split,
     split_at_runs,

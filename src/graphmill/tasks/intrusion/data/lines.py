@@ -1,4 +1,4 @@
-"""Lines of a capture in blocks of bytes, and their fields as positions: bounded memory, no Python object per line."""
+"""Lines of a capture in blocks of bytes, and their fields as positions and numbers: no Python object per line."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,6 +6,8 @@ from typing import IO, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from graphmill import _native
 
 Bytes = NDArray[np.uint8]
 Positions = NDArray[np.int64]
@@ -16,6 +18,8 @@ BLOCK_BYTES: Final = 2**21
 _PAD: Final = 32  # bytes around a block, so that windows around fields never leave it
 _NEWLINE: Final = ord("\n")
 _RETURN: Final = ord("\r")
+_NONE: Final = 0  # of `Decimal` in native/digits.h
+_LONG: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +159,26 @@ def split_at_runs(lines: Lines, separator: int) -> SplitLines:
 def _split(lines: Lines, separators: Positions, last_bytes: Positions) -> SplitLines:
     first = np.searchsorted(separators, lines.begins)
     return SplitLines(lines, separators, last_bytes, first, np.searchsorted(separators, lines.ends) - first + 1)
+
+
+def hex_numbers(fields: Fields) -> tuple[NDArray[np.uint32], Mask]:
+    """Fields of one to eight hexadecimal digits as numbers, and which fields are that (the others give 0)."""
+    values, is_good = np.empty(len(fields.begins), np.uint32), np.empty(len(fields.begins), bool)
+    _native.hex_numbers(fields.data, fields.begins, fields.ends, values, is_good)
+    return values, is_good
+
+
+def hex_bytes(fields: Fields) -> tuple[NDArray[np.uint8], Mask]:
+    """Fields of up to 16 hexadecimal digits, read from the left, as eight bytes; which have hexadecimal digits only."""
+    values, is_good = np.empty((len(fields.begins), 8), np.uint8), np.empty(len(fields.begins), bool)
+    _native.hex_bytes(fields.data, fields.begins, fields.ends, values, is_good)
+    return values, is_good
+
+
+def decimal_numbers(fields: Fields) -> tuple[NDArray[np.float64], Mask]:
+    """Fields such as `1672531200.000023` as the nearest float64, and which are digits with at most one point."""
+    values, kinds = np.empty(len(fields.begins)), np.empty(len(fields.begins), np.uint8)
+    _native.decimals(fields.data, fields.begins, fields.ends, values, kinds)
+    for row in np.flatnonzero(kinds == _LONG):
+        values[row] = float(fields.data[fields.begins[row] : fields.ends[row]].tobytes())
+    return values, kinds != _NONE

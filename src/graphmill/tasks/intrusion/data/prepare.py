@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.tasks.intrusion.data.bad_lines import refuse_bad_lines
 from graphmill.tasks.intrusion.data.captures import Attack, capture_look, read_capture, road_attacks
-from graphmill.tasks.intrusion.data.frames import NO_LABEL, Frames
+from graphmill.tasks.intrusion.data.frames import NO_LABEL, Frames, refuse_bad_lines
 from graphmill.tasks.intrusion.data.generate import captures as generated
 from graphmill.tasks.intrusion.data.road import holds_frames, read_npz
 from graphmill.tasks.intrusion.data.splits import fingerprint

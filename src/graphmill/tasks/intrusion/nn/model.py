@@ -1,11 +1,11 @@
-"""The models of intrusion detection, made of a plan."""
+"""The models of intrusion detection, made of a plan; `WindowScores` is one outside training."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from graphmill.graph.batch import GraphBatch
+from graphmill.graph.batch import GraphBatch, flat_batch
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.draws import seed_torch
 from graphmill.nn.standardise import Standardise
@@ -155,3 +155,33 @@ def _vgae(spec: CanVgaeSpec, known: Known) -> CanVgae:
         weights=ErrorWeights(ids=spec.id_weight, following=spec.neighbour_weight, kl=spec.kl_weight),
         score=spec.score,
     )
+
+
+class WindowScores(nn.Module):
+    """Scores of windows; features are standardised as in training. `threshold`: from which on they are alarms."""
+
+    def __init__(self, model: Detecting) -> None:
+        super().__init__()
+        self.model = model
+
+    @property
+    def threshold(self) -> float:
+        """Threshold of the scores; NaN: none was chosen."""
+        return float(self.model.threshold)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor, ids: Tensor) -> Tensor:
+        """The higher, the more like an attack [num_graphs], float64.
+
+        Args:
+            x: features of nodes [num_nodes, 10], as they were prepared.
+            edge_index: int64 [2, num_edges], sources in row 0, targets in row 1.
+            batch: int64 [num_nodes]: the window of each node, ascending.
+            edge_attr: features of edges [num_edges, 11].
+            ids: int64 [num_nodes]: CAN ids, bit 31 set where an id has 29 bits.
+
+        Raises:
+            ValueError: `batch` is not ascending, or an edge names a node that is not there.
+        """
+        halves = torch.stack([ids & 0xFFFF, (ids >> 16) & 0xFFFF], dim=1)
+        rows = torch.cat([halves.to(x.dtype), x], dim=1)
+        return self.model.scores(flat_batch(rows, edge_index, batch, edge_attr))

@@ -1,6 +1,6 @@
 """The links of each split, what they are ranked among, names of nodes: of a graph that is stored whole, or in parts."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,10 +21,24 @@ from graphmill.tasks.link_prediction.data.links import (
     concatenated,
     is_among,
 )
-from graphmill.tasks.link_prediction.data.names import unpacked_names
 from graphmill.tasks.link_prediction.page import LinkInfo
 
 OTHER_EDGES: Final = "other_edges"
+
+
+def packed_names(names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Arrays of a store: name_indptr [num_nodes + 1] and the bytes, name_bytes."""
+    encoded = [name.encode(errors="surrogateescape") for name in names]
+    indptr = np.zeros(len(encoded) + 1, dtype=np.int64)
+    np.cumsum([len(name) for name in encoded], out=indptr[1:])
+    return {"name_indptr": indptr, "name_bytes": np.frombuffer(b"".join(encoded), dtype=np.uint8)}
+
+
+def unpacked_names(indptr: NDArray[np.int64], text: NDArray[np.uint8], nodes: Iterable[int]) -> list[str]:
+    """The names of these nodes."""
+    return [text[indptr[node] : indptr[node + 1]].tobytes().decode(errors="replace") for node in nodes]
+
+
 """Of a graph in parts: message edges [2, n] that are no training links."""
 _DRAWS: Final = 100  # of a pair that is no link, before it is given up
 

@@ -27,8 +27,7 @@ from graphmill.tasks.link_prediction.data.links import (
     check_links,
     is_among,
 )
-from graphmill.tasks.link_prediction.data.lists import OTHER_EDGES, LinkLists, LinkMetadata, link_info
-from graphmill.tasks.link_prediction.data.names import packed_names
+from graphmill.tasks.link_prediction.data.lists import OTHER_EDGES, LinkLists, LinkMetadata, link_info, packed_names
 from graphmill.tasks.link_prediction.page import LinkInfo
 from graphmill.tasks.link_prediction.page.data import NAME
 

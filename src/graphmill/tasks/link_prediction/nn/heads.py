@@ -1,11 +1,22 @@
-"""Heads: from the rows of two nodes, and a relation, to a score. Higher is likelier."""
+"""Heads: from the rows of two nodes, and a relation, to a score. Higher is likelier. Losses of such scores."""
 
 from itertools import pairwise
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphmill.tasks.link_prediction.page.models import ComplExSpec, DistMultSpec, DotSpec, HeadSpec, PerceptronSpec
+from graphmill.tasks.link_prediction.page.models import (
+    BinaryLossSpec,
+    ComplExSpec,
+    DistMultSpec,
+    DotSpec,
+    HeadSpec,
+    LinkLossSpec,
+    MarginLossSpec,
+    PerceptronSpec,
+    SoftmaxLossSpec,
+)
 
 
 class BilinearHead(nn.Module):
@@ -121,3 +132,26 @@ def build_head(spec: HeadSpec, channels: int, num_relations: int) -> AnyHead:
             return BilinearHead(spec.kind, channels, 0)
         case DistMultSpec() | ComplExSpec():
             return BilinearHead(spec.kind, channels, max(num_relations, 1))
+
+
+def link_losses(spec: LinkLossSpec, positive: Tensor, negative: Tensor) -> Tensor:
+    """Loss of each link [n].
+
+    Args:
+        spec: which.
+        positive: scores of the links [n].
+        negative: scores of their negatives [n, count]; minus infinity where there is none.
+    """
+    match spec:
+        case BinaryLossSpec():
+            return F.softplus(-positive) + _mean(F.softplus(negative), negative)
+        case MarginLossSpec(margin=margin):
+            return _mean(F.relu(margin - positive.unsqueeze(1) + negative), negative)
+        case SoftmaxLossSpec():
+            return torch.cat([positive.unsqueeze(1), negative], dim=1).logsumexp(dim=1) - positive
+
+
+def _mean(losses: Tensor, negative: Tensor) -> Tensor:
+    """Mean over the negatives of each link [n]; 0 for a link without any."""
+    counts = (negative > -torch.inf).sum(dim=1).clamp(min=1)
+    return losses.sum(dim=1) / counts

@@ -14,9 +14,9 @@ from graphmill.spec.fetching import FETCHING
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, TaskPlan
 from graphmill.spec.neighbour_training import ABOUT_FANOUTS, NeighbourTrainSpec
 from graphmill.spec.node_models import GraphSageSpec, draws_anew, reads_types, refuse_other_depth, refuse_untyped
-from graphmill.spec.parted_info import PartedInfo
 from graphmill.spec.partition import InParts, PartitionSpec, parts_named, refuse_partition
 from graphmill.spec.transform import FeatureTransform, transform_of
+from graphmill.spec.typed_graph import PartedInfo
 from graphmill.tasks.link_prediction.page.data import (
     BASELINES,
     COUNTS,

@@ -16,7 +16,7 @@ from graphmill.spec.typed_graph import plain_features
 from graphmill.tasks.node_classification.data import several
 from graphmill.tasks.node_classification.data.classes import class_counts, remarks
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph, with_target
-from graphmill.tasks.node_classification.data.sources.splits import random_split as draw_split
+from graphmill.tasks.node_classification.data.sources.labels import random_split as draw_split
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore, StoreMetadata, write_store
 from graphmill.tasks.node_classification.page.data import GraphPrepareOptions
 from graphmill.tasks.stores import Preparation, refuse_place, store_path

@@ -1,4 +1,4 @@
-"""Which reader reads which dataset."""
+"""Which reader reads which dataset, and which datasets have names."""
 
 import shlex
 from collections.abc import Mapping
@@ -7,20 +7,27 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphmill.base.errors import UserError
+from graphmill.base.names import did_you_mean
 from graphmill.graph.archive import npz_keys
 from graphmill.graph.features import sparse
 from graphmill.graph.tables import SUFFIXES
+from graphmill.spec.kinds import all_kinds
+from graphmill.spec.kinds.kind import KnownDataset
 from graphmill.tasks.debian_packages import read_compact, read_shipped
-from graphmill.tasks.node_classification.data.known import OTHER_LAYOUTS, known
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources import ogb, ogb_binary, ogb_hetero, planetoid, raw_npz
+from graphmill.tasks.node_classification.data.sources import ogb, ogb_hetero, planetoid, raw_npz
 from graphmill.tasks.node_classification.data.sources.download import fetch, unpack
 from graphmill.tasks.node_classification.data.sources.edge_list import read_edge_list
 from graphmill.tasks.node_classification.data.sources.generate import generate
 from graphmill.tasks.node_classification.data.sources.npz import is_graph_npz, read_npz_graph
 from graphmill.tasks.node_classification.data.sources.pyg import read_pyg_dataset
+from graphmill.tasks.node_classification.page.data import DATASETS
 from graphmill.tasks.recognise import Look, named, shaped
 
+OTHER_LAYOUTS = (
+    "a .npz file with edge_index, y, x (or x_data x_indices x_indptr x_shape), train_mask val_mask test_mask or split;"
+    " or a folder with edges.csv (src,dst) and nodes.csv (id,label,split, one column per feature), or both as .parquet"
+)
 _SHCHUR_FILES = {
     "amazon/photo": "amazon_electronics_photo.npz",
     "amazon/computers": "amazon_electronics_computers.npz",
@@ -28,6 +35,25 @@ _SHCHUR_FILES = {
     "coauthor/physics": "ms_academic_phy.npz",
 }
 _PYG_FOLDERS = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
+
+
+def is_known(name: str) -> bool:
+    """Whether `prepare` knows the name."""
+    return any(dataset.name == name for dataset in DATASETS)
+
+
+def known(name: str) -> KnownDataset:
+    """The dataset of that name, or a `UserError` with the nearest one."""
+    for dataset in DATASETS:
+        if dataset.name == name:
+            return dataset
+    names = [dataset.name for kind in all_kinds() for dataset in kind.data.known]
+    same_end = [known_name for known_name in names if known_name.rpartition("/")[2] == name]
+    hint = f"did you mean {same_end[0]!r}?" if same_end else did_you_mean(name, names)
+    raise UserError(
+        f"no dataset is called {name!r}: {hint}",
+        fix=f"prepare your own graph with --from PATH, where PATH is {OTHER_LAYOUTS}",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +185,8 @@ def _read_ogb(request: ReadRequest, dataset: str) -> LabelledGraph:
         folder = ogb.find_ogb_folder(request.from_path, dataset)
         if ogb_hetero.is_ogb_hetero(folder):
             return ogb_hetero.read_ogb_hetero(folder, dataset, request.stored_name)
-        if ogb_binary.is_ogb_binary(folder):
-            return ogb_binary.read_ogb_binary(folder, dataset, request.stored_name, request.downloads)
+        if ogb.is_ogb_binary(folder):
+            return ogb.read_ogb_binary(folder, dataset, request.stored_name, request.downloads)
         return ogb.read_ogb(folder, dataset, request.stored_name)
     layout = known(request.name).layout
     if dataset not in ogb.DOWNLOADS:

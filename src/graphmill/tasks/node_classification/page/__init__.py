@@ -24,16 +24,14 @@ from graphmill.spec.node_models import (
     refuse_other_depth,
     refuse_untyped,
 )
-from graphmill.spec.parted_info import PartedInfo
 from graphmill.spec.partition import InParts, PartitionSpec, parts_named, refuse_partition
 from graphmill.spec.sign import SignSpec, hops_read, refuse_sampling
 from graphmill.spec.targets import TARGET, TargetKind
 from graphmill.spec.transform import FeatureTransform, transform_of
-from graphmill.spec.typed_graph import plain_features
+from graphmill.spec.typed_graph import PartedInfo, plain_features
 from graphmill.tasks.node_classification.page.data import COUNTS, DATASETS, DENSE, MULTI_LABEL, GraphPrepareOptions
-from graphmill.tasks.node_classification.page.device import refuse_gpu_graph
 from graphmill.tasks.node_classification.page.edges import refuse_edge_features, weight_column
-from graphmill.tasks.node_classification.page.sizes import sizes, whole_pass
+from graphmill.tasks.node_classification.page.sizes import refuse_gpu_graph, sizes, whole_pass
 
 
 class NodeClassificationTaskSpec(TaskSpec):

@@ -1,4 +1,4 @@
-"""Which reader reads what: a .npz file, a PyG `Data` object, or the generator."""
+"""Which reader reads what: a .npz file, a PyG `Data` object, or the generator, whose records say `synthetic`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,22 +8,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph import npz_types
 from graphmill.graph.archive import MAPPED, npz_keys, read_npz
-from graphmill.graph.edge_columns import edge_columns
-from graphmill.graph.given_splits import MASK_KEYS, first_columns, random_codes, split_from_masks, split_of_archive
-from graphmill.graph.npz_features import FEATURE_KEYS, npz_features
-from graphmill.graph.splits import SplitName
+from graphmill.graph.edge_features import edge_columns
+from graphmill.graph.features import DenseFeatures
+from graphmill.graph.npz import FEATURE_KEYS, TYPE_KEYS, npz_features, types_in
+from graphmill.graph.splits import MASK_KEYS, SplitName, first_columns, random_codes, split_from_masks, split_of_archive
 from graphmill.graph.tensors import as_numpy, edge_index_of, features_of, required
 from graphmill.graph.unused import tell_unused
-from graphmill.tasks.node_regression.data.generate import generate
 from graphmill.tasks.node_regression.data.values import ValuedGraph, values_of
 from graphmill.tasks.node_regression.page.data import DATASETS, ValuesPrepareOptions
 from graphmill.tasks.recognise import Look, named
 
+_NODES, _DEGREE, _FEATURES, _NOISE = 2000, 6, 8, 0.1
 _EDGES = ("edge_weight", "edge_attr")
 _OPTIONAL = (*FEATURE_KEYS, *_EDGES, *MASK_KEYS, "split", "target_names")
 _LAYOUT = "a .npz file with edge_index, y, x (or x_data x_indices x_indptr x_shape), and train_mask … or split"
+
+
+def generate(name: str, options: ValuesPrepareOptions) -> ValuedGraph:
+    """Values of a node: a linear map of its features, one of the mean of its neighbours', and noise.
+
+    They are far from 0 and of unlike scale, so that a model which does not standardise them learns little.
+    """
+    count, targets = options.num_nodes or _NODES, options.targets or 1
+    rng = np.random.default_rng(options.seed or 0)
+    x = rng.normal(size=(count, _FEATURES)).astype(np.float32)
+    ends = rng.integers(0, count, (2, count * _DEGREE // 2))
+    ends = ends[:, ends[0] != ends[1]]
+    edges = np.unique(np.concatenate([ends, ends[::-1]], axis=1), axis=1)
+    total = np.zeros((count, _FEATURES))
+    np.add.at(total, edges[1], x[edges[0]])
+    mean = total / np.bincount(edges[1], minlength=count).clip(min=1)[:, None]
+    own, of_neighbours = rng.normal(size=(2, _FEATURES, targets))
+    scale, offset = 10.0 ** np.arange(1, targets + 1), 100.0 * np.arange(1, targets + 1)
+    y = x @ own + 2 * mean @ of_neighbours + _NOISE * rng.normal(size=(count, targets))
+    split, note = random_codes(np.ones(count, dtype=np.bool_), options.split_seed)
+    return ValuedGraph(
+        edge_index=edges,
+        features=DenseFeatures(x, "float32"),
+        values=(offset + scale * y).astype(np.float32),
+        split=split,
+        name=name,
+        source=f"generated: values num_nodes={count} targets={targets} seed={options.seed or 0}",
+        synthetic=True,
+        split_note=note,
+    )
 
 
 def holds_values(path: Path) -> Look | None:
@@ -57,7 +86,7 @@ def read_archive(path: Path, name: str, *, scratch: Path, split_seed: int | None
 
     With `split_seed` the split is drawn at random, whatever the file says.
     """
-    optional = (*_OPTIONAL, *npz_types.KEYS)
+    optional = (*_OPTIONAL, *TYPE_KEYS)
     arrays = read_npz(path, required=("edge_index", "y"), optional=optional, mapped=MAPPED, scratch=scratch)
     features, values = npz_features(arrays, path), values_of(arrays["y"], place=f"{path}, key y")
     if len(values) != features.num_nodes:  # before a mask is compared with either
@@ -65,7 +94,7 @@ def read_archive(path: Path, name: str, *, scratch: Path, split_seed: int | None
             f"{path}: key y has {len(values)} rows, and the features have {features.num_nodes}",
             fix="give one of each per node; NaN: not known",
         )
-    types, read = npz_types.types_in(arrays, len(values), place=str(path))
+    types, read = types_in(arrays, len(values), place=str(path))
     tell_unused(path.name, set(npz_keys(path)) - {"edge_index", "y", *_OPTIONAL, *read})
     of_edges, names = edge_columns({key: arrays[key] for key in _EDGES if key in arrays}, place=f"{path}, key")
     split, note = _random(values, split_seed) or split_of_archive(arrays, len(values), path)

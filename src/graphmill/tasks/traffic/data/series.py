@@ -1,4 +1,4 @@
-"""Readings over time as they come from elsewhere: pandas HDF, .npz, wide CSV, BasicTS → `SensorReadings`, checked.
+"""Readings over time as they come from elsewhere: pandas HDF, .npz, CSV, BasicTS → `SensorReadings`, checked.
 
 A missing reading is NaN here and ever after; `missing` says which readings of a file are. Timestamps are local time
 without a zone, in seconds since 1970.
@@ -21,11 +21,10 @@ from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.graph.csv_header import csv_header
 from graphmill.graph.hdf5 import Described, Rows, described, tree
 from graphmill.graph.unused import tell_unused
-from graphmill.tasks.traffic.data.bare import is_bare, read_bare
 from graphmill.tasks.traffic.data.basicts import NAME as BASICTS
 from graphmill.tasks.traffic.data.basicts import read_basicts
 from graphmill.tasks.traffic.data.clock import check_regular, check_rising, on_grid, seconds_of
-from graphmill.tasks.traffic.data.look import separator_of_table
+from graphmill.tasks.traffic.data.look import are_numbers, first_lines, separator_of, separator_of_table
 from graphmill.tasks.traffic.data.measured import SensorReadings
 from graphmill.tasks.traffic.page import MissingReadings
 
@@ -35,6 +34,37 @@ _UNITS_PER_S = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 CSV_LAYOUT = "a first column of times (2012-03-01 00:05:00, or seconds since 1970), then one column per sensor id"
 NPZ_LAYOUT = "values [num_steps, num_sensors], timestamps [num_steps] and sensor_ids [num_sensors]"
 FILES = "an .h5, .npz or .csv file of readings, or BasicTS's desc.json with data.dat beside it"
+
+
+def is_bare(path: Path) -> bool:
+    """Whether its first line is numbers alone: no names of sensors, and so no column of times."""
+    header, _ = first_lines(path)
+    cells = header.split(separator_of(header))
+    return len(cells) > 1 and are_numbers(cells) and all(cell.strip() for cell in cells)
+
+
+def read_bare(path: Path, start: str | None, interval_s: int | None) -> SensorReadings:
+    """Read a table, with times from `start` on; sensors are numbered from 0, as such tables' matrices are."""
+    if start is None or interval_s is None:
+        raise UserError(
+            f"{path} has no header and no times: its first line is numbers alone",
+            fix="say when the first row was read and the seconds between rows: -o start=2012-05-01 -o interval_s=300",
+        )
+    try:
+        first = int(np.datetime64(start, "s").astype(np.int64))
+    except ValueError:
+        raise UserError(
+            f"start={start} is not a time", fix="-o start=2012-05-01, or -o start=2012-05-01T00:05"
+        ) from None
+    try:
+        values = np.loadtxt(path, delimiter=separator_of(first_lines(path)[0]), dtype=np.float32, ndmin=2)
+    except (ValueError, *UNREADABLE) as error:
+        raise UserError(
+            f"{path} cannot be read as a table of numbers: {reason(error)}", fix="give as many numbers on each line"
+        ) from error
+    timestamps = first + interval_s * np.arange(len(values), dtype=np.int64)
+    ids = tuple(map(str, range(values.shape[1])))
+    return SensorReadings(values, timestamps, ids, f"CSV file {path.name}, times from {start} on, sensors numbered")
 
 
 def read_series(

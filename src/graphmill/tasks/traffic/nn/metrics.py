@@ -1,9 +1,18 @@
-"""Errors of a forecast: sums per horizon that any number of ranks can add up, then masked MAE, RMSE and MAPE."""
+"""Errors of a forecast: sums per horizon that any number of ranks can add up, then masked MAE, RMSE and MAPE.
+
+Losses and measures of the user's own are in the unit of the data, too.
+"""
 
 import torch
 from torch import Tensor
 
 from graphmill.base.errors import UserError
+from graphmill.spec.experiment import CustomLossSpec
+from graphmill.spec.plan import Plan
+from graphmill.sync.group import Group
+from graphmill.tasks.custom_loss import CustomLoss
+from graphmill.tasks.custom_measures import CustomMeasures
+from graphmill.tasks.traffic.page import TrafficPlan
 
 _ROWS = 5  # of a tally: |error|, error², |error| / |reading|, readings, readings that are not 0
 MINUTES_SHOWN = (15, 30, 60)
@@ -65,3 +74,21 @@ def _errors(sums: Tensor) -> dict[str, float]:
         raise UserError("a split has no reading to judge by", fix="give readings of more time")
     mape = {"mape": 100 * relative / num_some} if num_some else {}
     return {"mae": absolute / count, "rmse": (squared / count) ** 0.5, **mape}
+
+
+def custom_loss(plan: Plan, own: TrafficPlan, group: Group) -> CustomLoss | None:
+    """Custom loss of forecasts and readings [num_windows, horizon, num_sensors]; None: the plan has a built-in loss."""
+    if not isinstance(own.loss, CustomLossSpec):
+        return None
+    return CustomLoss.of(own.loss, seed=plan.seed, rank=group.rank, device=group.device)
+
+
+def check_judgement(plan: Plan, own: TrafficPlan) -> None:
+    """Try a user-defined loss and measures on two made-up windows; `UserError` where one does not fit."""
+    device = torch.device(plan.device)
+    loss, measures = custom_loss(plan, own, Group(0, 1, device)), CustomMeasures.of(plan)
+    forecasts, readings = torch.rand(2, 2, own.horizon, own.dataset.num_sensors, device=device) * 50 + 10
+    if loss is not None:
+        loss.try_out(forecasts, readings)
+    readings[:, :, ::2] = torch.nan  # missing
+    measures.of_part(forecasts, readings)

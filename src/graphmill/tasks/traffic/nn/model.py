@@ -1,5 +1,7 @@
 """Forecasters: DCRNN (Li et al. 2018, arXiv 1707.01926), an encoder and a decoder of diffusion convolutional GRUs,
 STID, or a user-defined model by dotted path, behind one interface that knows the scale of the readings.
+
+`TrafficForecaster` is one outside training, as `graphmill.load` gives it.
 """
 
 import math
@@ -9,17 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import InvalidInputError, UserError
 from graphmill.graph.keys import Purpose, key_of
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.plan import Plan
 from graphmill.tasks.custom_model import construct, try_out
 from graphmill.tasks.traffic.data.store import TrafficStore
-from graphmill.tasks.traffic.data.windows import WindowBatch
-from graphmill.tasks.traffic.nn.dcgru import CellAt, DcgruCell
+from graphmill.tasks.traffic.data.windows import WindowBatch, clock_of
+from graphmill.tasks.traffic.nn.dcgru import CellAt, DcgruCell, RandomWalks
 from graphmill.tasks.traffic.nn.season import SeasonMeans, last_readings
 from graphmill.tasks.traffic.nn.stid import Stid
-from graphmill.tasks.traffic.nn.walks import RandomWalks
 from graphmill.tasks.traffic.page import INPUT_CHANNELS, TrafficPlan, input_channels, is_seasonal
 from graphmill.tasks.traffic.page.models import DcrnnSpec, StidSpec
 
@@ -266,3 +268,48 @@ def _advance(cells: list[CellAt], states: list[Tensor], x: Tensor) -> Tensor:
     for number, cell in enumerate(cells):
         states[number] = x = cell(x, states[number])
     return x
+
+
+class TrafficForecaster(nn.Module):
+    """A trained forecaster with its scale and its road graph.
+
+    On the CPU in one thread its forecasts are those of `graphmill evaluate`, bit for bit.
+    """
+
+    def __init__(
+        self, model: Forecaster, *, history: int, horizon: int, num_sensors: int, is_zero_missing: bool
+    ) -> None:
+        """`is_zero_missing`: as the data that it was trained on were prepared (missing=zeros)."""
+        super().__init__()
+        self.model, self.history, self.horizon, self.num_sensors = model, history, horizon, num_sensors
+        self.is_zero_missing = is_zero_missing
+
+    def forward(self, readings: Tensor, times: Tensor) -> Tensor:
+        """Forecasts float32 [num_windows, horizon, num_sensors] in the unit of the data.
+
+        Args:
+            readings: float32 [num_windows, history, num_sensors] in the unit of the data; NaN: missing; so is
+                0, if it was in the data that the model was trained on (missing=zeros).
+            times: int64 [num_windows, history]: when they were read, seconds since 1970 in local time.
+
+        Raises:
+            ValueError: a shape does not fit.
+        """
+        wanted = (self.history, self.num_sensors)
+        if readings.dim() != 3 or readings.shape[1:] != wanted:
+            raise InvalidInputError(
+                f"readings is {list(readings.shape)}, not [num_windows, {wanted[0]}, {wanted[1]}]",
+                fix=f"give {wanted[0]} readings of each of the {wanted[1]} sensors it was trained on",
+            )
+        if times.shape != readings.shape[:2]:
+            raise InvalidInputError(
+                f"times is {list(times.shape)}, not {list(readings.shape[:2])}", fix="give the time of each reading"
+            )
+        known = readings.float()
+        if self.is_zero_missing:
+            known = torch.where(known == 0, torch.nan, known)
+        ahead = known.new_full((len(readings), self.horizon, self.num_sensors), torch.nan)  # to be forecast: not known
+        clock = torch.from_numpy(clock_of(times.cpu().numpy())).to(readings.device)
+        seeds = EvaluationSeeds(SeedIds(np.arange(len(readings))))
+        forecasts: Tensor = self.model(WindowBatch(seeds, torch.cat([known, ahead], dim=1), clock))
+        return forecasts

@@ -20,8 +20,7 @@ from graphmill.graph.splits import SPLIT_CODES
 from graphmill.graph.tables import SUFFIXES, column_names, find_table, numbers, read_table, row_name
 from graphmill.graph.typed import RawTypes, named_relations
 from graphmill.graph.unused import tell_unused
-from graphmill.tasks.link_prediction.data.sources.numbering import numbered, refuse_empty
-from graphmill.tasks.link_prediction.data.sources.triples import NODE_TYPE
+from graphmill.tasks.link_prediction.data.sources.triples import NODE_TYPE, numbered, refuse_empty
 from graphmill.tasks.link_prediction.data.splits import JoinedGraph
 
 _ALSO: Final = {

@@ -8,7 +8,7 @@
 Instead of these the arrays of PyG's `RandomLinkSplit` (`random_link_split.py`).
 
 Features are dense (`x`) or CSR (`x_data x_indices x_indptr x_shape`), or there are none: then num_nodes may be there.
-`edge_type` [num_edges] are relations, with or without `edge_type_names`; types of nodes as `graph/npz_types.py` has
+`edge_type` [num_edges] are relations, with or without `edge_type_names`; types of nodes as `graph/npz.py` has
 them. Links of val and test may be ranked among `val_candidates`, `test_candidates` [n, k] (targets), and
 `val_source_candidates`, …, or among a pool of pairs, `val_pool`, `test_pool` [m, 2]. `names` [num_nodes].
 """
@@ -21,11 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph import npz_types
 from graphmill.graph.archive import MAPPED, npz_keys, read_npz
-from graphmill.graph.edge_columns import edge_columns
+from graphmill.graph.edge_features import edge_columns
 from graphmill.graph.features import Features, no_features
-from graphmill.graph.npz_features import FEATURE_KEYS, npz_features
+from graphmill.graph.npz import FEATURE_KEYS, TYPE_KEYS, npz_features, types_in
 from graphmill.graph.raw import edge_index_problem
 from graphmill.graph.splits import SPLIT_CODES, SPLITS, Split
 from graphmill.graph.typed import RawTypes
@@ -62,7 +61,7 @@ def read_npz_links(path: Path, name: str, *, undirected: bool | None, scratch: P
     given = bool(keys & set(_LINKS.values()))
     wanted = [*(_LINKS.values() if given else ()), "edge_index"]
     of_splits = (*_CANDIDATES,) if given else ("split", "edge_time")
-    optional = (*_MORE, *of_splits, *npz_types.KEYS)
+    optional = (*_MORE, *of_splits, *TYPE_KEYS)
     arrays = read_npz(path, required=wanted, optional=optional, mapped=MAPPED, scratch=scratch)
     num_nodes_of = [arrays[key] for key in wanted] + [arrays[key] for key in of_splits if key in arrays]
     features = _features(arrays, path, num_nodes_of if given else [arrays["edge_index"]])
@@ -164,13 +163,13 @@ def _types(arrays: Arrays, num_nodes: int, path: Path) -> tuple[RawTypes | None,
     kinds = arrays.get("edge_type")
     has_names = "edge_type_names" in arrays or "edge_type_symbols" in arrays
     if kinds is None or has_names:
-        return npz_types.types_in(arrays, num_nodes, place=str(path))
+        return types_in(arrays, num_nodes, place=str(path))
     if kinds.dtype.kind not in "iu" or not kinds.size or not 0 <= kinds.min() <= kinds.max() < 2**15:
         raise UserError(
             f"{path}, key edge_type: {kinds.dtype} {list(kinds.shape)}", fix="number relations from 0 to at most 32767"
         )
     names = np.array([str(number) for number in range(int(kinds.max()) + 1)])
-    types, read = npz_types.types_in({**arrays, "edge_type_names": names}, num_nodes, place=str(path))
+    types, read = types_in({**arrays, "edge_type_names": names}, num_nodes, place=str(path))
     return types, read
 
 

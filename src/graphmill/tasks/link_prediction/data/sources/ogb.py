@@ -16,8 +16,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.edge_columns import edge_columns
+from graphmill.graph.edge_features import edge_columns
 from graphmill.graph.features import DenseFeatures, Features, no_features
+from graphmill.graph.saved import read_saved_arrays
 from graphmill.graph.splits import SPLITS, Split
 from graphmill.graph.tables import count_columns, count_in, read_headerless
 from graphmill.graph.typed import RawTypes, Relation
@@ -30,7 +31,6 @@ from graphmill.tasks.link_prediction.data.links import (
     Links,
     SharedCandidates,
 )
-from graphmill.tasks.link_prediction.data.sources.saved import read_saved_arrays
 from graphmill.tasks.link_prediction.data.sources.triples import NODE_TYPE
 
 _FILES: Final[dict[Split, str]] = {"train": "train.pt", "val": "valid.pt", "test": "test.pt"}

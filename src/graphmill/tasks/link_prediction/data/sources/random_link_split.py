@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.edge_columns import edge_columns
+from graphmill.graph.edge_features import edge_columns
 from graphmill.graph.features import Features, dense, no_features
 from graphmill.graph.raw import edge_index_problem
+from graphmill.graph.saved import arrays_in, read_saved_data
 from graphmill.graph.splits import SPLITS, Split
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.link_prediction.data.links import JUDGED, Candidates, LinkGraph, Links, SharedCandidates
-from graphmill.tasks.link_prediction.data.sources.saved import arrays_in, read_saved_data
 from graphmill.tasks.link_prediction.data.splits import have_direction
 
 _log = logging.getLogger(__name__)

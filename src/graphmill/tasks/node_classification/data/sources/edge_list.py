@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean, nearest
-from graphmill.graph.edge_columns import edge_columns
+from graphmill.graph.edge_features import edge_columns
 from graphmill.graph.features import DenseFeatures
-from graphmill.graph.given_splits import split_from_names
+from graphmill.graph.splits import split_from_names
 from graphmill.graph.tables import (
     UNREADABLE_TABLE,
     column_names,
@@ -32,8 +32,7 @@ from graphmill.graph.tables import (
 )
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.labels import integer_labels
-from graphmill.tasks.node_classification.data.sources.splits import no_labels, random_split
+from graphmill.tasks.node_classification.data.sources.labels import integer_labels, no_labels, random_split
 
 _log = logging.getLogger(__name__)
 

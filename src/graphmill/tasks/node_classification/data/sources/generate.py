@@ -16,7 +16,7 @@ from graphmill.base.names import did_you_mean
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.topology import sorted_unique
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.splits import random_split
+from graphmill.tasks.node_classification.data.sources.labels import random_split
 
 _MAX_ROUNDS = 200
 _CHUNK = 2**20

@@ -13,17 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.edge_columns import edge_columns
-from graphmill.graph.edge_features import EdgeRows
+from graphmill.graph.edge_features import EdgeRows, edge_columns
 from graphmill.graph.features import Features, SparseFeatures, sparse, to_float32
-from graphmill.graph.given_splits import first_columns, split_from_masks
-from graphmill.graph.splits import SPLIT_CODES, SplitName
+from graphmill.graph.splits import SPLIT_CODES, SplitName, first_columns, split_from_masks
 from graphmill.graph.tensors import as_numpy, edge_index_of, features_of
 from graphmill.graph.typed import RawTypes, Relation
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.labels import targets_of
-from graphmill.tasks.node_classification.data.sources.splits import random_split
+from graphmill.tasks.node_classification.data.sources.labels import random_split, targets_of
 
 _log = logging.getLogger(__name__)
 

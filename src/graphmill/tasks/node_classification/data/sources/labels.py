@@ -1,4 +1,4 @@
-"""Targets of nodes from the numbers of a file: one class per node, or 0 and 1 of each of several labels.
+"""Targets of nodes from the numbers of a file: one class per node, or 0 and 1 of each of several labels; or none.
 
 The shape says which: [num_nodes] and [num_nodes, 1] are classes, more columns are labels.
 """
@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.graph.splits import SPLIT_CODES, random_codes
+from graphmill.tasks.node_classification.data.labelled import is_labelled
 
 _FIX = "give 1 where the node has the label and 0 where not; -1 in a whole row: unlabelled"
 
@@ -68,3 +70,14 @@ def class_names_of(names: NDArray[Any] | None, *, place: str) -> tuple[str, ...]
     if names.ndim != 1 or names.dtype.kind != "U":
         raise UserError(f"{place}: {names.dtype} {list(names.shape)}", fix="give one string per class")
     return tuple(map(str, names))
+
+
+def random_split(labels: NDArray[np.integer[Any]], seed: int) -> tuple[NDArray[np.int8], str]:
+    """60 % train, 20 % val, 20 % test of the labelled nodes, and the sentence that says so."""
+    return random_codes(is_labelled(labels), seed)
+
+
+def no_labels(num_nodes: int) -> tuple[NDArray[np.int64], NDArray[np.int8], str]:
+    """Labels, split and the sentence on it of a graph whose source has neither."""
+    labels, split = np.full(num_nodes, -1, np.int64), np.full(num_nodes, SPLIT_CODES["none"], np.int8)
+    return labels, split, "none: there are no labels"

@@ -6,7 +6,7 @@ it is a graph without labels.
 `edge_weight` [num_edges] and `edge_attr` [num_edges, any number] are features of edges.
 
 The split is `train_mask val_mask test_mask` or `split` (codes 0 train, 1 val, 2 test, -1 none, or those names).
-`class_names` and a boolean `unlabelled` may be there, and types of edges and nodes (`npz_types.py`). Everything else in
+`class_names` and a boolean `unlabelled` may be there, and types of edges and nodes (`graph/npz.py`). Everything else in
 the file is not used, and a message says so.
 """
 
@@ -17,15 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph import npz_types
 from graphmill.graph.archive import MAPPED, npz_keys, read_npz
-from graphmill.graph.edge_columns import edge_columns
-from graphmill.graph.given_splits import MASK_KEYS, split_of_archive
-from graphmill.graph.npz_features import FEATURE_KEYS, npz_features
+from graphmill.graph.edge_features import edge_columns
+from graphmill.graph.npz import FEATURE_KEYS, TYPE_KEYS, npz_features, types_in
+from graphmill.graph.splits import MASK_KEYS, split_of_archive
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.labels import class_names_of, targets_of
-from graphmill.tasks.node_classification.data.sources.splits import no_labels, random_split
+from graphmill.tasks.node_classification.data.sources.labels import class_names_of, no_labels, random_split, targets_of
 
 _EDGES = ("edge_weight", "edge_attr")
 _OPTIONAL = (*FEATURE_KEYS, *_EDGES, *MASK_KEYS, "split", "class_names", "unlabelled")
@@ -43,11 +41,11 @@ def read_npz_graph(path: Path, name: str, *, scratch: Path, split_seed: int | No
 
     With `split_seed` the split is drawn at random, whatever the file says.
     """
-    optional = ("y", *_OPTIONAL, *npz_types.KEYS)
+    optional = ("y", *_OPTIONAL, *TYPE_KEYS)
     arrays = read_npz(path, required=("edge_index",), optional=optional, mapped=MAPPED, scratch=scratch)
     features = npz_features(arrays, path)
     labels, split, note = _labels_and_split(arrays, features.num_nodes, path, split_seed)
-    types, read = npz_types.types_in(arrays, len(labels), place=str(path))
+    types, read = types_in(arrays, len(labels), place=str(path))
     of_labels = set() if "y" in arrays else {"class_names", "unlabelled"}
     tell_unused(path.name, set(npz_keys(path)) - {"edge_index", "y", *_OPTIONAL, *read} | of_labels & set(arrays))
     of_edges, names = edge_columns({key: arrays[key] for key in _EDGES if key in arrays}, place=f"{path}, key")

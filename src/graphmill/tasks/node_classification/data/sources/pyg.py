@@ -11,15 +11,13 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
-from graphmill.graph.edge_columns import edge_columns
-from graphmill.graph.given_splits import first_columns, split_from_masks
-from graphmill.graph.splits import SplitName
+from graphmill.graph.edge_features import edge_columns
+from graphmill.graph.splits import SplitName, first_columns, split_from_masks
 from graphmill.graph.tensors import as_numpy, edge_index_of, features_of, required
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.sources.hetero import from_hetero
-from graphmill.tasks.node_classification.data.sources.labels import targets_of
-from graphmill.tasks.node_classification.data.sources.splits import no_labels, random_split
+from graphmill.tasks.node_classification.data.sources.labels import no_labels, random_split, targets_of
 
 PREFIX = "pyg/"
 _NOT_READ = ("edge_type", "pos")  # of what is usual in PyG

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures, dense
-from graphmill.graph.npz_features import csr_features
+from graphmill.graph.npz import csr_features
 from graphmill.graph.unused import tell_unused
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
-from graphmill.tasks.node_classification.data.sources.labels import class_names_of, integer_labels
-from graphmill.tasks.node_classification.data.sources.splits import random_split
+from graphmill.tasks.node_classification.data.sources.labels import class_names_of, integer_labels, random_split
 
 SHCHUR_URL = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
 REDDIT_URL = "https://data.dgl.ai/dataset/reddit.zip"
