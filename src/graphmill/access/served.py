@@ -35,8 +35,6 @@ from graphmill.sync.group import MIB, Group
 from graphmill.sync.pause import EvaluationStopped, Pause
 
 FETCHED: Final = tuple(name for name in FETCHING if name not in ("fetch_s", "eval_mib"))
-
-
 """What a sampler says of an epoch, behind its `CLOCKS`, where the graph is in parts."""
 
 

@@ -12,6 +12,11 @@ from typing import Final
 
 Cell = str | int | float | bool | None
 FORMULA: Final = r"^'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
+"""Formulas, also after apostrophes: so one that was put there differs from one that was there. Wide signs, as Japanese
+and Chinese have them, begin a formula as well."""
+_BEGINS: Final = frozenset("'=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+_END: Final = "\r\n"
+_FORMULA: Final = re.compile(FORMULA)
 
 
 def cell_text(cell: Cell) -> str:
@@ -33,13 +38,6 @@ def is_numeric(cells: Sequence[Cell]) -> bool:
     """Whether a column holds numbers and nothing else, but for empty cells."""
     known = [cell for cell in cells if cell is not None]
     return bool(known) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in known)
-
-
-"""Formulas, also after apostrophes: so one that was put there differs from one that was there. Wide signs, as Japanese
-and Chinese have them, begin a formula as well."""
-_BEGINS: Final = frozenset("'=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-_END: Final = "\r\n"
-_FORMULA: Final = re.compile(FORMULA)
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:

@@ -14,15 +14,11 @@ SplitName = Literal["train", "val", "test", "none"]
 SPLIT_CODES: Final[dict[SplitName, int]] = {"train": 0, "val": 1, "test": 2, "none": -1}
 
 Split = Literal["train", "val", "test"]
-MASK_KEYS: Final[dict[str, SplitName]] = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
-
-
 """Name of a set of items that a model is trained on, chosen by or judged by."""
 SPLITS: Final[tuple[Split, ...]] = get_args(Split)
-
-
-"""Keys of a .npz file."""
 SPLIT_NAMES: Final[dict[str, int]] = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2, "none": -1, "": -1}
+MASK_KEYS: Final[dict[str, SplitName]] = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
+"""Keys of a .npz file."""
 
 
 def first_columns(masks: Mapping[SplitName, NDArray[Any]]) -> tuple[dict[SplitName, NDArray[Any]], str]:

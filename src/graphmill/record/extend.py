@@ -26,8 +26,6 @@ from graphmill.spec.plan import Plan
 from graphmill.spec.weights import Ancestor
 
 _OF_A_POSITION: Final = (ConstantSchedule, MultistepSchedule)
-
-
 """Schedules that do not ask how long the run is."""
 
 

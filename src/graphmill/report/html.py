@@ -36,6 +36,7 @@ _DECIMALS: Final = re.compile(r"(\.\d\d)\d+")
 _NOT_OURS: Final = re.compile(r"<metadata>.*?</metadata>|<style [^>]*>.*?</style>", re.DOTALL)  # a style is the page's
 _NO_METADATA: Final = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 PARTS: Final = ("0072B2", "56B4E9", "E69F00", "CC79A7", "009E73", "C8C8C8")
+"""Colours of the shares of a whole, in their order; the last is for what is left."""
 
 
 def svg(chart: Chart, words: str) -> str:
@@ -57,9 +58,6 @@ def _tidy(tag: str) -> str:
     """A tag in one line, with coordinates to a hundredth of a point."""
     tag = re.sub(r'^<g id="[^"]*"', "<g", " ".join(tag.split()))
     return _DECIMALS.sub(r"\1", _COLOUR.sub(r"\1: var(--c-\2, #\2)", tag))
-
-
-"""Colours of the shares of a whole, in their order; the last is for what is left."""
 
 
 def html(page: Page) -> str:

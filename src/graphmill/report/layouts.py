@@ -35,6 +35,7 @@ LONG_COLUMNS: Final[Mapping[str, Column]] = {
 }
 MERGED_EVALUATIONS: Final = MERGED_METRICS.with_name("evaluations.csv")
 LAYOUTS: Final = ("wide", "long", *views())
+"""A row per epoch; a row per epoch, evaluation set and measure; headers of other programs (docs/coming-from.md)."""
 
 
 def merge_long(input_root: Path, *, pattern: str, output: Path) -> Merged:
@@ -124,9 +125,6 @@ def _of_the_run(folder: RunFolder) -> tuple[Value, ...]:
         _ranks(folder, plan),
         plan.seed,
     )
-
-
-"""A row per epoch; a row per epoch, evaluation set and measure; headers of other programs (docs/coming-from.md)."""
 
 
 def merge_as(

@@ -32,12 +32,10 @@ from graphmill.verify.check import Check
 from graphmill.verify.run import verify_run
 
 MOST_VALUES: Final = 100
-_MOST_OPERATORS = 12
-
-
 """Of a name that differs between runs, or of names in a sentence; a page says how many more there are."""
 _NOTHING: Final = 0.0005  # a share that would be shown as 0.0 %
 _TONES: Final[Mapping[str, Tone]] = {"ok": "good", "warn": "unsure", "unfinished": "unsure", "fail": "bad"}
+_MOST_OPERATORS = 12
 
 
 def told(build: Callable[[], Sequence[Block]]) -> tuple[Block, ...]:

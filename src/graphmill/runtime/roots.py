@@ -9,6 +9,9 @@ from graphmill.base.errors import UserError
 from graphmill.runtime.job_environment import HOST_LOCAL
 
 SCRATCH_FOLDERS: Final = (HOST_LOCAL, "LOCAL_SCRATCH", "LOCALSCRATCH", "TMPDIR")
+"""Variables that name a folder on a disk of the host, the job's own first."""
+MEMORY_FILE_SYSTEMS: Final = ("tmpfs", "ramfs")
+_ELSE: Final = ("/tmp", "/var/tmp")
 
 
 def dataset_root(option: str | Path | None, environ: Mapping[str, str]) -> Path:
@@ -44,11 +47,6 @@ def _first_given(option: str | Path | None, environ: Mapping[str, str]) -> tuple
     if environ.get("SCRATCH"):
         return "SCRATCH", Path(environ["SCRATCH"]) / "graphmill"
     return "the default", Path("data")
-
-
-"""Variables that name a folder on a disk of the host, the job's own first."""
-MEMORY_FILE_SYSTEMS: Final = ("tmpfs", "ramfs")
-_ELSE: Final = ("/tmp", "/var/tmp")
 
 
 def file_system(path: Path) -> str:

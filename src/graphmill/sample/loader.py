@@ -39,9 +39,6 @@ _MEAN_NOTHING: Final = frozenset(
         "worker_init_fn",
     }
 )
-_OWN_ARGUMENTS: Final = ("batch_size", "num_threads", "prefetch", "seed", "shuffle")
-
-
 """Arguments about processes, copies and the order of edges at rest; batches are the same whatever they say."""
 
 _AS_HERE: Final[Mapping[str, Any]] = {  # what batches are like: other values are refused with what to do instead
@@ -83,6 +80,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "transform_sampler_output": "change each batch in the loop: batch.n_id and batch.e_id say what was sampled",
     "weight_attr": "leave it out: neighbours are drawn uniformly; edges of no weight may be left out of the data",
 }
+_OWN_ARGUMENTS: Final = ("batch_size", "num_threads", "prefetch", "seed", "shuffle")
 
 
 def check_pyg_arguments(given: Mapping[str, Any], own: tuple[str, ...]) -> None:

@@ -22,6 +22,13 @@ from graphmill.spec.calendar import Batches, BucketedBatches, EqualBatches
 Item = TypeVar("Item")
 Ids = NDArray[np.int64]
 Order = Callable[[int], Ids]
+"""epoch → the ids of all its seeds [num_seeds], in order."""
+Cut = Callable[[Ids, int], Ids]
+"""(ordered ids, step) → those of the step's global batch [num_seeds of all ranks]."""
+Assign = Callable[[Ids], tuple[Ids, ...]]
+"""ids of a global batch → those of each rank; a rank may have none."""
+_BATCH_ORDER: Final = 1  # coordinate of the key that puts an epoch's batches in order; the graphs' is 0
+_BUCKET_ORDER: Final = 2  # the same of the seeds of a shape
 
 
 def in_windows(steps: range, size: int, first: int = 1) -> Sequence[range]:
@@ -52,15 +59,6 @@ def with_following(items: Iterable[Item], count: int) -> Iterator[tuple[Item, tu
         following = tuple(ahead)
         yield item, following
         del item, following  # held by whoever took them alone
-
-
-"""epoch → the ids of all its seeds [num_seeds], in order."""
-Cut = Callable[[Ids, int], Ids]
-"""(ordered ids, step) → those of the step's global batch [num_seeds of all ranks]."""
-Assign = Callable[[Ids], tuple[Ids, ...]]
-"""ids of a global batch → those of each rank; a rank may have none."""
-_BATCH_ORDER: Final = 1  # coordinate of the key that puts an epoch's batches in order; the graphs' is 0
-_BUCKET_ORDER: Final = 2  # the same of the seeds of a shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,6 @@ from pydantic import Field, PositiveInt, model_validator
 from graphmill.config.frozen import Spec
 
 Sizing = Literal["static", "measured", "trial"]
-
-
 """Ways to find a size. static: by formula; measured: by what a step keeps for its backward pass; trial: by trying."""
 
 

@@ -10,8 +10,6 @@ from graphmill.spec.kinds.kind import DatasetInfo
 from graphmill.spec.partition import DEFAULT_METHOD, PARTS_FOLDER, InParts, PartitionSpec
 
 EDGE_TYPE: Final = "edge_type"
-
-
 """Name of the last column of a typed graph's edge features: the number of each edge's type."""
 
 

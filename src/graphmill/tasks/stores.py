@@ -1,11 +1,13 @@
-"""Prepared data of any task under the dataset root: where they are, and how they are opened."""
+"""Prepared data of any task under the dataset root: where they are, how they are opened, and that they are the
+plan's.
+"""
 
 import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast, runtime_checkable
 
 from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.base.names import nearest
@@ -15,7 +17,11 @@ from graphmill.spec.kinds import DEFAULT_TASK
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, KnownDataset
 from graphmill.spec.partition import DEFAULT_METHOD, PARTS_FOLDER, parts_named
 
+if TYPE_CHECKING:
+    from graphmill.graph.prepared import PreparedStore
+
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+S = TypeVar("S", bound="PreparedStore")
 
 
 class Store(Protocol):
@@ -205,3 +211,20 @@ def _no_such_parts(name: str, root: Path) -> AbsentDataError:
 
 def _partitions_of(dataset: str, root: Path) -> list[str]:
     return sorted(path.parent.name for path in (root / PARTS_FOLDER / dataset).glob(f"*/{FILE_NAME}"))
+
+
+def open_planned(store: type[S], planned: DatasetInfo) -> S:
+    """The store that was planned with: a run must not continue with other data under the same path."""
+    found = store.open(Path(planned.path))
+    refuse_other_data(planned, found.metadata.checksum)
+    return found
+
+
+def refuse_other_data(planned: DatasetInfo, checksum: str) -> None:
+    """Raise a `UserError` if the data under the planned path have another checksum now."""
+    if checksum != planned.checksum:
+        raise UserError(
+            f"{planned.path} was prepared again since the run was planned: its checksum is {checksum}, and plan.json"
+            f" says {planned.checksum}",
+            fix="restore that dataset, or start a new run",
+        )

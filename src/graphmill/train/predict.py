@@ -31,12 +31,10 @@ from graphmill.tasks.task import Attends, Predictions, Predicts, ScoresPairs
 from graphmill.train.evaluate import Facts, Judged, add_choices, judged, refused
 
 STREAMED: Final = (".parquet", ".csv")
+"""Formats that are written without holding all rows."""
 _log = logging.getLogger(__name__)
 
 FORMATS: Final = (".parquet", ".csv", ".npz")
-
-
-"""Formats that are written without holding all rows."""
 
 
 def write_attention(attention: Attention, path: Path, about: Mapping[str, Any]) -> int:

@@ -21,6 +21,8 @@ from graphmill.spec.job.site import HostKind, Site
 from graphmill.spec.load import DEFAULT_RECIPE, load_experiment
 
 SCRATCH: Final = ("SCRATCH", "WORK", "PSCRATCH", "CSCRATCH")
+"""Variables that sites name their fast shared folder by."""
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _START_S: Final = 60  # that an idle host may take to start a job
 _DEFAULT_S: Final = 1800
 
@@ -29,10 +31,6 @@ _FOLDERS: Final = """for name in "$@"; do
   folder=$(printenv "$name") && [ -d "$folder" ] && [ -w "$folder" ] || continue
   printf '%s\\t%s\\t%s\\n' "$name" "$(df -Pk "$folder" | awk 'NR == 2 { print $4 }')" "$folder"
 done"""
-
-
-"""Variables that sites name their fast shared folder by."""
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)

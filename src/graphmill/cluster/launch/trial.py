@@ -27,6 +27,7 @@ from graphmill.spec.profiler import ProfilePlan
 
 _TRIAL_S: Final = 2.0  # of steps at least, if the plan has enough: twenty steps of a millisecond measure little
 PROFILES = "profiles"
+"""In the logs root: a folder for each. None is a run."""
 
 
 def try_out(plan: Plan, steps: int) -> Trial:
@@ -78,9 +79,6 @@ def stdout_is_stderr() -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)
-
-
-"""In the logs root: a folder for each. None is a run."""
 
 
 def short_plan(plan: Plan, profile: ProfilePlan) -> Plan:

@@ -36,7 +36,10 @@ def random_parts(problem: PartitionProblem) -> Parts:
 
 
 def ldg(problem: PartitionProblem) -> Parts:
-    """Linear deterministic greedy. The seed decides where in the order of ids the stream begins, and the order of the shuffled blocks."""
+    """Linear deterministic greedy: put every node in a part.
+
+    The seed decides where in the order of ids the stream begins, and the order of the shuffled blocks.
+    """
     weights = np.minimum(problem.weights, 2**32 - 1).astype(np.uint32)[:, None]
     limits = limits_of(weights, problem.num_parts)
     has_edges = np.diff(problem.graph.indptr) > 0

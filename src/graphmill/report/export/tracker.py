@@ -27,15 +27,14 @@ from graphmill.spec.optimizer import learning_rate
 from graphmill.spec.plan import Plan
 
 _OF_THE_PLAN: Final = {"epoch", "sync_every", "world_size", "target_global_steps", *OF_THE_RUN, *MODELLED}
+"""Columns that are no points: the step itself, what the params say, and what follows from them by formula."""
 PACKAGES: Final = {
     "tensorboard": ("tensorboard",),
     "mlflow": ("mlflow-skinny", "sqlalchemy", "alembic"),
     "wandb": ("wandb",),
     "trackio": ("trackio",),
 }
-
-
-"""Columns that are no points: the step itself, what the params say, and what follows from them by formula."""
+"""The trackers, and the packages that each needs; any of them as the optional extra of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +177,6 @@ def _tags(
         "verify": verified or "",
     }
     return {name: value for name, value in found.items() if value}
-
-
-"""The trackers, and the packages that each needs; any of them as the optional extra of that name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from graphmill.sample.schedule import KeyedOrder
 Ids = NDArray[np.int64]
 StaticPolicy = Literal["degree", "presample", "hotness", "vip"]
 STATIC_POLICIES: Final[tuple[StaticPolicy, ...]] = ("degree", "presample", "hotness", "vip")
+"""Policies that hold the same rows all the time. `lookahead` is none: see `hot.lookahead`."""
+PRESAMPLED_EPOCHS: Final = 2
 
 
 def presampled_counts(
@@ -44,10 +46,6 @@ def presampled_counts(
             batch = Seeds(epoch, step, SeedIds(ordered[begin : begin + batch_size]))
             counts[sampler.sample(batch).node_ids] += 1
     return counts
-
-
-"""Policies that hold the same rows all the time. `lookahead` is none: see `hot.lookahead`."""
-PRESAMPLED_EPOCHS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

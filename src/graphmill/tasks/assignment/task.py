@@ -28,7 +28,7 @@ from graphmill.tasks.assignment.nn.metrics import JudgedPotentials, judged, row_
 from graphmill.tasks.assignment.nn.model import CostsToPotentials, PotentialModel, build_model, check_model
 from graphmill.tasks.assignment.page import AssignmentPlan, instances_at_once, largest_batch
 from graphmill.tasks.assignment.page.data import AssignmentDatasetSpec
-from graphmill.tasks.same_data import open_planned
+from graphmill.tasks.stores import open_planned
 from graphmill.tasks.task import Measures, Predictions
 
 Ids = NDArray[np.int64]

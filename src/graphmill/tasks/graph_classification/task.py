@@ -37,7 +37,7 @@ from graphmill.tasks.graph_classification.nn.model import (
 )
 from graphmill.tasks.graph_classification.page import KIND, GraphClassificationPlan, GraphSetDatasetSpec
 from graphmill.tasks.graph_feed import GraphFeed
-from graphmill.tasks.same_data import open_planned
+from graphmill.tasks.stores import open_planned
 from graphmill.tasks.task import Measures, Predictions
 
 

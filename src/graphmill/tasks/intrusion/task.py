@@ -41,7 +41,7 @@ from graphmill.tasks.intrusion.page import KIND, CaptureDatasetSpec, IntrusionPl
 from graphmill.tasks.intrusion.page.models import NUM_CLASSES, CurriculumSpec, IntrusionModelSpec
 from graphmill.tasks.intrusion.reference import BenignTraffic
 from graphmill.tasks.intrusion.threshold import alarms_of, chosen_threshold, measured
-from graphmill.tasks.same_data import open_planned
+from graphmill.tasks.stores import open_planned
 from graphmill.tasks.task import Detector, Measures, Predictions
 
 _FITTED_ON: Final = 4096  # windows, about: enough for two numbers

@@ -16,8 +16,6 @@ from graphmill.tasks.intrusion.data.store import CaptureStore
 from graphmill.tasks.intrusion.page import KIND
 
 SAME_ATTACK_S: Final = 1.0
-
-
 """Attacked windows that begin no later than this after the end of the one before belong to one stretch of attack."""
 
 Scores = NDArray[np.floating[Any]]

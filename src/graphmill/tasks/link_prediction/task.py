@@ -42,7 +42,7 @@ from graphmill.tasks.link_prediction.page.sizes import whole_pass
 from graphmill.tasks.link_prediction.parts import PartedLinkStore, open_links
 from graphmill.tasks.link_prediction.predict import best_of, known_splits, of_pairs, of_splits
 from graphmill.tasks.node_encoders import DTYPE_OF, check_model
-from graphmill.tasks.same_data import refuse_other_data
+from graphmill.tasks.stores import refuse_other_data
 from graphmill.tasks.task import Measures, Predictions
 
 _log = logging.getLogger(__name__)

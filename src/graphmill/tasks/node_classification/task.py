@@ -67,7 +67,7 @@ from graphmill.tasks.node_encoders import (
     check_model,
 )
 from graphmill.tasks.portable_nodes import portable
-from graphmill.tasks.same_data import refuse_other_data
+from graphmill.tasks.stores import refuse_other_data
 from graphmill.tasks.task import Measures, Predictions
 
 _log = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ from graphmill.tasks.node_regression.nn.errors import measures, tally, value_los
 from graphmill.tasks.node_regression.nn.model import InUnits, NodeRegressor, model_inputs, scale_of
 from graphmill.tasks.node_regression.page import NodeRegressionPlan, ValuesDatasetSpec, whole_pass
 from graphmill.tasks.portable_nodes import portable
-from graphmill.tasks.same_data import open_planned
+from graphmill.tasks.stores import open_planned
 from graphmill.tasks.task import Measures, Predictions
 
 

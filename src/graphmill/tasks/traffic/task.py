@@ -25,7 +25,7 @@ from graphmill.sync.group import Group
 from graphmill.sync.pause import Pause, never_pause
 from graphmill.tasks.custom_loss import CustomLoss
 from graphmill.tasks.custom_measures import CustomMeasures
-from graphmill.tasks.same_data import open_planned
+from graphmill.tasks.stores import open_planned
 from graphmill.tasks.task import Measures, Predictions
 from graphmill.tasks.traffic.data.store import TrafficStore
 from graphmill.tasks.traffic.data.windows import TrafficWindows, WindowBatch

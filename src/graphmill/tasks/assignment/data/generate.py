@@ -28,6 +28,8 @@ _SEEN: Final = 0.95  # share of objects that are detected
 _FALSE: Final = 0.05  # false alarms per object
 _LEAVE: Final = 0.03  # share of objects that go, and of as many as are wanted that come
 VERSION: Final = 1
+"""Of the generators: raised whenever one of them makes other instances of the same key."""
+_NOISE: Final = 0  # after the number of an instance: the noise that is added to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +81,6 @@ def sequence(seed: int, size: int, number: int, num_frames: int) -> tuple[Tracki
 
 def _inside(places: Matrix, side: float) -> NDArray[np.bool_]:
     return np.asarray(((places >= 0) & (places <= side)).all(axis=1))
-
-
-"""Of the generators: raised whenever one of them makes other instances of the same key."""
-_NOISE: Final = 0  # after the number of an instance: the noise that is added to it
 
 
 class GeneratedInstances:

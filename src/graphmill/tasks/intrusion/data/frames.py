@@ -98,8 +98,6 @@ class Problems:
 
 LATE: Final = "time before that of the line before (kept)"
 _LEGAL: Final = ("empty line", "remote frame", "error frame", LATE)
-
-
 """What buses and loggers do: counted, and no sign that a capture is read wrongly."""
 _CAUSES: Final = {
     "dlc is not the number of bytes": "short rows may be filled up, or bytes joined in one cell",

@@ -24,6 +24,8 @@ from graphmill.tasks.link_prediction.data.links import (
 from graphmill.tasks.link_prediction.page import LinkInfo
 
 OTHER_EDGES: Final = "other_edges"
+"""Of a graph in parts: message edges [2, n] that are no training links."""
+_DRAWS: Final = 100  # of a pair that is no link, before it is given up
 
 
 def packed_names(names: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -37,10 +39,6 @@ def packed_names(names: Sequence[str]) -> dict[str, NDArray[Any]]:
 def unpacked_names(indptr: NDArray[np.int64], text: NDArray[np.uint8], nodes: Iterable[int]) -> list[str]:
     """The names of these nodes."""
     return [text[indptr[node] : indptr[node + 1]].tobytes().decode(errors="replace") for node in nodes]
-
-
-"""Of a graph in parts: message edges [2, n] that are no training links."""
-_DRAWS: Final = 100  # of a pair that is no link, before it is given up
 
 
 class LinkMetadata(GraphMetadata):
