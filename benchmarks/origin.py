@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import graphmill
-from graphmill.base.python import installed_version
+from graphmill.base.versions import installed_version
 from graphmill.runtime.machine import machine_info
 
 PACKAGES = ("graphmill", "torch", "numpy", "torch-geometric", "pyg-lib", "torch-sparse")

@@ -1,4 +1,4 @@
-"""This Python: how another is started, where modules of the user's come in its search path, what is installed.
+"""How a Python is started: the one place that says so, and where modules of the user's come in its search path.
 
 `-P` keeps the working folder out of `sys.path`. Without it `python -m` puts that folder before Python's own library,
 and a `random.py` or `json.py` that lies there, or in a run folder that someone handed over, is imported in its place.
@@ -7,7 +7,6 @@ What the user names by dotted path is looked for in the working folder as well: 
 
 import os
 import sys
-from importlib import metadata
 from typing import Final
 
 SAFE: Final = "-P"
@@ -43,11 +42,3 @@ def working_folder_last() -> None:
     if not sys.flags.safe_path:
         del sys.path[:1]
     search_working_folder()
-
-
-def installed_version(package: str) -> str | None:
-    """The version of an installed package, or None."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

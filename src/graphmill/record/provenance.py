@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 import graphmill
-from graphmill.base.python import installed_version
+from graphmill.base.versions import installed_version
 from graphmill.runtime.machine import machine_info
 from graphmill.runtime.snapshot import own_code
 

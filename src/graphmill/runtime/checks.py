@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from graphmill.base.json_text import parse_json
-from graphmill.base.python import installed_version, python_c
+from graphmill.base.python import python_c
+from graphmill.base.versions import installed_version
 from graphmill.runtime.gpus import kernels_text, precisions_on
 from graphmill.runtime.machine import UsableMachine, free_disk_bytes, machine_info
 

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, Protocol
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
-from graphmill.base.python import installed_version
 from graphmill.base.retries import is_there
+from graphmill.base.versions import installed_version
 from graphmill.record.documents import Attempt, Outcome
 from graphmill.record.endings import EndingName
 from graphmill.record.evaluations import Evaluated, read_evaluations

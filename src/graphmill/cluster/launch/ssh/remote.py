@@ -24,7 +24,8 @@ from typing import Final
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
-from graphmill.base.python import installed_version, python_m
+from graphmill.base.python import python_m
+from graphmill.base.versions import installed_version
 from graphmill.cluster.launch.local import WORKER, imports_of, reserved_port, shared_environment
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.cluster.launch.ssh.wire import (
