@@ -219,7 +219,7 @@ def test_without_the_smallest_size_there_is_nothing_to_compare_with(tmp_path):
     ("odd", "message"),
     [
         (
-            {"changes": {"optimizer": AdamSpec(lr=0.5)}},
+            {"changes": {"optimizer": AdamSpec(lr=0.5, weight_decay=0.01)}},
             "differ in more than the studied keys: optimizer.lr is 0.003 in the first and 0.5",
         ),
         ({"changes": {"threads": 2}}, "threads is 1 in the first and 2 in the second"),
