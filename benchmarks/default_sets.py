@@ -74,7 +74,7 @@ CAPTURES = Asked(
 LINKS = Asked(
     {"task": "link_prediction"},
     {
-        "dataset.features": ["auto", "as_stored", "row_normalised"],
+        "dataset.features": ["auto", "as_stored"],
         "head": [{"kind": "dot"}, {"kind": "mlp"}],
         "negatives.count": [16, 64],
         "train.loss.kind": ["softmax", "bce"],

@@ -315,15 +315,16 @@ def test_stopped_a_dozen_times_at_random_moments(zygote, planned_service, tmp_pa
     assert_same(folder, reference)
 
 
-def test_another_number_of_trainers_continues(zygote, planned_service, tmp_path):
-    """Two, then one, of the same sampler: the same global batches, and losses but for rounding."""
+@pytest.mark.parametrize(("samplers", "trainers", "later"), with_slow([(1, 2, 1), (2, 4, 2)], fast=[(1, 2, 1)]))
+def test_another_number_of_trainers_continues(zygote, planned_service, tmp_path, samplers, trainers, later):
+    """Half of them, of the same samplers: the same global batches, and losses but for rounding."""
     sync = {"scheme": "deferred_allreduce", "every": 1}
-    plan = planned_service((1, 2), "partitioned", epochs=12, sync=sync)
+    plan = planned_service((samplers, trainers), "partitioned", epochs=12, sync=sync)
     reference = trained(zygote, plan, tmp_path / "reference")
     folder, pids = asked_to_stop(zygote, plan, tmp_path / "fewer", 0)
     assert set(zygote.wait(pids)) == {75}, zygote.said(folder)
-    codes = zygote.wait(zygote.start(folder, resume=True, world=world_of(plan, ranks=1, hosts=1)))
-    assert codes == [0] * 2, zygote.said(folder)
+    codes = zygote.wait(zygote.start(folder, resume=True, world=world_of(plan, ranks=later, hosts=1)))
+    assert codes == [0] * (samplers + later), zygote.said(folder)
     losses = [[float(row["loss"]) for row in read_metrics(run.metrics_path)] for run in (reference, folder)]
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
     assert [int(row["num_seeds"]) for row in read_metrics(folder.metrics_path)] == [plan.dataset.num_train] * 12

@@ -272,3 +272,10 @@ def test_runs_that_begin_in_one_second_have_ids_of_their_own(tmp_path, one_secon
         (tmp_path / names[-1]).mkdir()
         names.append(default_run_id("one", tmp_path))
     assert names == ["one-20261129T080000Z", "one-20261129T080000Z-2", "one-20261129T080000Z-3"]
+
+
+def test_a_logs_root_that_points_nowhere_is_an_error(tmp_path):
+    """A purged scratch behind a link: nothing can be made there, however often it is tried."""
+    (tmp_path / "logs").symlink_to(tmp_path / "gone" / "logs")
+    with pytest.raises(UserError, match="cannot be made"):
+        with_own_folder(make_plan(), tmp_path / "logs")

@@ -316,12 +316,12 @@ def with_own_folder(plan: Plan, root: Path) -> Plan:
     while True:
         run_id = default_run_id(plan.name, root)
         try:
-            (root / run_id).mkdir(parents=True)
-        except FileExistsError:
-            continue
+            root.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                (root / run_id).mkdir()
+                return plan.model_copy(update={"run_id": run_id})
         except OSError as error:
             raise _cannot_be_made(root / run_id, error) from None
-        return plan.model_copy(update={"run_id": run_id})
 
 
 def _refuse_incomplete(plan: Plan) -> None:

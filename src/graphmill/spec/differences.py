@@ -30,18 +30,20 @@ def computed_with_weights(plan: Plan) -> dict[str, Any]:
     only training reads, and those of speed and memory alone.
     """
     sections = parse_json(plan.task.model_dump_json(include=set(plan.task.of_weights)))  # as a file has them
-    return {
-        f"{section}.{name}": value
-        for section, options in _lasting(sections).items()
-        for name, value in (options or {}).items()
-    }
+    found = dict[str, Any]()
+    for section, value in _lasting(sections).items():
+        named = {f"{section}.{name}": each for name, each in value.items()} if isinstance(value, dict) else None
+        found |= {section: value} if named is None else named
+    return found
 
 
-def _lasting(value: Any) -> Any:  # noqa: ANN401  # any JSON value
+def _lasting(value: Any, *, is_own: bool = False) -> Any:  # noqa: ANN401  # any JSON value
+    """`is_own`: of a user's own model, whose options are the user's to name."""
     if not isinstance(value, dict):
         return value
-    kept = {key: each for key, each in value.items() if not key.endswith("dropout") and key not in _NOT_COMPUTED}
-    return {key: _lasting(each) for key, each in kept.items()}
+    left_out = set() if is_own else _NOT_COMPUTED
+    kept = {key: each for key, each in value.items() if "drop" not in key and key not in left_out}
+    return {key: _lasting(each, is_own=is_own or key == "options") for key, each in kept.items()}
 
 
 def other_computation(weights: Mapping[str, Any], plan: Plan) -> list[str]:

@@ -145,8 +145,7 @@ def _initial_weights(folder: RunFolder, plan: Plan, model: nn.Module) -> Loaded 
         raise UserError(
             f"{weights.described} has the tensors of {name}, which computes otherwise with them:"
             f" {'; '.join(otherwise)}",
-            fix="give the model the options of the run that trained the weights; or, if that is meant,"
-            ' init_from.include=["*"]',
+            fix='ask for what the run that trained the weights has; or, if that is meant, init_from.include=["*"]',
         )
     return replace(loaded, otherwise=tuple(otherwise))
 

@@ -80,6 +80,17 @@ def test_each_listed_value_is_tried_before_one_is_tried_again():
     tried = [SearchTrial(0, {"model": listed[3], "decay": 0.1}, None)]
     for number in range(1, 5):
         tried.append(SearchTrial(number, asking.values(tried), None))
-    assert [trial.values["model"]["kind"] for trial in tried] == ["d", "a", "b", "c", "e"]
+    assert sorted(trial.values["model"]["kind"] for trial in tried) == ["a", "b", "c", "d", "e"]
     assert tried[1].values["decay"] == 0.0
-    assert {asking.values([*tried, SearchTrial(5, tried[0].values, None)])["model"]["kind"]} <= {*"abcde"}
+    assert asking.values([*tried, SearchTrial(5, tried[0].values, None)])["model"] in listed
+
+
+def test_untried_values_of_two_keys_do_not_go_together():
+    """Else one of them could not be told from the other by the trials that there are."""
+    keys = [SearchedKey(name, [1, 2, 3, 4, 5, 6], is_whole=False) for name in ("width", "depth")]
+    asking, tried = Asking(keys, seed=0, higher_is_better=True), list[SearchTrial]()
+    for number in range(6):
+        tried.append(SearchTrial(number, asking.values(tried), None))
+    pairs = [(trial.values["width"], trial.values["depth"]) for trial in tried]
+    assert sorted(width for width, _ in pairs) == sorted(depth for _, depth in pairs) == [1, 2, 3, 4, 5, 6]
+    assert any(width != depth for width, depth in pairs)

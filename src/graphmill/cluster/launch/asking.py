@@ -8,6 +8,7 @@ where its generator stood.
 import hashlib
 import json
 import math
+import random
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,8 +47,8 @@ class Asking:
     def values(self, trials: Sequence[SearchTrial]) -> dict[str, Any]:
         """Values of the trial that follows `trials`; those without an end are running.
 
-        Of a list the first value that none of them had, if there is one: by chance alone a dozen trials may never try
-        one of five models.
+        Of a list one that none of them had, if there is one: by chance alone a dozen trials may never try one of five
+        models.
         """
         import optuna
 
@@ -93,14 +94,14 @@ class Asking:
         return {key: value for key, value in found.items() if math.isfinite(value)}
 
     def _untried(self, trials: Sequence[SearchTrial]) -> dict[str, str]:
-        """First value that no trial had, as Optuna knows it, of each key that is a list."""
+        """A value that no trial had, as Optuna knows it, of each key that is a list; drawn for each key by itself."""
         untried = dict[str, str]()
         for key in self.keys:
             if isinstance(key.dimension, list):
                 tried = {_param(key, trial.values[key.key]) for trial in trials}
                 left = [param for value in key.dimension if (param := _param(key, value)) not in tried]
                 if left:
-                    untried[key.key] = left[0]
+                    untried[key.key] = random.Random(f"{self.seed}:{len(trials)}:{key.key}").choice(left)
         return untried
 
     def _study(self, trials: Sequence[SearchTrial], sampler: "optuna.samplers.BaseSampler") -> "optuna.Study":

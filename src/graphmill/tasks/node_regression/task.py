@@ -229,7 +229,7 @@ def access_spec(plan: Plan, own: NodeRegressionPlan) -> AccessSpec:
         plan=plan,
         num_train=own.dataset.num_train,
         num_features=own.dataset.num_features,
-        fanouts=own.num_neighbors,
+        fanouts=() if propagation_of(own.model) else own.num_neighbors,  # of plans of before they were left out
         relation_fanouts=own.relation_fanouts or (),
         resample=own.resamples,
         undirected=own.undirected,

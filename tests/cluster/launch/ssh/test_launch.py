@@ -226,7 +226,6 @@ def test_all_hosts_that_cannot_be_used_are_told_at_once(hosts_file, launch):
     assert "the agent on host2 does not run" in launched.output
 
 
-@pytest.mark.slow
 def test_values_are_never_read_by_a_shell(hosts, hosts_file, launch, tmp_path):
     folder = tmp_path / "a b; touch pwned $(touch pwned) `touch pwned` 'x' \"y\""
     folder.mkdir()

@@ -9,6 +9,7 @@ import torch
 
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
+from graphmill.spec.differences import computed_with_weights, other_computation
 from graphmill.spec.modelled import modelled
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
@@ -80,8 +81,8 @@ def preferred_of(values: np.ndarray, horizon: int = 3) -> str:
     num_steps = len(values)
     validation = (int(0.7 * num_steps), int(0.8 * num_steps))
     times = HOUR * np.arange(num_steps)
-    season, error = preferred(values, times, interval_s=HOUR, horizon=horizon, validation=validation)
-    return season if error < 1 else "none"
+    best = preferred(values, times, interval_s=HOUR, horizon=horizon, validation=validation)
+    return best.season if best.over_last < 1 else "none"
 
 
 @pytest.mark.parametrize("at_once", [2**24, 1])
@@ -120,7 +121,8 @@ def test_a_gap_in_time_makes_no_last_reading() -> None:
     """Days of one reading each, which the one before does not tell, and a gap after each: only means are left."""
     values = np.tile(np.array([[10.0], [50.0]], dtype=np.float32), (40, 1))
     times = (np.arange(40)[:, None] * DAY + np.array([8, 20])).ravel() * HOUR
-    assert preferred(values, times, interval_s=HOUR, horizon=1, validation=(56, 64)) == ("day", 0)
+    best = preferred(values, times, interval_s=HOUR, horizon=1, validation=(56, 64))
+    assert (best.season, best.over_last) == ("day", 0)
 
 
 def test_a_planned_season_is_named_or_refused(store: TrafficStore, tmp_path) -> None:
@@ -132,6 +134,12 @@ def test_a_planned_season_is_named_or_refused(store: TrafficStore, tmp_path) -> 
     assert plan_of(store, season="day").task.season == "day"
     walk = stored(wandering(), tmp_path / "walk")
     assert [plan_of(walk, model).task.season for model in MODELS] == ["last", "last"]
+    waves = 50 + 20 * np.sin(np.arange(5 * WEEK)[:, None] * 2 * np.pi / DAY + np.arange(3))
+    noise = np.random.default_rng(0).normal(0, 15, (5 * 7, 1)).repeat(DAY, axis=0)  # of a day
+    smooth = stored((waves + noise).astype(np.float32), tmp_path / "smooth")
+    close = plan_of(smooth, "dcrnn", graph="identity", horizon=1, history=6).task
+    assert close.dataset.season_error > 2, "the last reading is near"
+    assert close.season == "none", "and no level wanders"
     short = stored(weekly(2 * WEEK), tmp_path / "short")
     with pytest.raises(UserError, match=r"dataset.season=week, and 235 training steps of 3600 s are less than two"):
         plan_of(short, season="week")
@@ -228,6 +236,12 @@ def test_planned_sizes_are_those_of_the_model(store: TrafficStore, model: str, s
     plan = plan_of(store, model, season=season)
     trained = sum(each.numel() for each in built(plan).model.parameters() if each.requires_grad)
     assert modelled(plan).num_parameters == trained
+
+
+def test_weights_of_another_season_compute_otherwise(store: TrafficStore) -> None:
+    """By the same tensors, if it is none or the last reading."""
+    there, here = (plan_of(store, "dcrnn", graph="identity", season=season) for season in ("last", "none"))
+    assert other_computation(computed_with_weights(there), here) == ['season is "last" there and "none" here']
 
 
 def test_others_sensors_are_refused(store: TrafficStore, tmp_path) -> None:

@@ -1,5 +1,6 @@
 """Mean readings by time of the day or of the week, and which of the two forecasts best."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +11,18 @@ from graphmill.tasks.traffic.page import DAY_S, FIRST_WEEKDAY, SEASON_S, Season,
 _COMPARED: Final = 256  # sensors at most, evenly spread
 _AT_ONCE: Final = 2**24  # readings in memory together
 _AHEAD: Final = 12  # steps of the horizon at most for which the last reading is compared
+
+
+@dataclass(frozen=True, slots=True)
+class BestSeason:
+    """The season whose mean readings forecast the validation steps best, and how well."""
+
+    season: Season  # "none": nothing is known of any
+    over_last: float  # their error, over that of the last reading, for the steps of the horizon
+    over_far: float  # the same, over that of the reading half a day, and at least a horizon, before; 0: not known
+
+
+_UNKNOWN: Final = BestSeason("none", 1.0, 0.0)
 
 
 def slots(times: NDArray[Any], season: Season, interval_s: int) -> NDArray[np.int64]:
@@ -46,11 +59,11 @@ def preferred(
     interval_s: int,
     horizon: int,
     validation: tuple[int, int],
-) -> tuple[Season, float]:
-    """The season whose mean readings forecast the validation steps best, and their error over that of the last reading.
+) -> BestSeason:
+    """Compare the mean readings of seasons with the last reading, on the validation steps.
 
-    "none" and 1: the steps before hold less than two such seasons, nothing is known of these, or the last reading is
-    without an error.
+    `BestSeason` says "none" where the steps before hold less than two seasons, nothing is known of these, or the last
+    reading is without an error.
 
     Args:
         values: [num_steps, num_sensors]; NaN: missing.
@@ -69,7 +82,11 @@ def preferred(
     ahead = np.unique(np.linspace(1, horizon, min(horizon, _AHEAD)).round().astype(int))
     last = np.mean([_error(shown - _before(values, times, k, interval_s, validation)) for k in ahead if k <= first])
     best = min(errors, key=lambda season: errors[season], default=None)
-    return (best, float(errors[best] / last)) if best is not None and errors[best] < np.inf and last else ("none", 1.0)
+    if best is None or errors[best] == np.inf or not last:
+        return _UNKNOWN
+    span = max(horizon, DAY_S // 2 // interval_s)
+    far = _error(shown - _before(values, times, span, interval_s, validation)) if span <= first else np.inf
+    return BestSeason(best, float(errors[best] / last), float(errors[best] / far) if far else 0.0)
 
 
 def _before(

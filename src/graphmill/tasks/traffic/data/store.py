@@ -15,12 +15,11 @@ from graphmill.graph.header import Expected, Header
 from graphmill.graph.prepared import PreparedStore
 from graphmill.tasks.traffic.data.clock import interval_of, longest_run
 from graphmill.tasks.traffic.data.measured import SensorReadings
-from graphmill.tasks.traffic.data.seasons import preferred
+from graphmill.tasks.traffic.data.seasons import BestSeason, preferred
 from graphmill.tasks.traffic.page import (
     KIND,
     TRAIN_SHARE,
     MissingReadings,
-    Season,
     TrafficDatasetSpec,
     TrafficInfo,
     split_counts,
@@ -111,7 +110,7 @@ class TrafficStore(PreparedStore):
                 f" training, {num_val} for validation and {num_test} for the test",
                 fix="give readings of more time, or set dataset.history and dataset.horizon to less",
             )
-        season, error = self._preferred_season(asked, starts)
+        season = self._preferred_season(asked, starts)
         return TrafficInfo(
             name=known.name,
             path=str(self.path.resolve()),
@@ -126,11 +125,12 @@ class TrafficStore(PreparedStore):
             num_val=num_val,
             num_test=num_test,
             sensors=hashlib.sha256("\n".join(known.sensor_ids).encode()).hexdigest()[:16],
-            best_season=season,
-            season_error=error,
+            best_season=season.season,
+            season_error=season.over_last,
+            season_error_far=season.over_far,
         )
 
-    def _preferred_season(self, asked: TrafficDatasetSpec, starts: NDArray[np.int64]) -> tuple[Season, float]:
+    def _preferred_season(self, asked: TrafficDatasetSpec, starts: NDArray[np.int64]) -> BestSeason:
         num_train, num_val, _ = split_counts(len(starts))
         first, last = starts[num_train] + asked.history, starts[num_train + num_val - 1] + asked.history + asked.horizon
         return preferred(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -103,10 +103,13 @@ class TrafficInfo(DatasetInfo):
     sensors: str = Field("", description="digest of the sensors' ids in their order; empty: not known")
     best_season: Season = Field("none", description="whose means forecast validation best; none: that is not known")
     season_error: float = Field(1.0, description="mean absolute error of those means, over that of the last reading")
+    season_error_far: float = Field(0.0, description="the same, over the reading half a day before; 0: not known")
 
 
 class TrafficPlan(TaskPlan):
     """What only the ranks of a traffic forecast need."""
+
+    of_weights: ClassVar[tuple[str, ...]] = ("model", "season")
 
     kind: Literal["traffic"] = "traffic"
     dataset: TrafficInfo
@@ -155,8 +158,8 @@ def _gains_below(model: ForecasterSpec) -> float:
 
 
 _WANDERS_ABOVE: Final = 2.0
-"""The same, above which levels leave those that were trained on, and what is learnt is to be the difference to the last
-reading.
+"""Error of means over that of the reading half a day before, above which levels leave those that were trained on. The
+last reading would not tell: a few steps ahead it is near on any smooth series.
 """
 
 
@@ -164,7 +167,7 @@ def _season(experiment: TrafficExperiment, dataset: TrafficInfo) -> Season:
     """The season of a plan. `UserError` if too little is known of the one that is asked for."""
     asked = experiment.dataset.season
     if asked == "auto":
-        if dataset.season_error > _WANDERS_ABOVE and not isinstance(experiment.model, CustomModelSpec):
+        if dataset.season_error_far > _WANDERS_ABOVE and not isinstance(experiment.model, CustomModelSpec):
             return "last"
         return dataset.best_season if dataset.season_error < _gains_below(experiment.model) else "none"
     num_steps = int(dataset.num_steps * TRAIN_SHARE)
