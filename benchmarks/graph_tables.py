@@ -207,7 +207,7 @@ def defaults(kind: str) -> Callable[[dict[str, Any]], str]:
             "|" + "---|" * 8,
         ]
         for name, row in rows.items():
-            digits = 3 if row["higher_is_better"] else 2
+            digits = 3 if row["higher_is_better"] else 2 if row["baselines"][row["best"]] > 1 else 4  # a gap; an error
             scores = [mean_sd(row[way], digits) for way in ("defaults", "tuned")]
             best = f"{row['baselines'][row['best']]:.{digits}f}"
             counts = ", ".join(f"{sum(row['not_below'][way])} of {len(row[way])}" for way in ("defaults", "tuned"))
