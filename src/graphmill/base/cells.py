@@ -69,10 +69,11 @@ class _Texts:
 def _safe(cell: object) -> object:
     if not isinstance(cell, str) or cell[:1] not in _BEGINS:  # a table has a million cells, and few are formulas
         return cell
-    return f"'{cell}" if _FORMULA.match(cell) and not _is_number(cell) else cell
+    return f"'{cell}" if _FORMULA.match(cell) and not is_number(cell) else cell
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text reads as a number."""
     try:
         float(text)
     except ValueError:

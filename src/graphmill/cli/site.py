@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphmill.base.cells import is_number
 from graphmill.base.errors import UserError
 from graphmill.cli.options import Json
 from graphmill.cli.show import print_json, print_line, print_table
@@ -181,19 +182,11 @@ def text_of(profile: dict[str, Any]) -> str:
     class Dumper(yaml.SafeDumper):
         def represent_str(self, text: str) -> yaml.ScalarNode:
             # YAML 1.2 reads 0E0 as a number; YAML 1.1, whose rules PyYAML's dumper knows, reads it as text
-            return self.represent_scalar("tag:yaml.org,2002:str", text, style="'" if _is_number(text) else None)
+            return self.represent_scalar("tag:yaml.org,2002:str", text, style="'" if is_number(text) else None)
 
     Dumper.add_representer(str, Dumper.represent_str)
     head = "# Written by `graphmill site probe`. Modules, setup_lines, interface and account are not known to Slurm.\n"
     return head + yaml.dump(profile, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _tell_folders(folders: "list[Folder]") -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.base.cells import is_number
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npy, read_npz
 
@@ -65,10 +66,10 @@ def _read_table(path: Path) -> NamedMatrix:
     fields = read_fields(path).with_columns(pl.all().str.strip_chars(' "'))
     column_names: list[str] = []
     first = [cell or "" for cell in fields.row(0)] if fields.height else []
-    if not any(map(_is_number, first)):
+    if not any(map(is_number, first)):
         column_names, fields = first, fields[1:]
     row_names: list[str] = []
-    if fields.height and fields.width > 1 and not any(_is_number(cell or "") for cell in fields.to_series(0).head(20)):
+    if fields.height and fields.width > 1 and not any(is_number(cell or "") for cell in fields.to_series(0).head(20)):
         row_names = [cell or "" for cell in fields.to_series(0)]
         fields, column_names = fields[:, 1:], column_names[1:]
     names = column_names or [f"{number + bool(row_names)}" for number in range(1, fields.width + 1)]
@@ -85,11 +86,3 @@ def _read_table(path: Path) -> NamedMatrix:
         for place, name in enumerate(names)
     ]
     return NamedMatrix(path.name.split(".")[0], np.stack(columns, axis=1), row_names, column_names)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

@@ -52,19 +52,19 @@ class WholeSampler:
             with_edge_ids=self.with_edge_ids,
             num_threads=self.num_threads,
         )
-        return Sampled(
-            seeds=seeds,
-            node_ids=NodeIds(hood.node_ids),
-            blocks=blocks_of(hood, resample=self.resample),
-            edge_ids=hood.edge_ids,
-            num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
-            num_edges_per_hop=tuple(hood.num_edges_per_hop),
-        )
+        return sampled_of(seeds, hood, resample=self.resample)
 
 
-def blocks_of(hood: _native.Neighbourhood, *, resample: bool) -> tuple[SampledBlock, ...]:
-    """A block per layer of what was sampled."""
-    return cut_into_blocks(hood.indptr, hood.indices, hood.num_rows_per_hop, resample=resample)
+def sampled_of(seeds: AnySeeds, hood: _native.Neighbourhood, *, resample: bool) -> Sampled:
+    """What was sampled around `seeds`, with a block per layer."""
+    return Sampled(
+        seeds=seeds,
+        node_ids=NodeIds(hood.node_ids),
+        blocks=cut_into_blocks(hood.indptr, hood.indices, hood.num_rows_per_hop, resample=resample),
+        edge_ids=hood.edge_ids,
+        num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
+        num_edges_per_hop=tuple(hood.num_edges_per_hop),
+    )
 
 
 def cut_into_blocks(
@@ -115,14 +115,7 @@ class RelationSampler:
             indptr, sources, edge_ids = self._hop(batch.frontier, hop, _native.subkey(key, hop))
             batch.relabel(indptr, sources, edge_ids if self.with_edge_ids else None)
         hood = batch.finish()
-        return Sampled(
-            seeds=seeds,
-            node_ids=NodeIds(hood.node_ids),
-            blocks=blocks_of(hood, resample=self.resample),
-            edge_ids=hood.edge_ids,
-            num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
-            num_edges_per_hop=tuple(hood.num_edges_per_hop),
-        )
+        return sampled_of(seeds, hood, resample=self.resample)
 
     def _one(self, entries: NDArray[np.int64]) -> _OneRelation:
         indptr = np.searchsorted(entries, self.topology.indptr)

@@ -32,8 +32,8 @@ def computed_with_weights(plan: Plan) -> dict[str, Any]:
     sections = parse_json(plan.task.model_dump_json(include=set(plan.task.of_weights)))  # as a file has them
     found = dict[str, Any]()
     for section, value in _lasting(sections).items():
-        named = {f"{section}.{name}": each for name, each in value.items()} if isinstance(value, dict) else None
-        found |= {section: value} if named is None else named
+        named = {f"{section}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {}
+        found |= named or {section: value}
     return found
 
 

@@ -22,7 +22,7 @@ from graphmill.sample.collect import NeighbourSource
 from graphmill.sample.distributed.messages import Exchange
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
-from graphmill.sample.neighbor import WholeSampler, blocks_of
+from graphmill.sample.neighbor import WholeSampler, sampled_of
 
 Ids = NDArray[np.int64]
 _ID: Final = np.int32  # of a node on the wire: the native sampler takes graphs of at most 2^31 - 2 nodes
@@ -75,17 +75,10 @@ class PartedSampler:
             found = self._ask(frontiers, fanout, [_native.subkey(key, hop) for key in keys], self._exchanges[hop])
             for batch, rows in zip(batches, found, strict=True):
                 batch.relabel(_offsets(rows.counts), rows.sources, rows.edge_ids if self.with_edge_ids else None)
-        return [self._sampled(seeds, batch.finish()) for seeds, batch in zip(window, batches, strict=True)]
-
-    def _sampled(self, seeds: AnySeeds, hood: _native.Neighbourhood) -> Sampled:
-        return Sampled(
-            seeds=seeds,
-            node_ids=NodeIds(hood.node_ids),
-            blocks=blocks_of(hood, resample=self.resample),
-            edge_ids=hood.edge_ids,
-            num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
-            num_edges_per_hop=tuple(hood.num_edges_per_hop),
-        )
+        return [
+            sampled_of(seeds, batch.finish(), resample=self.resample)
+            for seeds, batch in zip(window, batches, strict=True)
+        ]
 
     def _ask(
         self, frontiers: Sequence[NodeIds], fanout: int, keys: Sequence[int], exchanges: tuple[Exchange, Exchange]

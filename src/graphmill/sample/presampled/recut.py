@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from graphmill import _native
 from graphmill.graph.sampled import AnySeeds, EvaluationSeeds, NodeIds, Sampled, Seeds
-from graphmill.sample.neighbor import blocks_of
+from graphmill.sample.neighbor import sampled_of
 from graphmill.sample.presampled.schedule import PresampledFolder, PresampledReader, other_seeds
 
 Ids = NDArray[np.int64]
@@ -50,14 +50,7 @@ class RecutSampler:
             at = np.repeat(begins - indptr[:-1], counts) + np.arange(indptr[-1])
             batch.relabel(indptr, draws.sources[at], draws.edge_ids[at] if with_edge_ids else None)
         hood = batch.finish()
-        return Sampled(
-            seeds=seeds,
-            node_ids=NodeIds(hood.node_ids),
-            blocks=blocks_of(hood, resample=True),
-            edge_ids=hood.edge_ids,
-            num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
-            num_edges_per_hop=tuple(hood.num_edges_per_hop),
-        )
+        return sampled_of(seeds, hood, resample=True)
 
     def _pieces_with(self, seeds: Seeds) -> list[Sampled]:
         """Pieces of the global batch that were sampled for the ranks that had one of `seeds`."""

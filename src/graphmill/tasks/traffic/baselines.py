@@ -22,6 +22,7 @@ from graphmill.tasks.traffic.data.seasons import averages, slots
 from graphmill.tasks.traffic.data.store import TrafficStore
 from graphmill.tasks.traffic.data.windows import TrafficWindows, WindowBatch
 from graphmill.tasks.traffic.nn.metrics import empty_tally, measures, tally
+from graphmill.tasks.traffic.nn.season import last_readings
 from graphmill.tasks.traffic.page import (
     DAY_BEFORE,
     DAY_S,
@@ -122,7 +123,8 @@ def _scored(
     totals = {name: empty_tally(windows.horizon) for name in forecasts}
     for begin in range(0, len(starts), _BATCH):
         batch = windows.batch(EvaluationSeeds(SeedIds(starts[begin : begin + _BATCH])))
-        last = _last_known(batch, windows.store.metadata.mean)
+        history = batch.readings[:, : windows.history]
+        last = last_readings(history, history.new_tensor(windows.store.metadata.mean))
         for name, forecast in forecasts.items():
             totals[name] += tally(forecast.of(batch, last), batch.targets, batch.is_known)
     for name, total in totals.items():
@@ -174,14 +176,6 @@ def _of_season(windows: TrafficWindows, season_s: int, split: Split) -> _Forecas
     if (rows < 0).all():
         return f"no two readings are {season_s // DAY_S} d apart"
     return _Forecast(windows, rows, windows.values)
-
-
-def _last_known(batch: WindowBatch, mean: float) -> Tensor:
-    """The last reading of each window's history, [num_windows, 1, num_sensors]; `mean` where it has none."""
-    history = batch.readings[:, : batch.clock.shape[1]]
-    place = ~history.isnan() * torch.arange(1, history.shape[1] + 1).view(1, -1, 1)
-    latest = place.amax(dim=1, keepdim=True)
-    return torch.where(latest > 0, history.gather(1, (latest - 1).clamp(min=0)), mean)
 
 
 def _historical(store: TrafficStore) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
