@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from graphmill.cli.app import commands
-from graphmill.cli.job_options import job_overrides, joined_values, yaml_text
+from graphmill.cli.job_options import JobOptions, yaml_text
 from graphmill.config.yaml_text import parse_value
 from graphmill.spec.load import load_experiment
 
@@ -133,13 +134,11 @@ def test_yaml_takes_every_text_literally(text: str):
 
 
 def test_options_stand_for_keys_of_the_experiment():
-    overrides = job_overrides(
-        {
-            "hosts": 2, "account": "on", "time": "30", "exclusive": True, "env": ["A=1", "B=x y"], "module": ["cuda"],
-            "apptainer": "a b.sif", "staging": "scratch", "port": 2000, "qos": None, "setup_line": [],
-        }
+    options = JobOptions(
+        hosts=2, account="on", time="30", exclusive=True, env=["A=1", "B=x y"], module=["cuda"], apptainer="a b.sif",
+        staging="scratch", port=2000, qos=None, setup_line=[],
     )  # fmt: skip
-    asked = load_experiment(None, overrides)
+    asked = load_experiment(None, options.overrides())
     slurm = asked.slurm
     assert (slurm.hosts, slurm.account, slurm.time, slurm.exclusive, slurm.port) == (2, "on", "30", True, 2000)
     assert (slurm.env, slurm.modules) == ({"A": "1", "B": "x y"}, ("cuda",))
@@ -148,7 +147,8 @@ def test_options_stand_for_keys_of_the_experiment():
 
 def test_a_value_that_looks_like_an_option_stays_a_value():
     words = ["--sbatch-arg", "--licenses=a", "--comment", "--", "--exclusive", "x", "--comment"]
-    assert joined_values(words) == ["--sbatch-arg=--licenses=a", "--comment=--", "--exclusive", "x", "--comment"]
+    joined = typer.main.get_command(commands(["script"])).commands["script"].joined(words)
+    assert joined == ["--sbatch-arg=--licenses=a", "--comment=--", "--exclusive", "x", "--comment"]
     done = _run("script", "--comment", "--max_steps", "--sbatch-arg", "--licenses=a@b")
     assert "#SBATCH --comment=--max_steps\n" in done.stdout
     assert "#SBATCH --licenses=a@b\n" in done.stdout

@@ -14,7 +14,7 @@ import typer
 
 from graphmill.cli import app
 from graphmill.cli.bench_run import parser_of
-from graphmill.cli.tree import ShortFlagsCommand
+from graphmill.cli.words import ShortFlagsCommand
 from graphmill.config.yaml_text import read_document
 from graphmill.spec.flags import SHORT_FLAGS, parse_train_request
 from graphmill.spec.job.site import load_site

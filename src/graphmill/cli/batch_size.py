@@ -8,7 +8,7 @@ import typer
 from graphmill.api.planning import experiment_of
 from graphmill.cli.options import DatasetRoot, ExperimentName, Json, LogsRoot, Overrides, Ranks, resolved_dataset_root
 from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
-from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
+from graphmill.cli.words import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
     from graphmill.spec.batch import MemoryBudget
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = f"Short for -O, docs/coming-from.md: {short_flags_text()}"
-    app.command("batch-size", cls=ShortFlagsCommand, epilog=epilog)(batch_size)
+    app.command("batch-size", cls=ShortFlagsCommand, epilog=short_flags_text())(batch_size)
 
 
 def batch_size(

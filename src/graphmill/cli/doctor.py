@@ -11,8 +11,8 @@ import typer
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
-from graphmill.cli.job_options import takes_job_options
-from graphmill.cli.options import DatasetRoot, Json, LogsRoot, Overrides, resolved_dataset_root
+from graphmill.cli.job_options import JobOptions
+from graphmill.cli.options import DatasetRoot, Json, LogsRoot, Overrides, resolved_dataset_root, takes_groups
 from graphmill.cli.show import Cell, print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(takes_job_options(doctor))
+    app.command()(takes_groups(doctor))
 
 
 def doctor(
@@ -37,7 +37,7 @@ def doctor(
         bool, typer.Option("--dry-run", help="With --hosts: show the script and what Slurm says of it; submit nothing.")
     ] = False,
     json: Json = False,
-    job: list[str],
+    job: JobOptions,
 ) -> None:
     """Show what this machine has, and what would fail; with --hosts N, what N hosts of the cluster have.
 
@@ -53,7 +53,7 @@ def doctor(
       graphmill doctor --hosts 2 --site perlmutter --account m1234 --dry-run
       graphmill doctor --hosts 4 --site perlmutter --account m1234 --gpus-per-host 1
     """
-    overrides = [*(override or []), *job]
+    overrides = [*(override or []), *job.overrides()]
     if any(text.partition("=")[0] == "slurm.hosts" for text in overrides):
         _doctor_of_hosts(overrides, logs_root, dry_run=dry_run, json=json)
         return

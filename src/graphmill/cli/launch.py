@@ -11,11 +11,20 @@ from graphmill.api.planning import experiment_of
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cli.agree import agree_to_code
-from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, RunId, resolved_dataset_root
+from graphmill.cli.options import (
+    DatasetRoot,
+    ExperimentName,
+    LogsRoot,
+    Overrides,
+    Resume,
+    RunId,
+    SshConfig,
+    resolved_dataset_root,
+)
 from graphmill.cli.plan import show_plan
 from graphmill.cli.show import print_line, print_table
 from graphmill.cli.train import finish
-from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
+from graphmill.cli.words import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
     from graphmill.cluster.launch.ssh.hosts import HostList
@@ -28,7 +37,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(cls=ShortFlagsCommand, epilog=f"Short for -O, docs/coming-from.md: {short_flags_text()}")(launch)
+    app.command(cls=ShortFlagsCommand, epilog=short_flags_text())(launch)
 
 
 def launch(
@@ -41,10 +50,7 @@ def launch(
     ] = Path("hosts.yaml"),
     override: Overrides = None,
     run_id: RunId = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Continue an interrupted run: name it in place of EXPERIMENT, or with --run-id."),
-    ] = False,
+    resume: Resume = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Log in, compare the hosts, show the plan, and start nothing.")
     ] = False,
@@ -59,10 +65,7 @@ def launch(
             help="Where rank 0 listens for the others, for a firewall that opens one; else a free port.",
         ),
     ] = None,
-    ssh_config: Annotated[
-        Path | None,
-        typer.Option("--ssh-config", metavar="FILE", show_default=False, help="In place of ~/.ssh/config."),
-    ] = None,
+    ssh_config: SshConfig = None,
     root: DatasetRoot = None,
     logs_root: LogsRoot = Path("logs"),
 ) -> None:

@@ -3,24 +3,23 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from graphmill.api.planning import make_plan
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.messages import each_text_once
-from graphmill.cli.job_options import joined_values, takes_job_options
-from graphmill.cli.options import CodeSnapshot, DatasetRoot, Json, LogsRoot, Overrides
+from graphmill.cli.job_options import JobOptions
+from graphmill.cli.options import DatasetRoot, Json, LogsRoot, Overrides, takes_groups
 from graphmill.cli.pipeline_tables import as_json, show_memory, show_packing, show_predictions, show_states
 from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import print_json, print_line
-from graphmill.cli.submit_on import On, Overwrite, RemoteGraphmill, SshConfig, keep_words, submit_there
+from graphmill.cli.submit_on import SubmitOptions, submit_there
 from graphmill.cli.tree import Commands
+from graphmill.cli.words import WordsCommand
 
 if TYPE_CHECKING:
     from graphmill.base.errors import AbsentDataError
@@ -31,11 +30,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_STAGES = "--stages"
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A YAML file, or the name of a recipe.")]
 StageNames = Annotated[
     str | None,
-    typer.Option(_STAGES, metavar="A B", show_default=False, help="Only these stages; give PIPELINE before them."),
+    typer.Option("--stages", metavar="A B", show_default=False, help="Only these stages; give PIPELINE before them."),
 ]
 Trial = Annotated[int, typer.Option("--trial", metavar="STEPS", min=3, help="Steps of each stage to measure.")]
 TimeLimit = Annotated[
@@ -55,37 +53,12 @@ SkipMissing = Annotated[
 ]
 
 
-class StagesCommand(TyperCommand):
-    """Reads `--stages few many`, which typer cannot."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
-        """Join the names before typer sees them."""
-        words: list[str] = []
-        queue = list(args)
-        while queue:
-            words.append(queue.pop(0))
-            if words[-1] == _STAGES:
-                names = list(takewhile(lambda word: not word.startswith("-"), queue))
-                queue = queue[len(names) :]
-                words[-1] = f"{_STAGES}={' '.join(names)}"
-        return super().parse_args(ctx, words)
-
-
-class SubmitStagesCommand(StagesCommand):
-    """A value that looks like an option stays a value: `--sbatch-arg --licenses=a`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
-        """Join such values to their options before they are parsed."""
-        keep_words(ctx, args)
-        return super().parse_args(ctx, joined_values(args))
-
-
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None)
-    group.command("plan", cls=StagesCommand)(plan)
-    group.command("run", cls=StagesCommand)(run)
-    group.command("submit", cls=SubmitStagesCommand)(takes_job_options(submit))
+    group.command("plan", cls=WordsCommand)(plan)
+    group.command("run", cls=WordsCommand)(run)
+    group.command("submit", cls=WordsCommand)(takes_groups(submit))
     group.command("list")(list_)
     group.callback()(pipeline)
     app.add_typer(group, name="pipeline")
@@ -228,7 +201,6 @@ def submit(
     *,
     stages: StageNames = None,
     skip_missing_data: SkipMissing = False,
-    overrides: Overrides = None,
     trial: Annotated[
         int,
         typer.Option(
@@ -237,18 +209,8 @@ def submit(
     ] = 20,
     time_limit: TimeLimit = None,
     memory_limit: MemoryLimit = None,
-    code_snapshot: CodeSnapshot = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the jobs and their scripts; ask Slurm, write nothing.")
-    ] = False,
-    root: DatasetRoot = None,
-    logs_root: LogsRoot = Path("logs"),
-    on: On = None,
-    remote_graphmill: RemoteGraphmill = "graphmill",
-    ssh_config: SshConfig = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    job: list[str],
+    options: SubmitOptions,
+    job: JobOptions,
 ) -> None:
     """Submit the stages of a pipeline as a chain of Slurm jobs.
 
@@ -264,38 +226,17 @@ def submit(
       graphmill pipeline submit my-pipeline.yaml --on me@login.cluster:projects/gnn
       graphmill watch logs/neighbours
     """
-    if on is not None:
-        submit_there(
-            ctx,
-            ["pipeline", "submit"],
-            [name],
-            job,
-            on=on,
-            remote_graphmill=remote_graphmill,
-            ssh_config=ssh_config,
-            overwrite=overwrite,
-            dry_run=dry_run,
-        )
+    given = job.overrides()
+    submit_there(ctx, ["pipeline", "submit"], [name], [*(options.override or []), *given], options)
     from graphmill.base.amounts import mib_of
     from graphmill.cli.pipeline_submit import one_time_limit, submit_stages
 
     memory = None if memory_limit is None else mib_of(memory_limit)
     if memory_limit is not None and not memory:
         raise UserError(f"--memory-limit {memory_limit} is not an amount of memory", fix="write, for example, 8G")
-    skips = _planner(root, logs_root, to_train=False) if skip_missing_data else None
-    loaded, chosen, _ = _loaded(name, stages, logs_root, overrides, skips=skips)
-    submit_stages(
-        loaded,
-        chosen,
-        overrides=one_time_limit(time_limit, job),
-        memory_mib=memory,
-        trial=trial,
-        dataset_root=root,
-        logs_root=logs_root,
-        code_snapshot=code_snapshot,
-        dry_run=dry_run,
-        json=json,
-    )
+    skips = _planner(options.root, options.logs_root, to_train=False) if skip_missing_data else None
+    loaded, chosen, _ = _loaded(name, stages, options.logs_root, options.override, skips=skips)
+    submit_stages(loaded, chosen, options, overrides=one_time_limit(time_limit, given), memory_mib=memory, trial=trial)
 
 
 def list_(

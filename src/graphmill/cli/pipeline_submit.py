@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.base.errors import UserError
@@ -13,6 +12,7 @@ from graphmill.cli.show import print_json, print_line
 from graphmill.cli.submit import slurms_answers, tell_first
 
 if TYPE_CHECKING:
+    from graphmill.cli.submit_on import SubmitOptions
     from graphmill.cluster.jobs.pipeline import PipelineRequest
     from graphmill.cluster.jobs.pipeline_record import SubmittedPipeline
     from graphmill.cluster.jobs.submit import RunRequest
@@ -29,15 +29,11 @@ _log = logging.getLogger(__name__)
 def submit_stages(
     loaded: "Pipeline",
     chosen: "Sequence[StageSpec]",
+    options: "SubmitOptions",
     *,
     overrides: Sequence[str],
     memory_mib: float | None,
     trial: int,
-    dataset_root: Path | None,
-    logs_root: Path,
-    code_snapshot: bool | None,
-    dry_run: bool,
-    json: bool,
 ) -> None:
     """Plan, predict, pack; then submit the jobs, or show them."""
     from graphmill.cluster.jobs.pipeline import make_request, plan_stages, refuse_alive, submit_pipeline
@@ -45,16 +41,17 @@ def submit_stages(
     from graphmill.cluster.jobs.sites import find_site
     from graphmill.cluster.launch.pipeline import Stages
 
-    of = Stages(loaded, logs_root.absolute())
+    dry_run, json = options.dry_run, options.json
+    of = Stages(loaded, options.logs_root.absolute())
     folder = PipelineFolder(of.logs_root / loaded.name)
     stages = plan_stages(
         of,
         chosen,
         overrides=overrides,
-        dataset_root=resolved_dataset_root(dataset_root),
+        dataset_root=resolved_dataset_root(options.root),
         find_site=find_site,
         to_train=not dry_run,
-        code_snapshot=code_snapshot,
+        code_snapshot=options.code_snapshot,
     )
     record, packing, predictions = _packed(of, chosen, stages, memory_mib, trial=trial, dry_run=dry_run)
     if not record.chosen:

@@ -9,7 +9,7 @@ from graphmill.api.planning import RUN_ID_OF_A_PLAN, experiment_of, planned
 from graphmill.base.names import counted
 from graphmill.cli.options import DatasetRoot, ExperimentName, Json, Overrides, Ranks
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
-from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
+from graphmill.cli.words import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
     from graphmill.estimate.trial import Trial
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(cls=ShortFlagsCommand, epilog=f"Short for -O, docs/coming-from.md: {short_flags_text()}")(plan)
+    app.command(cls=ShortFlagsCommand, epilog=short_flags_text())(plan)
 
 
 def plan(

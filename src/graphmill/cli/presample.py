@@ -13,7 +13,7 @@ from graphmill.base.errors import UserError
 from graphmill.cli.options import DatasetRoot, ExperimentName, Json, Overrides, Ranks, resolved_dataset_root
 from graphmill.cli.progress import progress
 from graphmill.cli.show import print_facts, print_json, print_line
-from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
+from graphmill.cli.words import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
     from graphmill.sample.presampled.schedule import EpochSource, PresampledFolder
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(cls=ShortFlagsCommand, epilog=f"Short for -O, docs/coming-from.md: {short_flags_text()}")(presample)
+    app.command(cls=ShortFlagsCommand, epilog=short_flags_text())(presample)
 
 
 def presample(

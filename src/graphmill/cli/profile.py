@@ -12,7 +12,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot, Overrides, Ranks
 from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
-from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
+from graphmill.cli.words import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
     from graphmill.diagnose.profile import PhaseChange, ProfileComparison, Row
@@ -29,7 +29,7 @@ _LEAST_SHARE: Final = 0.01
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(cls=ShortFlagsCommand, epilog=f"Short for -O, docs/coming-from.md: {short_flags_text()}")(profile)
+    app.command(cls=ShortFlagsCommand, epilog=short_flags_text())(profile)
 
 
 def profile(

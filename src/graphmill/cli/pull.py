@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from graphmill.cli.options import SshConfig
 from graphmill.cli.show import print_line, print_table
 
 
@@ -22,10 +23,7 @@ def pull(
         bool, typer.Option("--all", help="Also files that are not graphmill's, such as profiles.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is new, and fetch nothing.")] = False,
-    ssh_config: Annotated[
-        Path | None,
-        typer.Option("--ssh-config", metavar="FILE", show_default=False, help="In place of ~/.ssh/config."),
-    ] = None,
+    ssh_config: SshConfig = None,
 ) -> None:
     """Fetch runs from another machine, with rsync over ssh.
 

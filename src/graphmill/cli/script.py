@@ -3,15 +3,15 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphmill.base.errors import UserError
-from graphmill.cli.job_options import joined_values, takes_job_options
-from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides
+from graphmill.cli.job_options import JobOptions
+from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, takes_groups
 from graphmill.cli.show import print_line
-from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
+from graphmill.cli.words import RestCommand, rest_of, short_flags_text, with_short_flags
 from graphmill.spec.flags import TrainRequest, parse_train_request
 
 if TYPE_CHECKING:
@@ -19,26 +19,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_TRAINING_KEY = "graphmill.training"
 _NODES_LIST = "--nodes-list"
 _NOT_FOR_TRAINING = ("slurm.", "stage.", "slurm=", "stage=", "train.ranks=")
 
 
-class ScriptCommand(ShortFlagsCommand):
-    """Reads `--nodes-list 1 2 4 8`, which typer cannot, and keeps what follows `--` for training."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
-        """Take both apart before typer sees the rest."""
-        words = joined_values(args)  # first: `--` may be the value of an option
-        cut = words.index("--") if "--" in words else len(words)
-        ctx.meta[_TRAINING_KEY] = words[cut + 1 :]
-        return super().parse_args(ctx, _joined_nodes_list(words[:cut]))
-
-
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = f"Short for -O, before or after `--`: {short_flags_text()}"
-    app.command(cls=ScriptCommand, epilog=epilog)(takes_job_options(script))
+    app.command(cls=RestCommand, epilog=short_flags_text("before or after `--`"))(takes_groups(script))
 
 
 def script(
@@ -61,7 +48,7 @@ def script(
     override: Overrides = None,
     root: DatasetRoot = None,
     logs_root: LogsRoot = Path("logs"),
-    job: list[str],
+    job: JobOptions,
 ) -> None:
     """Write the script of a Slurm job.
 
@@ -77,7 +64,7 @@ def script(
         --setup-line "module load pytorch"
         -- --max_steps 4000 --batch_size 1024 --sync_every 1 --sync_scheme deferred_allreduce
     """
-    asked = _training(ctx.meta[_TRAINING_KEY], with_short_flags(ctx, override or []), experiment)
+    asked = _training(rest_of(ctx) or [], with_short_flags(ctx, override or []), experiment)
     counts = _counts(nodes_list)
     folders = [str(logs_root) if asked.logs_root == Path("logs") else str(asked.logs_root)]
     folders += [str(path) for path in (asked.dataset_root or root,) if path]
@@ -85,7 +72,10 @@ def script(
         from graphmill.spec.load import DEFAULT_RECIPE
 
         _log.info(f"no experiment is named: the script trains the recipe {DEFAULT_RECIPE}")
-    jobs = [_job(asked, [*job, *(() if count is None else (f"slurm.hosts={count}",))], folders) for count in counts]
+    jobs = [
+        _job(asked, [*job.overrides(), *(() if count is None else (f"slurm.hosts={count}",))], folders)
+        for count in counts
+    ]
     for remark in dict.fromkeys(remark for each in jobs for remark in each.remarks):
         _log.info(remark)
     if nodes_list is not None:
@@ -98,22 +88,6 @@ def script(
         typer.echo(text, nl=False)
         return
     _write(output, text)
-
-
-def _joined_nodes_list(args: Sequence[str]) -> list[str]:
-    """`--nodes-list 1 2 4` → `--nodes-list=1 2 4`; further values in the forms 1,2,4 are left to `_counts`."""
-    words: list[str] = []
-    queue = list(args)
-    while queue:
-        word = queue.pop(0)
-        if word != _NODES_LIST:
-            words.append(word)
-            continue
-        values = []
-        while queue and queue[0].replace(",", "").isdecimal():
-            values.append(queue.pop(0))
-        words.append(f"{_NODES_LIST}={' '.join(values)}")
-    return words
 
 
 def _counts(nodes_list: str | None) -> list[int | None]:

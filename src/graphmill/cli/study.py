@@ -6,19 +6,22 @@ from typing import Annotated
 import typer
 
 from graphmill.api.planning import make_plan
-from graphmill.cli.job_options import takes_job_options
-from graphmill.cli.options import After, CodeSnapshot, DatasetRoot, Json, LogsRoot, Overrides
+from graphmill.cli.job_options import JobOptions
+from graphmill.cli.options import After, DatasetRoot, Json, LogsRoot, takes_groups
 from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import print_json, print_line, print_table
-from graphmill.cli.submit_on import On, Overwrite, RemoteGraphmill, SshConfig, WordsCommand, submit_there
+from graphmill.cli.submit_on import SubmitOptions, submit_there
 from graphmill.cli.tree import Commands
+from graphmill.cli.words import WordsCommand
+
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="A YAML file, or the name of a recipe.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None)
     group.command("run")(run)
-    group.command("submit", cls=WordsCommand)(takes_job_options(submit))
+    group.command("submit", cls=WordsCommand)(takes_groups(submit))
     group.command("list")(list_)
     group.callback()(study)
     app.add_typer(group, name="study")
@@ -35,7 +38,7 @@ def study() -> None:
 
 
 def run(
-    name: Annotated[str, typer.Argument(metavar="STUDY", help="A YAML file, or the name of a recipe.")],
+    name: StudyName,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and stop before anything runs.")] = False,
     root: DatasetRoot = None,
     logs_root: LogsRoot = Path("logs"),
@@ -89,7 +92,7 @@ def run(
 
 def submit(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="STUDY", help="A YAML file, or the name of a recipe.")],
+    name: StudyName,
     *,
     at_once: Annotated[
         int | None,
@@ -111,19 +114,8 @@ def submit(
         ),
     ] = None,
     after: After = None,
-    override: Overrides = None,
-    code_snapshot: CodeSnapshot = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the jobs and their scripts; ask Slurm, change nothing.")
-    ] = False,
-    root: DatasetRoot = None,
-    logs_root: LogsRoot = Path("logs"),
-    on: On = None,
-    remote_graphmill: RemoteGraphmill = "graphmill",
-    ssh_config: SshConfig = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    job: list[str],
+    options: SubmitOptions,
+    job: JobOptions,
 ) -> None:
     """Submit the cells of a study as an array job of Slurm.
 
@@ -136,33 +128,11 @@ def submit(
       graphmill study submit study-demo --chain afterok --dry-run
       graphmill study submit my-study.yaml --on me@login.cluster:projects/gnn
     """
-    if on is not None:
-        submit_there(
-            ctx,
-            ["study", "submit"],
-            [name],
-            [*(override or []), *job],
-            on=on,
-            remote_graphmill=remote_graphmill,
-            ssh_config=ssh_config,
-            overwrite=overwrite,
-            dry_run=dry_run,
-        )
+    overrides = [*(options.override or []), *job.overrides()]
+    submit_there(ctx, ["study", "submit"], [name], overrides, options)
     from graphmill.cli.study_submit import submit_study
 
-    submit_study(
-        name,
-        overrides=[*(override or []), *job],
-        at_once=at_once,
-        pack=pack,
-        chain=chain,
-        after=after,
-        dataset_root=root,
-        logs_root=logs_root.absolute(),
-        code_snapshot=code_snapshot,
-        dry_run=dry_run,
-        json=json,
-    )
+    submit_study(name, options, overrides=overrides, at_once=at_once, pack=pack, chain=chain, after=after)
 
 
 def list_(

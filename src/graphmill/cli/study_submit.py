@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from graphmill.api.submitting import dependency_of
@@ -13,23 +12,20 @@ from graphmill.cli.show import print_json, print_line
 from graphmill.cli.submit import slurms_answers, tell_first
 
 if TYPE_CHECKING:
+    from graphmill.cli.submit_on import SubmitOptions
     from graphmill.cluster.jobs.study import Array, CellPlan
     from graphmill.record.documents import SubmittedJob
 
 
 def submit_study(
     name: str,
+    options: "SubmitOptions",
     *,
     overrides: Sequence[str],
     at_once: int | None,
     pack: int,
     chain: str | None,
     after: str | None,
-    dataset_root: Path | None,
-    logs_root: Path,
-    code_snapshot: bool | None,
-    dry_run: bool,
-    json: bool,
 ) -> None:
     """Plan all cells, then submit them, or show what would be."""
     from graphmill.cluster.jobs.sites import find_site
@@ -37,16 +33,17 @@ def submit_study(
     from graphmill.spec.study import load_study
 
     how = _chain(chain, at_once, pack)
+    logs_root, dry_run, json = options.logs_root.absolute(), options.dry_run, options.json
     dependency = "" if after is None else dependency_of(after, logs_root)
     study = load_study(name)
     plans = plan_cells(
         study,
         logs_root=logs_root,
-        dataset_root=resolved_dataset_root(dataset_root),
+        dataset_root=resolved_dataset_root(options.root),
         overrides=overrides,
         find_site=find_site,
         to_train=not dry_run,
-        code_snapshot=code_snapshot,
+        code_snapshot=options.code_snapshot,
     )
     if not plans:
         print_line(f"{study.name}: nothing is left to submit")

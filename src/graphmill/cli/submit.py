@@ -3,39 +3,21 @@
 import logging
 import os
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphmill.api.submitting import dependency_of, say_what_counts, sent, to_submit
 from graphmill.base import exits
+from graphmill.base.errors import UserError
 from graphmill.cli.agree import agree_to_code, agree_to_job
-from graphmill.cli.job_options import joined_values, takes_job_options
-from graphmill.cli.options import (
-    After,
-    CodeSnapshot,
-    DatasetRoot,
-    ExperimentName,
-    Json,
-    LogsRoot,
-    Overrides,
-    Ranks,
-    RunId,
-    resolved_dataset_root,
-)
+from graphmill.cli.job_options import JobOptions
+from graphmill.cli.options import After, ExperimentName, Ranks, RunId, resolved_dataset_root, takes_groups
 from graphmill.cli.plan import show_plan
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
-from graphmill.cli.submit_command import (
-    COMMAND_KEY,
-    CommandAsked,
-    Data,
-    Run,
-    is_command,
-    submit_command,
-)
-from graphmill.cli.submit_on import On, Overwrite, RemoteGraphmill, SshConfig, WordsCommand, keep_words, submit_there
-from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
+from graphmill.cli.submit_command import CommandAsked, Data, Run, is_command, submit_command
+from graphmill.cli.submit_on import SubmitOptions, submit_there
+from graphmill.cli.words import RestCommand, rest_of, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,21 +34,7 @@ LOOK_S = 3.0  # at the reason why a new job waits; sbatch accepts many a job tha
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = f"Short for -O, docs/coming-from.md: {short_flags_text()}"
-    app.command(cls=SubmitCommand, epilog=epilog)(takes_job_options(submit))
-
-
-class SubmitCommand(WordsCommand, ShortFlagsCommand):
-    """A value that looks like an option stays a value: `--sbatch-arg --licenses=a`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
-        """Join such values to their options before they are parsed. With --run, what follows -- is the command's."""
-        keep_words(ctx, args)
-        own = args[: args.index("--")] if "--" in args else args
-        if "--run" in own:
-            ctx.meta[COMMAND_KEY] = args[len(own) + 1 :]
-            args = own
-        return super().parse_args(ctx, joined_values(args))
+    app.command(cls=RestCommand, epilog=short_flags_text())(takes_groups(submit))
 
 
 def submit(
@@ -79,22 +47,11 @@ def submit(
         bool,
         typer.Option("--resume", help="Continue an ended run: name it in place of EXPERIMENT, or with --run-id."),
     ] = False,
-    override: Overrides = None,
-    root: DatasetRoot = None,
-    logs_root: LogsRoot = Path("logs"),
     run_id: RunId = None,
-    code_snapshot: CodeSnapshot = None,
     run: Run = False,
     data: Data = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the job, its script and the command; ask Slurm, change nothing.")
-    ] = False,
-    on: On = None,
-    remote_graphmill: RemoteGraphmill = "graphmill",
-    ssh_config: SshConfig = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
-    job: list[str],
+    options: SubmitOptions,
+    job: JobOptions,
 ) -> None:
     """Submit an experiment, or with --run any command, as a job of Slurm.
 
@@ -118,44 +75,43 @@ def submit(
     """
     from graphmill.record.run_folder import RunFolder
 
-    overrides = [*with_short_flags(ctx, override or []), *job, *([] if ranks is None else [f"train.ranks={ranks}"])]
-    if on is not None:
-        submit_there(
-            ctx,
-            ["submit"],
-            [] if experiment is None else [experiment],
-            overrides,
-            on=on,
-            remote_graphmill=remote_graphmill,
-            ssh_config=ssh_config,
-            overwrite=overwrite,
-            dry_run=dry_run,
-        )
-    dependency = "" if after is None else dependency_of(after, logs_root)
-    words: list[str] | None = ctx.meta.get(COMMAND_KEY)
-    if words is not None or data is not None or (resume and is_command(experiment, run_id, logs_root)):
-        given = {"EXPERIMENT": experiment, "--ranks": ranks, "--code-snapshot": code_snapshot, "--resume": resume}
-        asked = CommandAsked(words, data, resolved_dataset_root(root), logs_root, run_id, dependency)
-        submit_command(asked, overrides, given, dry_run=dry_run, json=json)
+    overrides = [*with_short_flags(ctx, options.override or []), *job.overrides()]
+    overrides += [] if ranks is None else [f"train.ranks={ranks}"]
+    submit_there(ctx, ["submit"], [] if experiment is None else [experiment], overrides, options)
+    dependency = "" if after is None else dependency_of(after, options.logs_root)
+    rest = rest_of(ctx)
+    if rest is not None and not run:
+        raise UserError("what follows -- is a command, which only --run runs", fix="graphmill submit --run -- COMMAND")
+    words = (rest or []) if run else None
+    if words is not None or data is not None or (resume and is_command(experiment, run_id, options.logs_root)):
+        given = {
+            "EXPERIMENT": experiment,
+            "--ranks": ranks,
+            "--code-snapshot": options.code_snapshot,
+            "--resume": resume,
+        }
+        root = resolved_dataset_root(options.root)
+        asked = CommandAsked(words, data, root, options.logs_root, run_id, dependency)
+        submit_command(asked, overrides, given, dry_run=options.dry_run, json=options.json)
         return
     asked_for = to_submit(
         experiment,
         overrides,
         _agree,
         resume=resume,
-        root=root,
-        logs_root=logs_root,
+        root=options.root,
+        logs_root=options.logs_root,
         run_id=run_id,
         dependency=dependency,
-        code_snapshot=code_snapshot,
-        prepare=not dry_run,
+        code_snapshot=options.code_snapshot,
+        prepare=not options.dry_run,
     )
     if isinstance(asked_for, RunFolder):
         print_line(f"{asked_for.path} is done already")
-    elif dry_run:
-        show_request(asked_for, is_new=not resume, json=json)
+    elif options.dry_run:
+        show_request(asked_for, is_new=not resume, json=options.json)
     else:
-        tell_submitted(asked_for.folder, sent(asked_for, is_new=not resume), json=json)
+        tell_submitted(asked_for.folder, sent(asked_for, is_new=not resume), json=options.json)
 
 
 def _agree(folder: "RunFolder") -> None:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-COMMAND_KEY: Final = "graphmill.command"
-"""Under which the words of the command are kept in typer's context."""
 _FIX: Final = "graphmill submit --run -- graphmill prepare ogbn-products"
 
 Run = Annotated[bool, typer.Option("--run", help="Run the command that follows --, in place of EXPERIMENT.")]

@@ -1,55 +1,55 @@
-"""`--on` of `submit`, `study submit` and `pipeline submit`: the same command on another machine."""
+"""What `submit`, `study submit` and `pipeline submit` share: their options, and the same command elsewhere (`--on`)."""
 
 import logging
 import os
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Final
 
 import typer
-from typer.core import TyperCommand
 
 import graphmill
+from graphmill.cli.options import CodeSnapshot, DatasetRoot, Json, LogsRoot, Overrides, SshConfig
 from graphmill.cli.show import print_line, print_table
+from graphmill.cli.words import words_of
 
 _log = logging.getLogger(__name__)
 
-On = Annotated[
-    str | None,
-    typer.Option(
-        "--on",
-        metavar="[USER@]HOST:FOLDER",
-        show_default=False,
-        help="Send the experiment and your own code there, over ssh, and submit there.",
-    ),
-]
-RemoteGraphmill = Annotated[
-    str, typer.Option("--remote-graphmill", metavar="PROGRAM", help="With --on: how graphmill is called there.")
-]
-SshConfig = Annotated[
-    Path | None,
-    typer.Option("--ssh-config", metavar="FILE", show_default=False, help="In place of ~/.ssh/config."),
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="With --on: also files that were changed there.")]
-
-_WORDS_KEY: Final = "graphmill.words"
 _WITH_VALUE: Final = ("--on", "--remote-graphmill", "--ssh-config")
 _FLAGS: Final = ("--overwrite",)
 
 
-class WordsCommand(TyperCommand):
-    """A command that can be called elsewhere with the words that it was called with here."""
+@dataclass(frozen=True, slots=True)
+class SubmitOptions:
+    """Options of `submit`, `study submit` and `pipeline submit` alike."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
-        """Keep the words before anything is made of them."""
-        keep_words(ctx, args)
-        return super().parse_args(ctx, args)
-
-
-def keep_words(ctx: Any, args: Sequence[str]) -> None:  # noqa: ANN401  # typer's Context, old and new
-    """Remember what a command was called with, if nobody has yet."""
-    ctx.meta.setdefault(_WORDS_KEY, list(args))
+    override: Overrides = None
+    code_snapshot: CodeSnapshot = None
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show the jobs, their scripts and commands; ask Slurm, change nothing."),
+    ] = False
+    root: DatasetRoot = None
+    logs_root: LogsRoot = Path("logs")
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            metavar="[USER@]HOST:FOLDER",
+            show_default=False,
+            help="Send the experiment and your own code there, over ssh, and submit there.",
+        ),
+    ] = None
+    remote_graphmill: Annotated[
+        str, typer.Option("--remote-graphmill", metavar="PROGRAM", help="With --on: how graphmill is called there.")
+    ] = "graphmill"
+    ssh_config: SshConfig = None
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="With --on: also files that were changed there.")] = (
+        False
+    )
+    json: Json = False
 
 
 def words_there(words: Sequence[str]) -> list[str]:
@@ -74,44 +74,37 @@ def words_there(words: Sequence[str]) -> list[str]:
 
 
 def submit_there(
-    ctx: typer.Context,
-    command: Sequence[str],
-    named: Sequence[str],
-    overrides: Sequence[str],
-    *,
-    on: str,
-    remote_graphmill: str,
-    ssh_config: Path | None,
-    overwrite: bool,
-    dry_run: bool,
-) -> NoReturn:
-    """Send what is named, and call `command` there with the words of this call. Exits with its status."""
+    ctx: typer.Context, command: Sequence[str], named: Sequence[str], overrides: Sequence[str], options: SubmitOptions
+) -> None:
+    """With --on: send what is named, call `command` there with the words of this call, and exit with its status."""
+    if options.on is None:
+        return
     from graphmill.cluster.push import There, files_to_send, refuse_changed_there
     from graphmill.cluster.remote import Source
 
-    there = There(Source.parse(on), remote_graphmill, ssh_config)
+    there = There(Source.parse(options.on), options.remote_graphmill, options.ssh_config)
     files = files_to_send(named, overrides, os.environ)
     version, own = there.version(), f"graphmill {graphmill.__version__}"
     if version != own:
         _log.warning(f"{there.folder.login} has {version or 'a graphmill that names no version'}, and this is {own}")
     states = there.compare(files)
-    words = [*command, *words_there(ctx.meta[_WORDS_KEY])]
+    words = [*command, *words_there(words_of(ctx))]
     is_quiet = "--json" in words
     if files and not is_quiet:
-        print_table(("file", f"in {on}"), [(name, states[name]) for name in sorted(files)])
-    if not overwrite:
+        print_table(("file", f"in {options.on}"), [(name, states[name]) for name in sorted(files)])
+    if not options.overwrite:
         refuse_changed_there(states, there.folder)
     is_there = all(state == "same" for state in states.values())
-    if dry_run and not is_there:
+    if options.dry_run and not is_there:
         _log.info("nothing was sent, and nothing submitted: the script is shown once the files are there")
         raise typer.Exit
     if not is_there:
         there.send(files)
-    _log.info(f"on {there.folder.login}: {shlex.join([remote_graphmill, *words])}")
+    _log.info(f"on {there.folder.login}: {shlex.join([options.remote_graphmill, *words])}")
     status = there.run(words)
-    if status == 0 and not dry_run and not is_quiet:
-        follow = f"cd {shlex.quote(there.folder.path)} && {shlex.quote(remote_graphmill)} watch"
-        config = [] if ssh_config is None else [str(ssh_config)]
+    if status == 0 and not options.dry_run and not is_quiet:
+        follow = f"cd {shlex.quote(there.folder.path)} && {shlex.quote(options.remote_graphmill)} watch"
+        config = [] if options.ssh_config is None else [str(options.ssh_config)]
         ssh = shlex.join(["ssh", *(["-F", *config] if config else []), there.folder.login, follow])
         logs = [f"{there.folder.login}:{there.folder.path}/logs", *(["--ssh-config", *config] if config else [])]
         print_line(f"from here: watch it with `{ssh}`")

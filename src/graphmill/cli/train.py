@@ -10,10 +10,10 @@ from graphmill.api.run import done_in_words
 from graphmill.api.training import ToTrain, to_train
 from graphmill.base import exits
 from graphmill.cli.agree import agree_to_code
-from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, Ranks, RunId
+from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, Ranks, Resume, RunId
 from graphmill.cli.plan import show_plan
 from graphmill.cli.show import print_line
-from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
+from graphmill.cli.words import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
     from graphmill.record.run_folder import RunFolder
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(cls=ShortFlagsCommand, epilog=f"Short for -O, docs/coming-from.md: {short_flags_text()}")(train)
+    app.command(cls=ShortFlagsCommand, epilog=short_flags_text())(train)
 
 
 def train(
@@ -31,10 +31,7 @@ def train(
     experiment: ExperimentName = None,
     *,
     ranks: Ranks = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Continue an interrupted run: name it in place of EXPERIMENT, or with --run-id."),
-    ] = False,
+    resume: Resume = False,
     extend: Annotated[
         bool,
         typer.Option(

@@ -2,11 +2,10 @@
 
 import errno
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from graphmill.api.run import EndedError
 from graphmill.base import exits
@@ -14,13 +13,11 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.foreign import printable, without_advice
 from graphmill.base.messages import show_messages
 from graphmill.base.retries import is_io_error
-from graphmill.spec.flags import SHORT_FLAGS, ShortFlags, split_short_flags, unknown_flag
 
 _NO_PLACE_TO_WRITE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES),
     *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
 )  # what a path given by the user may raise, no matter where in the code
-_SHORT_FLAGS_KEY = "graphmill.short_flags"
 
 
 class Commands(TyperGroup):
@@ -58,37 +55,6 @@ class Commands(TyperGroup):
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(exits.INTERRUPTED) from None
-
-
-class ShortFlagsCommand(TyperCommand):
-    """A command that also takes short flags: `--max_steps 4000 --num_neighbors 25 10 …`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
-        """Take the short flags out before typer sees the rest; it cannot read `--num_neighbors 25 10`."""
-        flags = split_short_flags(args)
-        own = [option for parameter in self.params for option in parameter.opts]
-        for word in flags.rest[: flags.rest.index("--") if "--" in flags.rest else None]:
-            if word.startswith("--") and word.partition("=")[0] not in [*own, "--help"]:
-                known = [option.removeprefix("--") for option in own if option.startswith("--")]
-                if "--run" in flags.rest and "--" not in flags.rest:
-                    raise UserError(
-                        f"{word} stands where submit's own flags stand: --run takes the command after --",
-                        fix="graphmill submit --run [flags of submit] -- COMMAND [flags of the command]",
-                    )
-                raise unknown_flag(word, known, ctx.command_path)
-        ctx.meta[_SHORT_FLAGS_KEY] = flags
-        return super().parse_args(ctx, list(flags.rest))
-
-
-def with_short_flags(ctx: typer.Context, overrides: Sequence[str]) -> list[str]:
-    """`overrides` and those that the short flags in this command line set."""
-    flags: ShortFlags = ctx.meta[_SHORT_FLAGS_KEY]
-    return flags.over(overrides)
-
-
-def short_flags_text() -> str:
-    """The short flags, for a help text."""
-    return " ".join(f"--{name}" for name in SHORT_FLAGS)
 
 
 def tell_error(error: UserError) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -10,7 +11,7 @@ import typer
 
 from graphmill.base import exits
 from graphmill.base.python import python_m
-from graphmill.cli.options import Json
+from graphmill.cli.options import Json, takes_groups
 from graphmill.cli.show import print_json, print_line, print_table
 from graphmill.cli.tree import Commands
 
@@ -23,8 +24,8 @@ _FOR_COMMANDS = {"ignore_unknown_options": True, "allow_interspersed_args": Fals
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None)
-    group.command("run", context_settings=_FOR_COMMANDS)(run)
-    group.command("up")(up)
+    group.command("run", context_settings=_FOR_COMMANDS)(takes_groups(run))
+    group.command("up")(takes_groups(up))
     group.command("install")(install)
     group.command("down")(down)
     group.command("status")(status)
@@ -53,49 +54,82 @@ class PreemptMode(StrEnum):
     SUSPEND = "suspend"
 
 
-Hosts = Annotated[int, typer.Option("--hosts", min=1, max=99, help="Number of hosts.")]
-Cpus = Annotated[int, typer.Option("--cpus", min=1, help="Cores that Slurm believes each host has.")]
-Memory = Annotated[int, typer.Option("--memory-mib", min=64, help="Memory that Slurm believes each host has.")]
-Gpus = Annotated[int, typer.Option("--gpus", min=0, max=8, help="Fake GPUs on each host; nothing computes on them.")]
-GpuType = Annotated[str, typer.Option("--gpu-type", help="The type of the fake GPUs; '' for none.")]
-Accounting = Annotated[bool, typer.Option("--accounting/--no-accounting", help="slurmdbd and MariaDB, for sacct.")]
-Ssh = Annotated[bool, typer.Option("--ssh/--no-ssh", help="A login on each host.")]
-Private = Annotated[
-    list[Path] | None,
-    typer.Option("--private", metavar="FOLDER", help="A folder that is private to each host, besides /run/local."),
-]
-PrivateMib = Annotated[int, typer.Option("--private-mib", min=1, help="Size of each private folder.")]
-OnMemory = Annotated[
-    OutOfMemory,
-    typer.Option("--out-of-memory", help="A job above its memory: left alone, killed by Slurm, or by the kernel."),
-]
-RequeueDelay = Annotated[int, typer.Option("--requeue-delay-s", min=5, help="How long a requeued job waits.")]
-SlurmdTimeout = Annotated[
-    int, typer.Option("--slurmd-timeout-s", min=5, help="A host that does not answer for so long is down.")
-]
-MinJobAge = Annotated[int, typer.Option("--min-job-age-s", min=2, help="squeue forgets ended jobs after this.")]
-Enforce = Annotated[
-    list[str] | None,
-    typer.Option("--enforce", metavar="WHAT", help="AccountingStorageEnforce: associations, limits, qos. Repeatable."),
-]
-Preempt = Annotated[
-    PreemptMode, typer.Option("--preempt-mode", help="What becomes of jobs in `preempt` when one in `normal` wants in.")
-]
-PreemptGrace = Annotated[
-    int,
-    typer.Option("--preempt-grace-s", min=0, help="GraceTime: from SIGTERM to the ranks until they are taken away."),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="LINE", help="A line at the end of slurm.conf, where it wins. Repeatable."),
-]
-Release = Annotated[
-    str | None,
-    typer.Option("--release", metavar="SUITE", help="Slurm of this Debian suite, unpacked by `devcluster install`."),
-]
-KeepLogs = Annotated[
-    Path | None, typer.Option("--keep-logs", metavar="FOLDER", help="Copy the daemons' logs there at the end.")
-]
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """What the cluster is like, of `run` and of `up`."""
+
+    hosts: Annotated[int, typer.Option("--hosts", min=1, max=99, help="Number of hosts.")] = 4
+    cpus: Annotated[int, typer.Option("--cpus", min=1, help="Cores that Slurm believes each host has.")] = 2
+    memory_mib: Annotated[
+        int, typer.Option("--memory-mib", min=64, help="Memory that Slurm believes each host has.")
+    ] = 4000
+    gpus: Annotated[
+        int, typer.Option("--gpus", min=0, max=8, help="Fake GPUs on each host; nothing computes on them.")
+    ] = 2
+    gpu_type: Annotated[str, typer.Option("--gpu-type", help="The type of the fake GPUs; '' for none.")] = "v100"
+    accounting: Annotated[
+        bool, typer.Option("--accounting/--no-accounting", help="slurmdbd and MariaDB, for sacct.")
+    ] = True
+    ssh: Annotated[bool, typer.Option("--ssh/--no-ssh", help="A login on each host.")] = True
+    private: Annotated[
+        list[Path] | None,
+        typer.Option("--private", metavar="FOLDER", help="A folder that is private to each host, besides /run/local."),
+    ] = None
+    private_mib: Annotated[int, typer.Option("--private-mib", min=1, help="Size of each private folder.")] = 1024
+    out_of_memory: Annotated[
+        OutOfMemory,
+        typer.Option("--out-of-memory", help="A job above its memory: left alone, killed by Slurm, or by the kernel."),
+    ] = OutOfMemory.IGNORED
+    requeue_delay_s: Annotated[int, typer.Option("--requeue-delay-s", min=5, help="How long a requeued job waits.")] = 5
+    slurmd_timeout_s: Annotated[
+        int, typer.Option("--slurmd-timeout-s", min=5, help="A host that does not answer for so long is down.")
+    ] = 20
+    min_job_age_s: Annotated[
+        int, typer.Option("--min-job-age-s", min=2, help="squeue forgets ended jobs after this.")
+    ] = 300
+    preempt_mode: Annotated[
+        PreemptMode,
+        typer.Option("--preempt-mode", help="What becomes of jobs in `preempt` when one in `normal` wants in."),
+    ] = PreemptMode.REQUEUE
+    preempt_grace_s: Annotated[
+        int,
+        typer.Option(
+            "--preempt-grace-s", min=0, help="GraceTime: from SIGTERM to the ranks until they are taken away."
+        ),
+    ] = 0
+    enforce: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--enforce", metavar="WHAT", help="AccountingStorageEnforce: associations, limits, qos. Repeatable."
+        ),
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="LINE", help="A line at the end of slurm.conf, where it wins. Repeatable."),
+    ] = None
+    release: Annotated[
+        str | None,
+        typer.Option(
+            "--release", metavar="SUITE", help="Slurm of this Debian suite, unpacked by `devcluster install`."
+        ),
+    ] = None
+
+    def description(self) -> "Description":
+        """Return the cluster as it is built."""
+        from graphmill_devcluster.description import Description
+        from graphmill_devcluster.releases import installed
+
+        return Description(
+            num_hosts=self.hosts, cpus=self.cpus, memory_mib=self.memory_mib, gpus=self.gpus, gpu_type=self.gpu_type,
+            accounting=self.accounting, ssh=self.ssh, private=tuple(self.private or ()), private_mib=self.private_mib,
+            out_of_memory=self.out_of_memory.value, requeue_delay_s=self.requeue_delay_s,
+            slurmd_timeout_s=self.slurmd_timeout_s, min_job_age_s=self.min_job_age_s,
+            preempt_mode=self.preempt_mode.value, preempt_grace_s=self.preempt_grace_s,
+            enforce=tuple(self.enforce or ()), settings=tuple(self.settings or ()),
+            slurm_root=None if self.release is None else installed(self.release),
+        )  # fmt: skip
+
+
 HostName = Annotated[str, typer.Argument(metavar="HOST", help="host1, host2, …")]
 
 
@@ -113,25 +147,11 @@ def devcluster() -> None:
 
 def run(
     command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What to run on the cluster's head.")],
-    hosts: Hosts = 4,
-    cpus: Cpus = 2,
-    memory_mib: Memory = 4000,
-    gpus: Gpus = 2,
-    gpu_type: GpuType = "v100",
-    accounting: Accounting = True,
-    ssh: Ssh = True,
-    private: Private = None,
-    private_mib: PrivateMib = 1024,
-    out_of_memory: OnMemory = OutOfMemory.IGNORED,
-    requeue_delay_s: RequeueDelay = 5,
-    slurmd_timeout_s: SlurmdTimeout = 20,
-    min_job_age_s: MinJobAge = 300,
-    preempt_mode: Preempt = PreemptMode.REQUEUE,
-    preempt_grace_s: PreemptGrace = 0,
-    enforce: Enforce = None,
-    settings: Settings = None,
-    release: Release = None,
-    keep_logs: KeepLogs = None,
+    *,
+    cluster: ClusterOptions,
+    keep_logs: Annotated[
+        Path | None, typer.Option("--keep-logs", metavar="FOLDER", help="Copy the daemons' logs there at the end.")
+    ] = None,
 ) -> None:
     """Run one command in a cluster that lives as long as the command.
 
@@ -142,39 +162,12 @@ def run(
     Example:
       graphmill devcluster run --hosts 2 -- srun -N2 hostname
     """
-    from graphmill_devcluster.description import Description
     from graphmill_devcluster.launch import run as run_
 
-    cluster = Description(
-        num_hosts=hosts, cpus=cpus, memory_mib=memory_mib, gpus=gpus, gpu_type=gpu_type, accounting=accounting,
-        ssh=ssh, private=tuple(private or ()), private_mib=private_mib, out_of_memory=out_of_memory.value,
-        requeue_delay_s=requeue_delay_s, slurmd_timeout_s=slurmd_timeout_s, min_job_age_s=min_job_age_s,
-        preempt_mode=preempt_mode.value, preempt_grace_s=preempt_grace_s, enforce=tuple(enforce or ()),
-        settings=tuple(settings or ()), slurm_root=_root(release),
-    )  # fmt: skip
-    raise typer.Exit(run_(cluster, command, keep_logs=keep_logs))
+    raise typer.Exit(run_(cluster.description(), command, keep_logs=keep_logs))
 
 
-def up(
-    hosts: Hosts = 4,
-    cpus: Cpus = 2,
-    memory_mib: Memory = 4000,
-    gpus: Gpus = 2,
-    gpu_type: GpuType = "v100",
-    accounting: Accounting = True,
-    ssh: Ssh = True,
-    private: Private = None,
-    private_mib: PrivateMib = 1024,
-    out_of_memory: OnMemory = OutOfMemory.IGNORED,
-    requeue_delay_s: RequeueDelay = 5,
-    slurmd_timeout_s: SlurmdTimeout = 20,
-    min_job_age_s: MinJobAge = 300,
-    preempt_mode: Preempt = PreemptMode.REQUEUE,
-    preempt_grace_s: PreemptGrace = 0,
-    enforce: Enforce = None,
-    settings: Settings = None,
-    release: Release = None,
-) -> None:
+def up(cluster: ClusterOptions) -> None:
     """Bring a cluster up that stays until `graphmill devcluster down`.
 
     Its head is entered with `graphmill devcluster node head`. When it is up already, nothing happens.
@@ -185,17 +178,10 @@ def up(
       graphmill devcluster node head -- sinfo
     """
     from graphmill_devcluster import launch
-    from graphmill_devcluster.description import Description
 
-    cluster = Description(
-        num_hosts=hosts, cpus=cpus, memory_mib=memory_mib, gpus=gpus, gpu_type=gpu_type, accounting=accounting,
-        ssh=ssh, private=tuple(private or ()), private_mib=private_mib, out_of_memory=out_of_memory.value,
-        requeue_delay_s=requeue_delay_s, slurmd_timeout_s=slurmd_timeout_s, min_job_age_s=min_job_age_s,
-        preempt_mode=preempt_mode.value, preempt_grace_s=preempt_grace_s, enforce=tuple(enforce or ()),
-        settings=tuple(settings or ()), slurm_root=_root(release),
-    )  # fmt: skip
-    _, new = launch.up(cluster)
-    print_line(f"{hosts} hosts are up{'' if new else ' already'}; a shell on the head: graphmill devcluster node head")
+    _, new = launch.up(cluster.description())
+    is_up = f"{cluster.hosts} hosts are up{'' if new else ' already'}"
+    print_line(f"{is_up}; a shell on the head: graphmill devcluster node head")
 
 
 def install(
@@ -221,12 +207,6 @@ def install(
 
     root = install_(suite, mirror)
     print_line(f"{version_of(root)} is in {root}")
-
-
-def _root(release: str | None) -> Path | None:
-    from graphmill_devcluster.releases import installed
-
-    return None if release is None else installed(release)
 
 
 def down() -> None:
