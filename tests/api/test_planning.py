@@ -38,7 +38,7 @@ def test_an_experiment_is_a_file_a_path_a_dict_or_an_object(graphmill, toy):
         "name": "toy",
         "dataset": {"name": "synthetic/sbm"},
         "model": {"hidden_channels": 8},
-        "train": {"epochs": 2, "batch_size": 60, "num_neighbors": (4, 4), "threads": 1},
+        "train": {"epochs": 2, "batch_size": 60, "num_neighbors": (4, 4), "threads": 1, "baselines": False},
     }
     for experiment in (Path("toy.yaml"), toy, written, load_experiment("toy.yaml")):
         assert package.plan(experiment, {"train.seed": 3}).model_dump(mode="json") == said

@@ -14,7 +14,7 @@ TOY = """# A toy
 name: toy
 dataset: {name: synthetic/sbm}
 model: {hidden_channels: 8}
-train: {epochs: 2, batch_size: 60, num_neighbors: [4, 4], threads: 1}
+train: {epochs: 2, batch_size: 60, num_neighbors: [4, 4], threads: 1, baselines: false}
 """
 
 
