@@ -41,7 +41,7 @@ NODES_YAML = {
 }
 GRAPHS_YAML = {
     "task": "graph_classification",
-    "model": {"kind": "gin", "hidden_channels": 64, "norm": "batch"},
+    "model": {"kind": "gin", "hidden_channels": 64, "norm": "batch", "readout": "sum"},
     "train": {"batch_size": 32, "optimizer": {"lr": 0.005}, "evaluate_every_epochs": 1},
 }
 

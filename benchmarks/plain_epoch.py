@@ -89,7 +89,7 @@ def train(folder: Path, run: str, epochs: int, threads: int, environ: dict[str, 
     experiment.write_text(
         "task: graph_classification\n"
         "dataset: {name: shaped}\n"
-        "model: {kind: gin, hidden_channels: 64, norm: batch}\n"
+        "model: {kind: gin, hidden_channels: 64, norm: batch, readout: sum}\n"
         f"train: {{epochs: {epochs}, batch_size: 32, threads: {threads}, evaluate_every_epochs: 0,"
         " optimizer: {lr: 0.005}}\n"
     )

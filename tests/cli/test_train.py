@@ -31,7 +31,7 @@ def test_how_long_is_said_where_the_experiment_does_not_say_it(toy, source_envir
     process = start(environ, tmp_path, "train", "toy.yaml", "--dry-run")
     _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
-    assert "for 200 epochs, or until 20 evaluations in a row bring no better score" in err
+    assert "for 200 epochs, or until 50 evaluations in a row bring no better score" in err
 
 
 def test_of_two_that_begin_in_one_second_each_has_a_folder(graphmill, toy, tmp_path, monkeypatch):

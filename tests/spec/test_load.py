@@ -301,3 +301,20 @@ def test_a_model_as_others_call_it_is_named_whole_and_that_is_read(file, word):
         getattr(model, "num_layers", 0),
         *getattr(model, "options", {}).values(),
     )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "lr"),
+    [
+        ([], 0.001),
+        (["train.optimizer.weight_decay=0.1"], 0.001),
+        (["train.optimizer={kind: adamw}"], 0.001),
+        (["train.optimizer.lr=0.02"], 0.02),
+        (["train.optimizer={kind: sgd, lr: 0.01}"], 0.01),
+    ],
+)
+def test_links_have_a_learning_rate_of_their_own(file, overrides, lr):
+    """Whatever else of the optimizer is given."""
+    path = file("name: mine\ntask: link_prediction\n")
+    assert load_experiment(path, overrides).train.optimizer.lr == lr
+    assert load_experiment(file("name: mine\n"), ["train.optimizer.weight_decay=0.1"]).train.optimizer.lr == 0.01

@@ -38,7 +38,7 @@ def test_a_plan_has_the_facts_of_the_store(tmp_path):
 @pytest.mark.parametrize(
     ("given", "epochs", "patience"),
     [
-        ({}, 200, 20),
+        ({}, 200, 50),
         ({"early_stopping": {"patience": 3}}, 200, 3),
         ({"early_stopping": {"patience": 0}}, 200, 0),
         ({"evaluate_every_epochs": 0}, 200, 0),
@@ -52,6 +52,16 @@ def test_where_nothing_says_how_long_it_is_until_nothing_improves(tmp_path, give
     asked = experiment("synthetic/sbm").model_copy(update={"train": train})
     plan = plan_experiment(asked, dataset_root=tmp_path, run_id="r")
     assert (plan.calendar.num_epochs, plan.early_stopping.patience) == (epochs, patience)
+
+
+@pytest.mark.parametrize(("num_train", "patience"), [(999, 50), (1_000, 20)])
+def test_small_data_wait_longer_for_a_better_score(tmp_path, num_train, patience):
+    prepare("synthetic/sbm", root=tmp_path, options={**SBM, "num_nodes": 2_000})
+    asked = experiment("synthetic/sbm").model_copy(
+        update={"train": SampledTrainSpec(), "dataset": GraphDatasetSpec(name="synthetic/sbm", train_limit=num_train)}
+    )
+    plan = plan_experiment(asked, dataset_root=tmp_path, run_id="r")
+    assert plan.early_stopping.patience == patience
 
 
 @pytest.mark.parametrize("how", ["name", "absolute", "relative", "dotted"])

@@ -117,7 +117,7 @@ class TrainSpec(Spec):
     epochs: PositiveInt | None = Field(
         None,
         description="stop after this many passes over the training set; null, and no max_steps: after 200, or once 20"
-        " evaluations in a row bring no better score on the validation split",
+        " evaluations in a row (50 with fewer than 1,000 to train on) bring no better score on the validation split",
     )
     max_steps: PositiveInt | None = Field(None, description="stop after this many steps, counted over all ranks")
     batch_size: BatchSize = Field(1024, description="seeds per rank and step; auto: see train.batch")

@@ -71,7 +71,9 @@ class ParameterGroup(Spec):
 class _AnyOptimizer(Spec):
     """What all optimizers have in common."""
 
-    lr: float = Field(0.01, gt=0, description="learning rate, before the schedule")
+    lr: float = Field(
+        0.01, gt=0, description="learning rate, before the schedule; of link_prediction 0.001 unless it is given"
+    )
     weight_decay: float | None = Field(
         None,
         ge=0,

@@ -31,6 +31,8 @@ from graphmill.tasks.stores import (
 _log = logging.getLogger(__name__)
 _EPOCHS: Final = 200  # where nothing says how long
 _PATIENCE: Final = 20
+_FEW: Final = 1_000
+_PATIENCE_OF_FEW: Final = 50  # with fewer than so many to train on
 
 
 def plan_experiment(
@@ -48,11 +50,11 @@ def plan_experiment(
     experiment names is the person's own word, in this process (`runtime.trust`).
     """
     vouch_for(code_in(experiment.model_dump(mode="json")))
-    experiment = _with_end(experiment)
     kind = find_kind(experiment.task.kind)
 
     store = find_store(kind, experiment.dataset.name, dataset_root)
     dataset = _published(kind, experiment, dataset_root) if store is None else store.info(experiment.dataset)
+    experiment = _with_end(experiment, experiment.dataset.train_limit or dataset.num_train)
     plan = resolve(
         experiment,
         machine=machine or _this_machine(),
@@ -74,14 +76,17 @@ def plan_experiment(
     return plan
 
 
-def _with_end(experiment: Experiment) -> Experiment:
-    """Set an end where none is given: long enough that the validation score no longer improves."""
+def _with_end(experiment: Experiment, num_train: int) -> Experiment:
+    """Set an end where none is given: long enough that the validation score no longer improves.
+
+    Scores of small data jump from one epoch to the next, and their epochs cost little.
+    """
     train = experiment.train
     if train.epochs is not None or train.max_steps is not None:
         return experiment
     stops = train.early_stopping
     if "early_stopping" not in train.model_fields_set and train.evaluate_every_epochs:
-        stops = EarlyStoppingSpec(patience=_PATIENCE)
+        stops = EarlyStoppingSpec(patience=_PATIENCE_OF_FEW if num_train < _FEW else _PATIENCE)
     update: dict[str, Any] = {"epochs": _EPOCHS, "early_stopping": stops}
     until = f", or until {stops.patience} evaluations in a row bring no better score on the validation split"
     until = until if stops.patience else ""

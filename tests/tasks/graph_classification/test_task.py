@@ -119,8 +119,9 @@ def test_a_graph_above_the_budget_is_named(root):
         plan_of(root, dataset={"name": "edges"}, batch={**BUDGET, "max_nodes": 7})
 
 
-def test_gin_is_that_of_pyg(root):
-    one = task(root, dataset={"features": "standardised"})
+@pytest.mark.parametrize("readout", ["sum", "mean_and_sum"])
+def test_gin_is_that_of_pyg(root, readout):
+    one = task(root, dataset={"features": "standardised"}, model={"readout": readout})
     one.model.eval()
     inner = one.model.inner
     batch = one.feed.chosen(np.arange(20))
@@ -132,12 +133,16 @@ def test_gin_is_that_of_pyg(root):
             conv = GINConv(layer.mlp, eps=layer.eps.item(), train_eps=True)
             h = conv(h, given["edge_index"])
         sums.append(torch.zeros(20, h.shape[1]).index_add_(0, given["batch"], h))
-    theirs = inner.readout(torch.cat(sums, dim=1))
+    read = torch.cat(sums, dim=1)
+    if readout == "mean_and_sum":
+        known = one.plan.task.dataset
+        read = torch.cat([read / given["batch"].bincount()[:, None], read * known.num_graphs / known.num_nodes], dim=1)
+    theirs = inner.readout(read)
     torch.testing.assert_close(one.model(batch), theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_a_formula_counts_the_parameters(root):
-    models = [{}, {"hidden_channels": 5, "num_layers": 1, "train_eps": False}, {"norm": "batch"}]
+    models = [{}, {"hidden_channels": 5, "num_layers": 1, "train_eps": False}, {"norm": "batch"}, {"readout": "sum"}]
     models += [{"kind": "gat", "heads": 3}, {"kind": "gatv2", "num_layers": 1}]
     for name in (GENERATED, "edges"):
         for model in models:
@@ -166,6 +171,17 @@ def test_fused_attention_is_the_reference(root, kind):
         forms[form] = [loss.detach(), *(each.grad for each in one.model.parameters())]
     for one, other in zip(forms["fused"], forms["reference"], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_from_before_the_key_sums(root):
+    plan = plan_of(root)
+    assert plan.task.model.readout == "mean_and_sum"
+    written = plan.model_dump(mode="json")
+    del written["task"]["model"]["readout"]
+    before = type(plan).model_validate(written)
+    made = [build_task(each, Group(0, 1, torch.device("cpu"))).model.inner for each in (before, plan)]
+    assert [each.mean_nodes is None for each in made] == [True, False]
+    assert 2 * made[0].readout.in_features == made[1].readout.in_features
 
 
 @pytest.mark.parametrize("model", [{}, {"kind": "gat"}, {"kind": "gatv2"}], ids=["gin", "gat", "gatv2"])

@@ -36,7 +36,11 @@ class GinLayer(nn.Module):
 
 
 class Gin(nn.Module):
-    """GIN with a readout of every layer: graphs are the sums of their nodes, by layer, beside each other."""
+    """GIN with a readout of every layer: graphs are the sums of their nodes, by layer, beside each other.
+
+    With `mean_nodes`, the nodes of a mean graph, they are the means of their nodes, and beside them the sums divided by
+    that: logits begin near 0 however large the graphs are.
+    """
 
     def __init__(
         self,
@@ -48,22 +52,28 @@ class Gin(nn.Module):
         dropout: float,
         norm: Norm,
         train_eps: bool,
+        mean_nodes: float | None = None,
     ) -> None:
         super().__init__()
+        self.mean_nodes = mean_nodes
         widths = [in_channels, *[hidden_channels] * num_layers]
         self.layers = nn.ModuleList(
             GinLayer(inner, outer, norm=norm, train_eps=train_eps) for inner, outer in itertools.pairwise(widths)
         )
         self.dropout = nn.Dropout(dropout)
-        self.readout = nn.Linear(sum(widths), out_channels)
+        self.readout = nn.Linear(sum(widths) * (1 if mean_nodes is None else 2), out_channels)
 
     def forward(self, batch: GraphBatch) -> Tensor:
         """Logits [num_graphs, out_channels]."""
         return self.readout(self.dropout(self.embed(batch)))  # type: ignore[no-any-return]
 
     def embed(self, batch: GraphBatch) -> Tensor:
-        """What is classified [num_graphs, in_channels + num_layers · hidden_channels]."""
+        """What is classified [num_graphs, in_channels + num_layers · hidden_channels], twice that with `mean_nodes`."""
         hidden = [batch.x]
         for layer in self.layers:
             hidden.append(layer(hidden[-1], batch.block))
-        return torch.cat([sum_of_rows(h, batch.node_offsets) for h in hidden], dim=1)
+        sums = torch.cat([sum_of_rows(h, batch.node_offsets) for h in hidden], dim=1)
+        if self.mean_nodes is None:
+            return sums
+        num_nodes = batch.node_offsets.diff().clamp(min=1).unsqueeze(1)
+        return torch.cat([sums / num_nodes, sums / self.mean_nodes], dim=1)

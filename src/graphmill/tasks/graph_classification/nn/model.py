@@ -66,6 +66,7 @@ def build_model(
                 dropout=spec.dropout,
                 norm=spec.norm,
                 train_eps=spec.train_eps,
+                mean_nodes=own.dataset.mean_nodes if spec.readout == "mean_and_sum" else None,
             )
         case GraphAttentionSpec() as spec:
             inner = GraphAttention(

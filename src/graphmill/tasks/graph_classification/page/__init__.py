@@ -69,6 +69,11 @@ class GinSpec(Spec):
         "batch, as in the paper, so that what is learnt depends on the number of ranks",
     )
     train_eps: bool = Field(True, description="learn how much a node counts beside its neighbours, in every layer")
+    readout: Literal["auto", "sum", "mean_and_sum"] = Field(
+        "auto",
+        description="what a graph is, of its nodes in each layer; sum: their sum, as in the paper; mean_and_sum: their "
+        "mean, and their sum divided by the nodes of a mean graph; auto: mean_and_sum (runs from before this key: sum)",
+    )
 
 
 class GraphAttentionSpec(AttentionSpec):
@@ -110,6 +115,11 @@ class GraphSetInfo(GraphSizes, DatasetInfo):
     num_classes: int
     scales_differ: bool = Field(False, description="features are no counts, and their columns of unlike scale")
 
+    @property
+    def mean_nodes(self) -> float:
+        """Nodes of a mean graph."""
+        return self.num_nodes / max(1, self.num_graphs)
+
 
 class GraphClassificationPlan(TaskPlan):
     """What only the ranks of a graph classification need."""
@@ -148,9 +158,15 @@ def resolve(experiment: GraphClassificationExperiment, dataset: GraphSetInfo) ->
         folds=asked.folds,
         fold_seed=asked.fold_seed,
         features=by_scale if asked.features == "auto" else asked.features,
-        model=experiment.model,
+        model=_with_readout(experiment.model),
         loss=experiment.train.loss,
     )
+
+
+def _with_readout(model: GraphModelSpec) -> GraphModelSpec:
+    if isinstance(model, GinSpec) and model.readout == "auto":
+        return model.model_copy(update={"readout": "mean_and_sum"})
+    return model
 
 
 def refuse_absent_fold(asked: GraphSetDatasetSpec) -> None:
@@ -218,7 +234,8 @@ def _gin_parameters(model: GinSpec, known: GraphSetInfo) -> int:
     width, depth = model.hidden_channels, model.num_layers
     layers = sum((inner + 1) * width + (width + 1) * width for inner in [known.num_features, *[width] * (depth - 1)])
     norms = depth * 2 * 2 * width
-    readout = (known.num_features + depth * width + 1) * known.num_classes
+    of_graph = (known.num_features + depth * width) * (2 if model.readout == "mean_and_sum" else 1)
+    readout = (of_graph + 1) * known.num_classes
     return layers + norms + depth * model.train_eps + readout
 
 
