@@ -1,4 +1,4 @@
-"""What `submit`, `study submit` and `pipeline submit` share: their options, and the same command elsewhere (`--on`)."""
+"""Options that `submit`, `study submit` and `pipeline submit` share, and the same command elsewhere (`--on`)."""
 
 import logging
 import os
