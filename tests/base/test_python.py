@@ -15,6 +15,7 @@ HOME = SOURCE / "base" / "python.py"  # the one place that says how a Python of 
 # Scripts by their path, whose own folder comes first, and interpreters without anything but Python's own (-I).
 BY_PATH = {"graphmill/cli/bench.py": 1, "graphmill_devcluster/launch.py": 2, "graphmill_devcluster/hosts.py": 1}
 LIKE_PYTHONS = ("random", "json", "queue", "types", "enum", "socket", "struct", "numpy", "torch", "pydantic")
+NOWHERE = ("nt", "msvcrt", "_winapi", "org")  # what Python tries to import on any system, and is not there on this one
 
 
 def test_every_python_is_started_by_the_one_place_that_knows_how():
@@ -45,7 +46,7 @@ def test_scripts_start_every_python_with_a_safe_path():
 @pytest.fixture
 def trap(tmp_path):
     """A folder full of files called like modules that everything imports; each leaves its name when it is run."""
-    for name in LIKE_PYTHONS:
+    for name in (*LIKE_PYTHONS, *NOWHERE):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'sprung')!r}, 'a').write({name!r} + ' ')\n")
     return tmp_path
 

@@ -37,8 +37,11 @@ def search_working_folder() -> None:
         sys.path.append(here)
 
 
-def working_folder_last() -> None:
-    """Search the working folder last, also where `python -m` without -P (torchrun's) has put it first."""
+def leave_out_working_folder() -> None:
+    """Take the working folder out of where modules are looked for; `python -m` without -P (torchrun's) put it first.
+
+    Last it would be no better: Python and libraries try to import much that is installed nowhere, such as `nt`. It is
+    searched once the user has named code by dotted path (`spec.dotted`).
+    """
     if not sys.flags.safe_path:
         del sys.path[:1]
-    search_working_folder()

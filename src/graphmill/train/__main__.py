@@ -9,10 +9,10 @@ Rank 0 makes the plan and the run folder, or finds the run to resume, and sends 
 in `graphmill.train.worker`; torchrun turns every one but 0 into 1.
 """
 
-from graphmill.base.python import working_folder_last
+from graphmill.base.python import leave_out_working_folder
 
 if __name__ == "__main__":  # before anything else is imported: torchrun, or who types it, gives Python no -P
-    working_folder_last()
+    leave_out_working_folder()
 
 import gc
 import os
