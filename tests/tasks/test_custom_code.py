@@ -133,6 +133,30 @@ def test_code_in_a_run_folder_is_not_imported(new_run, monkeypatch, tmp_path, ta
     assert not marker.exists()
 
 
+@pytest.mark.parametrize(
+    ("target", "place", "search"),
+    [
+        ("without_init.mine.Model", "without_init/mine.py", "."),  # a package of this kind has no origin
+        ("without_init.inner.mine.Model", "without_init/inner/mine.py", "."),
+        ("copied_run.mine.Model", "mine.py", ".."),  # the run folder is the package
+        ("linked.Model", "", "."),  # a link in the run folder, to code outside
+    ],
+)
+def test_nor_by_a_package_without_origin_nor_by_a_link(new_run, monkeypatch, tmp_path, target, place, search):
+    folder, _ = new_run()
+    run = folder.path.rename(folder.path.with_name("copied_run"))
+    marker = tmp_path / "executed"
+    path = run / place if place else tmp_path / "linked.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"open({str(marker)!r}, 'w')\nclass Model: pass\n")
+    if not place:
+        (run / "linked.py").symlink_to(path)
+    monkeypatch.syspath_prepend((run / search).resolve())
+    with pytest.raises(UserError, match="inside the run folder"):
+        model(target)
+    assert not marker.exists()
+
+
 @pytest.mark.parametrize("word", sorted(NodeCustomModelSpec.called_elsewhere))
 def test_the_model_of_pyg_that_a_message_names_computes_logits(word):
     spec = NodeCustomModelSpec.model_validate(NodeCustomModelSpec.called_elsewhere[word])

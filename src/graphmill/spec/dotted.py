@@ -109,11 +109,14 @@ def _refuse_code_in_run_folder(key: str, target: str, package: str) -> None:
         found = importlib.util.find_spec(package)
     except (ImportError, ValueError):
         return  # the import will report it
-    if found is None or found.origin is None:
+    if found is None:
         return
-    for folder in Path(found.origin).resolve().parents:
-        if (folder / PLAN_FILE).is_file():
-            raise UserError(
-                f"{key} {target!r} would be imported from {found.origin}, inside the run folder {folder}",
-                fix="keep the code outside run folders, and name it from there (PYTHONPATH, or install it)",
-            )
+    # A package without __init__.py has no origin, only places.
+    for place in (found.origin, *(found.submodule_search_locations or ())):
+        path = Path(place or "/")
+        for folder in (path.absolute(), *path.absolute().parents, *path.resolve().parents):  # a link lies there, too
+            if (folder / PLAN_FILE).is_file():
+                raise UserError(
+                    f"{key} {target!r} would be imported from {place}, inside the run folder {folder}",
+                    fix="keep the code outside run folders, and name it from there (PYTHONPATH, or install it)",
+                )
