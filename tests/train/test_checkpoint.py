@@ -314,13 +314,24 @@ def test_a_manifest_cannot_smuggle_in_other_fields(store, make_state):
     save(store, make_state(5))
     path = folder_of(store, 5) / "manifest.json"
     document = json.loads(path.read_text())
-    document["content"]["files"]["../../evil"] = "00"
+    document["content"]["files"]["evil"] = "00"
     path.write_text(json.dumps(document))
     with pytest.raises(UserError, match="does not match its checksum"):
         restore(store, 5)
     document["content"]["more"] = 1
     path.write_text(json.dumps(document))
     with pytest.raises(UserError, match="Extra inputs"):
+        restore(store, 5)
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/evil", "deeper/evil", "..", ".", ""])
+def test_a_manifest_names_files_beside_it_alone(store, make_state, name):
+    """Whoever copies a checkpoint writes what it names; its checksum is no signature."""
+    save(store, make_state(5))
+    folder = folder_of(store, 5)
+    manifest = Manifest.read(folder)
+    manifest.model_copy(update={"files": dict(sorted({**manifest.files, name: "00"}.items()))}).write(folder)
+    with pytest.raises(UserError, match="no name of a file beside it"):
         restore(store, 5)
 
 

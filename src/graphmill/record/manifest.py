@@ -2,10 +2,10 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import xxhash
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from graphmill.base.files import write_json
 from graphmill.base.retries import retried
@@ -13,6 +13,16 @@ from graphmill.record.documents import json_of
 from graphmill.spec.early_stopping import Patience
 
 MANIFEST = "manifest.json"
+
+
+def _beside_it(name: str) -> str:
+    """Return the name of a file in the manifest's folder, else raise ValueError: copies read, and write, what it names.
+
+    Others may have written it, and its checksum is no signature.
+    """
+    if name in ("", "..") or name != Path(name).name or "\0" in name:
+        raise ValueError(f"{name!r} is no name of a file beside it")
+    return name
 
 
 class _Frozen(BaseModel):
@@ -75,7 +85,7 @@ class Manifest(_Frozen):
     world_size: int
     parameter_hash: str
     positions: tuple[Position, ...]  # by rank
-    files: dict[str, str]  # name → xxh3 of the content
+    files: dict[Annotated[str, AfterValidator(_beside_it)], str]  # name → xxh3 of the content
     keep: bool  # for good
 
     @property
