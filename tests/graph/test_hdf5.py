@@ -47,6 +47,28 @@ def test_what_is_in_a_file_is_read_as_it_is(path):
     assert row(path, ["numbers", "vectors"], 2, keep=False)["vectors"].tolist() == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("name", ["raw", "link", "through", "virtual", "folder/numbers"])
+def test_nothing_is_read_of_other_files_that_one_names(path, tmp_path, name):
+    """Whoever made it may name any file that the reader may read, and what is prepared of it is handed on."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"only the owner's" * 4)
+    with h5py.File(tmp_path / "theirs.h5", "w") as file:
+        file.create_dataset("raw", (16,), np.int32, external=[(str(secret), 0, 64)])
+        file["link"] = h5py.ExternalLink(str(path), "/numbers")
+        file["folder"] = h5py.ExternalLink(str(path), "/")
+        file["through"] = h5py.SoftLink("/folder/numbers")
+        layout = h5py.VirtualLayout((12,), np.int32)
+        layout[:] = h5py.VirtualSource(str(path), "numbers", (12,))
+        file.create_virtual_dataset("virtual", layout)
+    for ask in (
+        lambda: described(tmp_path / "theirs.h5", [name]),
+        lambda: Rows(tmp_path / "theirs.h5", name, 12)[0:2],
+        lambda: row(tmp_path / "theirs.h5", [name], 0, keep=False),
+    ):
+        with pytest.raises(ValueError, match=f"{name} lies in another file"):
+            ask()
+
+
 def test_what_hdf5_says_itself_is_a_value_error(path, tmp_path):
     for ask in (
         lambda: described(path, ["gone"]),

@@ -110,15 +110,24 @@ def _tree(file: Any) -> dict[str, Any]:  # noqa: ANN401  # h5py is untyped
 
 def _below(file: Any, key: str) -> list[str] | None:  # noqa: ANN401  # h5py is untyped
     try:
-        return list(file[key]) if hasattr(file[key], "keys") else None
+        one = _inside(file, key)
+        return list(one) if hasattr(one, "keys") else None
     except UNREADABLE:  # a link to nothing: whoever wants it is told
         return None
+
+
+def _inside(file: Any, name: str) -> Any:  # noqa: ANN401  # h5py is untyped
+    """What is called so, if all of it is in this file: who made it may name any other that the reader may read."""
+    one = file[name]
+    if one.file.filename != file.filename or getattr(one, "external", None) or getattr(one, "is_virtual", False):
+        raise ValueError(f"{name} lies in another file, which this one names")
+    return one
 
 
 def _described(file: Any, names: list[str], attributes: list[str]) -> dict[str, Any]:  # noqa: ANN401
     found: dict[str, dict[str, Any]] = {}
     for name in names:
-        one = file[name]
+        one = _inside(file, name)
         found[name] = {"attributes": {key: _simple(one.attrs[key]) for key in attributes if key in one.attrs}}
         if hasattr(one, "shape"):
             stored = one.id.get_storage_size()
@@ -137,7 +146,7 @@ def _row(file: Any, names: list[str], number: int) -> dict[str, Any]:  # noqa: A
     row: dict[str, Any] = {}
     for name in names:
         try:
-            value = file[name][number]
+            value = _inside(file, name)[number]
         except UNREADABLE as error:
             raise ValueError(f"{name} cannot be read: {reason(error)}") from error
         if isinstance(value, bytes | str):
@@ -148,7 +157,7 @@ def _row(file: Any, names: list[str], number: int) -> dict[str, Any]:  # noqa: A
 
 
 def _rows(file: Any, name: str, begin: int, end: int) -> dict[str, Any]:  # noqa: ANN401  # h5py is untyped
-    found = file[name][begin:end]
+    found = _inside(file, name)[begin:end]
     return {"rows": found if found.dtype.kind in "biuf" else [_text(value) for value in found]}
 
 
