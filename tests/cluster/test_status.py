@@ -1,5 +1,7 @@
 """The state of a run with a successor, by what Slurm says of its jobs; its answers are given here."""
 
+import os
+
 import pytest
 
 from graphmill.cluster.status import Watcher
@@ -70,3 +72,26 @@ def test_code_that_changed_between_attempts_is_shown(look):
         with look.folder.attempts_path.open("a") as file:
             file.write(begun.model_dump_json() + "\n")
     assert "before attempt 2" in look(None, j17="RUNNING").detail
+
+
+OF_THE_END = ("outcome.json", "events/rank_0.jsonl")
+FILES = ("plan.json", "attempts.jsonl", "jobs.jsonl", *OF_THE_END)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("what", ["pipe", "device", "noise"])
+def test_a_run_whose_files_are_none_does_not_hide_the_others(new_run, name, what):
+    """A stranger's folder in a shared logs root may hold a pipe, which is read without end, or a line of noise."""
+    folder, _ = new_run(1)
+    path = folder.path / name
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    if what == "pipe":
+        os.mkfifo(path)
+    elif what == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_text("noise\n")
+    view = Watcher([folder], queue=Answers()).look()[0]
+    assert view.state == ("planned" if name in OF_THE_END else "damaged")
+    assert name in OF_THE_END or name in view.detail

@@ -8,6 +8,7 @@ were raised. A full disk, or a quota, is not such an error: waiting does not hel
 import errno
 import logging
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from graphmill.base.errors import UnreadableError
+from graphmill.base.errors import UnreadableError, UserError
 
 T = TypeVar("T")
 
@@ -47,6 +48,7 @@ def retried(path: Path, read: Callable[[Path], T]) -> T:
 
     Raises OSError if there is no such file, and `UnreadableError` if that is unknown.
     """
+    refuse_endless(path)
     for wait_s in (*_patience.of(_READ_AGAIN_AFTER_S), None):
         try:
             found = read(path)
@@ -61,6 +63,16 @@ def retried(path: Path, read: Callable[[Path], T]) -> T:
             _patience.is_over = False
             return found
     raise AssertionError("the last try returns or raises")
+
+
+def refuse_endless(path: Path) -> None:
+    """`UserError` for a pipe, a socket or a device: reading it may have no end. A copied folder may hold any."""
+    try:
+        kind = path.stat().st_mode
+    except (OSError, ValueError):  # whoever reads it is told
+        return
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+        raise UserError(f"{path} is a pipe or a device, not a file", fix="put the file in its place, or remove it")
 
 
 def insist(act: Callable[[], T]) -> T:

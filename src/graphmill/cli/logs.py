@@ -11,6 +11,7 @@ import typer
 
 from graphmill.base.errors import UserError
 from graphmill.base.foreign import printable
+from graphmill.base.retries import refuse_endless
 from graphmill.cli.options import LogsRoot
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ def _existing(run: "RunFolder", whose: _Whose, *, job: bool) -> Path:
 
 def _copy(path: Path, lines: int | None) -> int:
     """Print a log, or its last lines. Returns the offset that was read to."""
+    refuse_endless(path)
     with path.open("rb") as file:
         if lines is None:
             return _rest(file)

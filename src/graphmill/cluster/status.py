@@ -101,11 +101,11 @@ class Watcher:
     def look(self) -> list[RunView]:
         """The state of every run now. `queue.troubles` has the queries that failed."""
         asked: list[SubmittedJob] = []
-        unread: dict[Path, UnreadableError] = {}
+        unread: dict[Path, UnreadableError | UserError] = {}
         for folder in self.folders:
             try:
                 asked += self._jobs_to_ask_about(folder)
-            except UnreadableError as error:
+            except (UnreadableError, UserError) as error:
                 unread[folder.path] = error
         readings = self.queue.read(asked)
         return [self._view_or_why_not(folder, readings, unread.get(folder.path)) for folder in self.folders]
@@ -118,14 +118,16 @@ class Watcher:
         return [] if _is_long_done(folder) else now
 
     def _view_or_why_not(
-        self, folder: RunFolder, readings: Mapping[str, JobReading], unread: UnreadableError | None
+        self, folder: RunFolder, readings: Mapping[str, JobReading], unread: UnreadableError | UserError | None
     ) -> RunView:
-        """View of a run; a run that cannot be read now does not hide the others."""
+        """View of a run; a run that cannot be read now, or is damaged, does not hide the others."""
         try:
             if unread is None:
                 return self._view(folder, readings)
-        except UnreadableError as error:
+        except (UnreadableError, UserError) as error:
             unread = error
+        if isinstance(unread, UserError):
+            return RunView(self._name(folder), folder.path, "damaged", "run folder", unread.message, unread.fix)
         return RunView(self._name(folder), folder.path, "unreadable", "run folder", str(unread), unread.fix)
 
     def _view(self, folder: RunFolder, readings: Mapping[str, JobReading]) -> RunView:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from graphmill.base.retries import refuse_endless, retried
 from graphmill.monitor.columns import COLUMNS
 
 _NAMES: Final = tuple(COLUMNS)
@@ -106,6 +107,7 @@ class MonitorFolder:
         return summarise(self._rows, begin=begin, end=end)
 
     def _read_on(self, path: Path) -> list[MonitorRow]:
+        refuse_endless(path)
         with path.open("rb") as file:  # reopened: that is when a network file system shows what others wrote
             file.seek(self._offsets.get(path, 0))
             text = file.read()
@@ -116,7 +118,7 @@ class MonitorFolder:
 
 def read_monitor(path: Path) -> list[MonitorRow]:
     """All rows that one host's monitors wrote, in order. The line that is being written is not counted."""
-    text = path.read_bytes()
+    text = retried(path, Path.read_bytes)
     return parse_rows(text[: text.rfind(b"\n") + 1].decode(errors="replace").splitlines())
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from graphmill.base.retries import insist, retried
+from graphmill.base.retries import insist, refuse_endless, retried
 
 _TAIL_BYTES: Final = 1 << 16
 
@@ -84,6 +84,7 @@ def last_lines(path: Path, num_lines: int, *, begin: int = 0) -> list[str]:
     A bar that redraws itself counts as its last state.
     """
     try:
+        refuse_endless(path)
         with path.open("rb") as file:
             file.seek(max(begin, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             text = file.read().decode("utf-8", errors="replace")

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
 from graphmill.base.json_text import parse_json
-from graphmill.base.retries import retried
+from graphmill.base.retries import refuse_endless, retried
 from graphmill.record.documents import json_of
 from graphmill.record.manifest import Manifest, checkpoint_folders, file_checksum, in_words
 from graphmill.spec.weights import InitialWeights
@@ -227,6 +227,7 @@ def _changed(source: Path, found: str, planned: str) -> UserError:
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
+    refuse_endless(path)
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

@@ -3,10 +3,12 @@
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
+from graphmill.base.retries import retried
 from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.accounting import Accounted, accounted, ask_for_rows
 from graphmill.slurm.commands import SlurmError, is_job_id
@@ -46,7 +48,8 @@ def accounts_of(folder: RunFolder) -> Accounts:
     ids = sorted({job.job_id for job in folder.jobs() if is_job_id(job.job_id)})
     why = "jobs.jsonl names no job"
     if ids and set(ids) <= ended_jobs(folder):  # first: another cluster's jobs have the same numbers
-        return Accounts(read_accounts(folder.sacct_ended_path.read_bytes()), "sacct there, by pull", is_record=False)
+        told = retried(folder.sacct_ended_path, Path.read_bytes)
+        return Accounts(read_accounts(told), "sacct there, by pull", is_record=False)
     if ids:
         try:
             accounts = _asked(ids, time.monotonic() + (_LAG_S if _ended_just_now(folder) else 0))
@@ -57,14 +60,14 @@ def accounts_of(folder: RunFolder) -> Accounts:
             why = error.message
     if not folder.sacct_path.exists():
         raise UserError(f"{why}, and sacct.json is not there", fix="run verify on the cluster, where sacct answers")
-    return Accounts(read_accounts(folder.sacct_path.read_bytes()), f"sacct.json; {why}", is_record=True)
+    return Accounts(read_accounts(retried(folder.sacct_path, Path.read_bytes)), f"sacct.json; {why}", is_record=True)
 
 
 def ended_jobs(folder: RunFolder) -> set[str]:
     """The jobs whose end `pull` heard of from their cluster. `UserError` if what it wrote is damaged."""
     if not folder.sacct_ended_path.exists():
         return set()
-    return {entry.job_id for entry in read_accounts(folder.sacct_ended_path.read_bytes())}
+    return {entry.job_id for entry in read_accounts(retried(folder.sacct_ended_path, Path.read_bytes))}
 
 
 def _asked(ids: list[str], until: float) -> Accounts:
