@@ -45,6 +45,7 @@ def replacing(path: Path, *, is_new: bool = False) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = threading.get_native_id()  # Linux: of the main thread it is the process's
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}@{writer}.tmp")
+    _make_own(temporary)
     try:
         yield temporary
         fsync_file(temporary)
@@ -53,6 +54,12 @@ def replacing(path: Path, *, is_new: bool = False) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # it must not hide why the block failed
             temporary.unlink(missing_ok=True)
+
+
+def _make_own(temporary: Path) -> None:
+    """Make the file: its name can be guessed, and where others may write, a link of theirs may wait under it."""
+    temporary.unlink(missing_ok=True)
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
 
 
 def _put_new(temporary: Path, path: Path) -> None:
