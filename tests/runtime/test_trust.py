@@ -56,6 +56,30 @@ def test_what_was_remembered_is_named_with_those_options_and_no_others(tmp_path)
     assert path.read_text() == before
 
 
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_a_list_that_others_may_write_to_is_not_the_persons_word(tmp_path, mode, caplog):
+    remember([Code.of("mine.Model", {})])
+    trust._named.clear()
+    assert is_named(Code.of("mine.Model", {}))
+    (tmp_path / "config" / "graphmill" / "trusted").chmod(mode)
+    assert not is_named(Code.of("mine.Model", {}))
+    assert "you alone" in caplog.text
+
+
+def test_nor_is_a_pipe(tmp_path):
+    (tmp_path / "config" / "graphmill").mkdir(parents=True)
+    os.mkfifo(tmp_path / "config" / "graphmill" / "trusted")
+    assert not is_named(Code.of("mine.Model", {}))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_nor_is_one_of_another_user(tmp_path):
+    remember([Code.of("mine.Model", {})])
+    trust._named.clear()
+    os.chown(tmp_path / "config" / "graphmill" / "trusted", 54321, -1)
+    assert not is_named(Code.of("mine.Model", {}))
+
+
 def test_many_processes_may_write_the_list_at_once(tmp_path, source_environ):
     code = "import sys; from graphmill.runtime.trust import Code, remember\n"
     code += "for number in range(50): remember([Code.of(f'm{sys.argv[1]}.N{number}', {})])"

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import shlex
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,10 +212,21 @@ def _list_path() -> Path | None:
 def _listed() -> set[Code]:
     path = _list_path()
     try:
-        lines = [] if path is None else path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = [] if path is None else _own_text(path).splitlines()
     except OSError:  # there is none, or it may not be read: then nothing was named
         return set()
     return {code for code in map(_parsed, lines) if code is not None}
+
+
+def _own_text(path: Path) -> str:
+    """What the person wrote there; nothing of a list that others wrote, or may write: it would be their word."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe is not waited for
+    with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022:
+            _log.warning(f"{path} is no file that you alone may write to, so what it names is not taken for yours")
+            return ""
+        return file.read()
 
 
 def _parsed(line: str) -> Code | None:
