@@ -1,6 +1,9 @@
 """What baselines scored, by what it depends on."""
 
-from graphmill.record.kept_baselines import KeptBaselines
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.record.kept_baselines import FOLDER, KeptBaselines
 from graphmill.spec.sign import SignSpec
 
 
@@ -31,3 +34,12 @@ def test_what_other_code_scored_is_scored_again(make_plan, tmp_path, monkeypatch
     before = KeptBaselines.of(tmp_path, own)
     monkeypatch.setattr("graphmill.record.kept_baselines.code_checksum", lambda: "of another version")
     assert KeptBaselines.of(tmp_path, own) != before
+
+
+def test_nothing_is_kept_through_a_link(make_plan, tmp_path):
+    """A logs root that was copied may hold one, to any folder."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / FOLDER).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="nothing is written through it"):
+        KeptBaselines.of(tmp_path, make_plan().task).keep("majority", {"val": {"micro_f1": 0.5}})
+    assert not list((tmp_path / "elsewhere").iterdir())

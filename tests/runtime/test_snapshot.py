@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from second_user import as_second_user
 
+from graphmill.base.errors import UserError
 from graphmill.runtime.snapshot import (
     FOLDER,
     Snapshot,
@@ -167,3 +168,11 @@ def test_two_users_copy_their_code_into_one_logs_root(shared_place):
     copied({"0/mine.py": b"mine = 1\n"})
     as_second_user(lambda: copied({"0/theirs.py": b"theirs = 1\n"}))
     assert len(list((shared_place / FOLDER).iterdir())) == 2
+
+
+def test_no_code_is_copied_through_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / FOLDER).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="nothing is written through it"):
+        write_snapshot(FILES, tmp_path / FOLDER / digest_of(FILES))
+    assert not list((tmp_path / "elsewhere").iterdir())

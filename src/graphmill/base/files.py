@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import threading
@@ -12,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from graphmill.base.errors import UserError
 from graphmill.base.retries import insist
 
 _TEMPORARY = re.compile(r"\..+@[0-9]+(\.(new|old))?\.tmp")
@@ -34,6 +36,15 @@ def fsync_file(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def refuse_link(folder: Path) -> None:
+    """`UserError` if a folder of ours in a logs root is a link, which others may have put there to lead anywhere."""
+    if folder.is_symlink():
+        raise UserError(
+            f"{folder} is a link, to {folder.resolve()}: nothing is written through it",
+            fix=f"put a folder in its place, or remove it: rm {shlex.quote(str(folder))}",
+        )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from graphmill.base.files import write_text
+from graphmill.base.files import refuse_link, write_text
 from graphmill.runtime.code import code_checksum
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import TaskPlan
@@ -44,5 +44,6 @@ class KeptBaselines:
 
     def keep(self, name: str, scores: Scores) -> None:
         """Keep what the baseline of that name scored; of two that write at once, one may be scored again later."""
+        refuse_link(self.path.parent)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_text(self.path, json.dumps({**self.read(), name: scores}, indent=1) + "\n")

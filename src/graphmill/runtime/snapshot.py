@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from graphmill.base.errors import UserError
-from graphmill.base.files import replacing_folder
+from graphmill.base.files import refuse_link, replacing_folder
 from graphmill.base.json_text import parse_json
 from graphmill.base.retries import retried
 
@@ -90,6 +90,7 @@ def write_snapshot(files: Mapping[str, bytes], folder: Path) -> None:
 
 def _make_shared(copies: Path) -> None:
     """Make the folder of all copies, to which those who may write to the logs root may add one."""
+    refuse_link(copies)
     with suppress(FileExistsError):
         copies.mkdir(parents=True)
         copies.chmod(stat.S_IMODE(copies.parent.stat().st_mode))  # mkdir's has lost what the umask takes

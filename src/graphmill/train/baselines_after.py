@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from graphmill.base.errors import UserError
 from graphmill.graph.splits import Split
 from graphmill.record.evaluations import recorded_baselines
 from graphmill.record.kept_baselines import KeptBaselines, Scores
@@ -50,6 +51,6 @@ def costly_scores(logs_root: Path, own: TaskPlan, baseline: Baseline, say: Calla
         say(f"{baseline.words} is not scored: {why_not}")
     scores: Scores = {score.split: score.values for score in found if score.values is not None}
     if scores:
-        with suppress(OSError):  # of another user's run, say: then they are scored again next time
+        with suppress(OSError, UserError):  # of another user's run, say: then they are scored again next time
             kept.keep(baseline.name, scores)
     return scores
