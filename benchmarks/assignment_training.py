@@ -83,7 +83,7 @@ def main() -> None:
     }
     # Read in float64, written in float32, and read by every sweep: 1 + soft sweeps + rounds, and the last one.
     pairs_of_step = options.batch_size * options.size**2
-    model = ours.task.own.model
+    model = ours.task.task_plan.model
     sweeps = 2 + model.soft_sweeps + model.rounds  # type: ignore[union-attr]  # the recipe's is OneGNN
     floor_bytes = pairs_of_step * (8 + 4 + 4 * sweeps)
     bandwidth = Spread.of(bandwidths[1:])

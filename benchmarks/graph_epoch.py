@@ -218,9 +218,9 @@ class Peer(Side):
 
 
 def peer_of(task: Intrusion) -> PygGat:
-    assert isinstance(task.own.model, CanGatSpec)
+    assert isinstance(task.task_plan.model, CanGatSpec)
     assert isinstance(task.model.inner, CanGat)
-    return PygGat(task.own.model, task.model.inner)
+    return PygGat(task.task_plan.model, task.model.inner)
 
 
 def as_list(task: Intrusion) -> list[Data]:
@@ -269,7 +269,7 @@ def check_same(task: Intrusion, listed: list[Data]) -> None:
 
 def floor(ours: Ours, listed: list[Data], options: argparse.Namespace) -> dict[str, float]:
     """What the dense products of the layers of attention take, if nothing else did."""
-    spec, num_nodes = ours.task.own.model, sum(len(each.x) for each in listed)
+    spec, num_nodes = ours.task.task_plan.model, sum(len(each.x) for each in listed)
     assert isinstance(spec, CanGatSpec)
     widths = [spec.id_channels + NUM_FEATURES, *[spec.width] * (spec.num_layers - 1)]
     products = 3 * 2.0 * num_nodes * sum(widths) * spec.width  # forward, of inputs, of weights

@@ -36,10 +36,10 @@ def test_batches_are_the_same_whoever_draws(data, asked, by):
     assert draws.asked == asked
     if asked == "measured":
         assert (draws.by == "device") is (draws.device_s <= draws.cpu_s)
-        assert "(medians of 5)" in draws.in_words()
+        assert "(medians of 5)" in draws.describe()
     else:
         assert draws == SettledDraws(asked, asked)
-        assert draws.in_words() == f"neighbourhoods are drawn by the {asked}, as train.gpu_draws says"
+        assert draws.describe() == f"neighbourhoods are drawn by the {asked}, as train.gpu_draws says"
     pairs = zip(batches(access), batches(expected), strict=True)
     assert all(torch.equal(a, b) for found, its in pairs for a, b in zip(found, its, strict=True))
 
@@ -62,7 +62,7 @@ def test_an_attempt_that_resumes_draws_as_the_one_before_unless_it_is_asked_for(
     sampler = EitherSampler({"device": None, "cpu": None}, asked)
     settled = sampler.settle(None, 4, "cpu")
     assert (settled, sampler.by) == (SettledDraws(by, asked), by)
-    assert ("as this run began" in settled.in_words()) is (asked == "measured")
+    assert ("as this run began" in settled.describe()) is (asked == "measured")
 
 
 @pytest.mark.parametrize(

@@ -102,9 +102,9 @@ def test_a_name_that_only_looks_so_is_a_name(name):
 
 def test_what_another_machine_says_may_be_any_bytes():
     echo = "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read()); sys.stderr.buffer.write(b'\\xff')"
-    found = answer_of([sys.executable, "-c", echo], told=b"\xfe\x1b" * 200_000)
+    found = answer_of([sys.executable, "-c", echo], stdin=b"\xfe\x1b" * 200_000)
     assert (found.returncode, found.out, found.complaint) == (0, b"\xfe\x1b" * 200_000, "\ufffd")
-    assert answer_of([sys.executable, "-c", "exit(3)"], told=b"x" * 200_000).returncode == 3
+    assert answer_of([sys.executable, "-c", "exit(3)"], stdin=b"x" * 200_000).returncode == 3
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])

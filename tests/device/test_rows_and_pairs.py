@@ -68,11 +68,11 @@ def test_rows_are_found_where_the_row_finder_finds_them(kernels_in_any_order, st
     places = RowPlaces(
         kernels_in_any_order,
         storage=torch.from_numpy(storage),
-        own=(1_000, 1_800),
+        own_rows=(1_000, 1_800),
         held=HeldNodes(kernels_in_any_order, torch.from_numpy(held)),
     )
     assert np.array_equal(places.find(torch.from_numpy(nodes), span(len(nodes))), expected)
-    own_alone = RowPlaces(kernels_in_any_order, storage=torch.from_numpy(storage), own=(1_000, 1_800))
+    own_alone = RowPlaces(kernels_in_any_order, storage=torch.from_numpy(storage), own_rows=(1_000, 1_800))
     assert np.array_equal(
         own_alone.find(torch.from_numpy(nodes), span(len(nodes))), np.where(expected < 800, expected, -1)
     )

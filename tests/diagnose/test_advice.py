@@ -24,7 +24,7 @@ USED = {
 
 def usage(**known) -> JobUsage:
     asked, used = ({names[key]: known[key] for key in known if key in names} for names in (ASKED, USED))
-    return JobUsage(asked=asked, used=used, **{key: known[key] for key in known if key not in ASKED | USED})
+    return JobUsage(requested=asked, used=used, **{key: known[key] for key in known if key not in ASKED | USED})
 
 
 def resources(facts: JobUsage) -> list[str]:

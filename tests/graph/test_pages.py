@@ -5,7 +5,7 @@ import psutil
 import pytest
 
 from graphmill.graph.arrays import map_array, record_of, write_array
-from graphmill.graph.pages import forget
+from graphmill.graph.pages import evict
 
 ROWS, COLUMNS = 5000, 301  # rows that begin anywhere within a page
 
@@ -20,7 +20,7 @@ def stored(tmp_path):
 def test_what_is_forgotten_is_read_again(stored, rows):
     values, mapped = stored
     assert np.array_equal(mapped, values)
-    forget(mapped[rows])
+    evict(mapped[rows])
     assert np.array_equal(mapped, values)
 
 
@@ -50,7 +50,7 @@ def test_what_was_written_is_kept(tmp_path, rows):
     mapped = np.memmap(tmp_path / "rows", dtype=np.float32, mode="w+", shape=(ROWS, COLUMNS), offset=52)
     values = np.random.default_rng(7).random((ROWS, COLUMNS), dtype=np.float32)
     mapped[rows] = values[rows]
-    forget(mapped[rows])
+    evict(mapped[rows])
     assert np.array_equal(mapped[rows], values[rows])
 
 
@@ -58,9 +58,9 @@ def test_changes_that_only_the_process_has_stay(tmp_path):
     write_array(tmp_path / "x.npy", np.zeros(100_000))
     own = np.memmap(tmp_path / "x.npy", dtype=np.float64, mode="c", offset=128)
     own[:] = 3
-    forget(np.asarray(own)[10:])
+    evict(np.asarray(own)[10:])
     in_memory = np.full(100_000, 3.0)
-    forget(in_memory)
+    evict(in_memory)
     assert np.all(own == 3)
     assert np.all(in_memory == 3)
 
@@ -69,5 +69,5 @@ def test_a_process_does_not_count_what_it_forgot(stored):
     _, mapped = stored
     mapped.sum()
     before = psutil.Process().memory_info().shared
-    forget(mapped)
+    evict(mapped)
     assert before - psutil.Process().memory_info().shared > 0.9 * mapped.nbytes

@@ -24,7 +24,7 @@ from graphmill.record.metrics import read_metrics
 from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
-from graphmill.spec.world import ranks_at, stretches_of, world_of
+from graphmill.spec.world import ranks_at, spans_of, world_of
 from graphmill.tasks.node_classification.access import epochs_of
 from graphmill.verify.events import read_event_log
 from graphmill.verify.run import verify_run
@@ -61,10 +61,10 @@ def round_losses(folder: RunFolder) -> list[float]:
     """The sum that every round of the run lost, as it ended: what the sums of all ranks have grown by."""
     calendar = folder.read_plan().calendar
     logs = [read_event_log(folder, rank) for rank in range(max(each.world.ranks for each in folder.attempts()))]
-    stretches = stretches_of(logs[0].worlds)
+    spans = spans_of(logs[0].worlds)
     losses, before = list[float](), 0.0
     for steps in sorted(logs[0].syncs):
-        total = sum(log.syncs[steps].loss_sum for log in logs[: ranks_at(stretches, steps)])
+        total = sum(log.syncs[steps].loss_sum for log in logs[: ranks_at(spans, steps)])
         losses.append(total - before)
         before = 0.0 if calendar.position(steps).step == 0 else total
     return losses
@@ -122,7 +122,7 @@ def test_presampled_epochs_are_cut_for_other_ranks(planned, zygote, tmp_path, bo
     task = sampling.task.model_copy(update={"presampled": str(folder.path)})
     plan = sampling.model_copy(update={"task": task})
     read = trained(zygote, plan, tmp_path / "read", (4, 2, 1), killed={1: 80, 3: 35}[sampling.sync.every])
-    assert len(stretches_of(read_event_log(read, 0).worlds)) >= 2, "several numbers of ranks have read them"
+    assert len(spans_of(read_event_log(read, 0).worlds)) >= 2, "several numbers of ranks have read them"
     differences = [abs(a - b) / SEEDS for a, b in zip(round_losses(both[0]), round_losses(read), strict=True)]
     assert max(differences) <= CLOSE
     assert_all_seeds_once(read)
@@ -135,11 +135,11 @@ def test_no_seed_is_dropped_or_doubled(both):
 def test_the_run_says_who_did_what(both):
     undisturbed, elastic = both
     assert outcome_of(undisturbed).elastic == ""
-    stretches = stretches_of(read_event_log(elastic, 0).worlds)
-    assert tuple(each.ranks for each in stretches) == TURNS
-    cuts = [elastic.read_plan().calendar.position(each.first_step).step for each in stretches[1:]]
+    spans = spans_of(read_event_log(elastic, 0).worlds)
+    assert tuple(each.ranks for each in spans) == TURNS
+    cuts = [elastic.read_plan().calendar.position(each.first_step).step for each in spans[1:]]
     assert any(cuts), "in the middle of an epoch"
-    second, third, last = (each.first_step for each in stretches[1:])
+    second, third, last = (each.first_step for each in spans[1:])
     said = f"ranks: 4 to step {second}, then 2 to step {third}, then 3 to step {last}, then 1"
     assert outcome_of(elastic).elastic == said
     rows = read_metrics(elastic.metrics_path)
@@ -163,7 +163,7 @@ def test_the_same_number_again_is_equal_to_the_bit(planned, zygote, tmp_path, la
     plan = plan_of(planned, "same", epochs=3)
     once = trained(zygote, plan, tmp_path / "once", (4, 2), killed=40)
     twice = RunFolder(trained(zygote, plan, tmp_path / "twice", (4, 2, 2), killed=40).path)
-    assert [each.ranks for each in stretches_of(read_event_log(twice, 0).worlds)] == [4, 2]
+    assert [each.ranks for each in spans_of(read_event_log(twice, 0).worlds)] == [4, 2]
     for name in ("model.safetensors", "rank_0.safetensors", "rank_1.safetensors"):
         assert (last_checkpoint(once) / name).read_bytes() == (last_checkpoint(twice) / name).read_bytes()
 
@@ -182,12 +182,10 @@ def test_ranks_that_update_alone_go_on_from_the_last_sync(planned, zygote, tmp_p
     """Other losses than planned, since there are other replicas; the same seeds, and replicas that agree."""
     plan = plan_of(planned, "local", sync=LOCAL[name], epochs=3)
     folder = trained(zygote, plan, tmp_path, (4, 3, 2), killed=40)
-    stretches = stretches_of(read_event_log(folder, 0).worlds)
-    assert [each.ranks for each in stretches] == [4, 3, 2]
+    spans = spans_of(read_event_log(folder, 0).worlds)
+    assert [each.ranks for each in spans] == [4, 3, 2]
     warmup = LOCAL[name].get("warmup_steps", 0)
-    assert all(
-        step <= warmup or plan.calendar.closes_round(step) for step in (each.first_step for each in stretches[1:])
-    )
+    assert all(step <= warmup or plan.calendar.closes_round(step) for step in (each.first_step for each in spans[1:]))
     assert_all_seeds_once(folder)
     (warning,) = (check for check in verify_run(folder) if check.result != "ok")
     assert (warning.name, warning.result) == ("elastic", "warn")
@@ -197,10 +195,10 @@ def test_ranks_that_update_alone_go_on_from_the_last_sync(planned, zygote, tmp_p
 def test_a_checkpoint_of_each_number_of_ranks_is_theirs(planned, zygote, tmp_path):
     plan = plan_of(planned, "kept", epochs=3, checkpoint={"every_steps": 1, "keep_every_epochs": 1})
     folder = trained(zygote, plan, tmp_path, (2, 4, 1), killed=60)
-    stretches = stretches_of(read_event_log(folder, 0).worlds)
+    spans = spans_of(read_event_log(folder, 0).worlds)
     for path in folder.checkpoints_dir.glob("step_*"):
         manifest = Manifest.read(path)
-        assert manifest.world_size == ranks_at(stretches, manifest.steps_done)
+        assert manifest.world_size == ranks_at(spans, manifest.steps_done)
 
 
 FORECAST = """
@@ -287,7 +285,7 @@ def test_other_tasks_take_the_same_steps(zygote, environ, tmp_path, name, by):
         world = world_of(folder.read_plan(), ranks=others, hosts=1)
         assert zygote.wait(zygote.start(folder, resume=True, world=world)) == [0] * others, zygote.said(folder)
     plan = folder.read_plan()
-    first, second = stretches_of(read_event_log(folder, 0).worlds)
+    first, second = spans_of(read_event_log(folder, 0).worlds)
     assert (first.ranks, second.ranks) == (2, others)
     assert plan.calendar.position(second.first_step).step, "in the middle of an epoch"
     assert_all_seeds_once(folder)

@@ -57,5 +57,5 @@ def test_a_rank_that_is_killed_ends_all(zygote, plan, tmp_path, victim, moment):
         assert events_in(folder.events_path(rank), Failure), "each says why it ended"
     seen = [RankExit(rank, code, time.time()) for rank, code in enumerate(codes)]
     judged = judge(folder, AttemptEvidence(began, seen))
-    assert f"rank {victim} of 4 failed first" in judged.first.in_words()
-    assert "SIGKILL" in judged.first.in_words()
+    assert f"rank {victim} of 4 failed first" in judged.first.describe()
+    assert "SIGKILL" in judged.first.describe()

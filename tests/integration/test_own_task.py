@@ -101,7 +101,7 @@ class Taught(Rides):
 
     def use_sources(self, sources):
         (given,) = sources.values()
-        self.teacher = nn.Linear(self.own.dataset.num_features, 1, bias=self.own.model.bias)
+        self.teacher = nn.Linear(self.task_plan.dataset.num_features, 1, bias=self.task_plan.model.bias)
         given.load_all_into(self.teacher)
         told = {"names": list(sources), "checksum": given.checksum(), "run_id": given.origin.run_id}
         Path("taught.json").write_text(json.dumps(told))
@@ -183,7 +183,7 @@ class Watcher:
             self.count += 1  # before it is told: Ctrl-C may come as soon as it is
             yield Verdict(self.count - 1, 0.0, 1.0, score, score >= threshold, None, {"columns": [("x0", 1.0)]})
 
-    def remarks(self):
+    def notes(self):
         yield f"{self.count} rides"
 
 

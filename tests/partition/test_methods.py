@@ -86,7 +86,7 @@ def test_the_file_leaves_out_self_loops_and_nodes_without_neighbours(tmp_path):
     assert found.indptr.tolist() == [0, 1, 3, 4]
     assert found.indices.tolist() == [1, 0, 2, 1]
     assert found.weights.tolist() == [10, 30, 60]
-    assert cleaned.whole(np.array([1, 0, 1])).tolist() == [-1, 1, -1, 0, -1, -1, 1, -1]
+    assert cleaned.of_all_nodes(np.array([1, 0, 1])).tolist() == [-1, 1, -1, 0, -1, -1, 1, -1]
 
 
 @pytest.mark.parametrize("symmetric", [True, False])

@@ -58,7 +58,7 @@ def test_types_are_counted(parted):
 def test_parts_without_types_say_nothing_of_them(tmp_path):
     graph = split_made(made_store(tmp_path / "s"), tmp_path / "p")
     assert graph.metadata.by_type is None
-    assert "by_type" not in read_header(graph.path).own
+    assert "by_type" not in read_header(graph.path).kind_fields
 
 
 @pytest.mark.parametrize("method", METHODS)

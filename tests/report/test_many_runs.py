@@ -132,7 +132,7 @@ def test_a_page_of_many_runs_reads_each_file_once_and_leads_to_every_run(tmp_pat
     runs = many(MOST_IN_DETAIL + 1)
     (runs[3].path / "report.html").write_text("its own")
     opened.clear()
-    page = study_page("many", runs, written="now", beside=tmp_path / "pages")
+    page = study_page("many", runs, written="now", page_folder=tmp_path / "pages")
     for name in ("plan.json", "metrics.csv", "outcome.json", "attempts.jsonl", "provenance.json"):
         assert opens_of(opened, runs, name) == {1}, name
     assert not {"bound by", "verified"} & set(cells(page).columns)
@@ -183,5 +183,5 @@ def test_a_name_in_a_path_is_no_scheme_of_a_link(tmp_path, many):
     runs = many(MOST_IN_DETAIL + 1)
     evil = tmp_path / "javascript:alert(1)"
     shutil.move(runs[0].path, evil)
-    page = study_page("many", [RunFolder(evil), *runs[1:]], written="now", beside=tmp_path)
+    page = study_page("many", [RunFolder(evil), *runs[1:]], written="now", page_folder=tmp_path)
     assert cells(page).rows[0][-1].link == "javascript%3Aalert%281%29"

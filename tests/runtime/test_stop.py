@@ -14,7 +14,7 @@ stop = StopRequest()
 stop.install()
 print("ready", flush=True)
 try:
-    while not stop.asked:
+    while not stop.requested:
         time.sleep(0.02)
     print("asked", stop.signal.name, flush=True)
     time.sleep(3600)

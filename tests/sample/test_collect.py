@@ -139,17 +139,17 @@ def test_memory_serves_again_only_after_the_batches_in_flight(topology, x, prefe
 
 def test_the_ring_grows_and_goes_round():
     ring = tensor_ring(2, torch.float32)
-    first = ring.take(3, 4)
+    first = ring.allocate(3, 4)
     assert first.shape == (3, 4)
-    second, third = ring.take(2, 4), ring.take(3, 3)
+    second, third = ring.allocate(2, 4), ring.allocate(3, 3)
     assert third.data_ptr() == first.data_ptr(), "the third call gets the first one's memory"
-    assert ring.take(100, 4).shape == (100, 4), "and larger memory where that is too small"
+    assert ring.allocate(100, 4).shape == (100, 4), "and larger memory where that is too small"
     assert second.data_ptr() != third.data_ptr()
-    assert ring.take(0, 4).shape == (0, 4)
-    kept = ring.take(2, 2).fill_(5)
+    assert ring.allocate(0, 4).shape == (0, 4)
+    kept = ring.allocate(2, 2).fill_(5)
     ring.release()
-    ring.take(2, 2).fill_(6)
-    ring.take(2, 2).fill_(6)
+    ring.allocate(2, 2).fill_(6)
+    ring.allocate(2, 2).fill_(6)
     assert torch.all(kept == 5), "what somebody reads is not given to others"
 
 

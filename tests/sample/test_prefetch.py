@@ -146,7 +146,7 @@ def test_ranks_that_close_together_have_made_equally_many(depth, num_taken):
                 mine.append(number)
                 yield number
 
-        with closing(prefetch(make, depth, together=True)) as items:
+        with closing(prefetch(make, depth, collective=True)) as items:
             for _ in range(num_taken):
                 next(items)
         made.append(len(mine))
@@ -162,7 +162,7 @@ def test_a_failure_does_not_wait_for_what_other_ranks_would_make():
         never.wait()  # a collective whose other ranks have gone
         yield 2
 
-    with pytest.raises(ZeroDivisionError), closing(prefetch(make, 2, together=True)) as items:  # noqa: PT012
+    with pytest.raises(ZeroDivisionError), closing(prefetch(make, 2, collective=True)) as items:  # noqa: PT012
         next(items)
         raise ZeroDivisionError
     never.set()

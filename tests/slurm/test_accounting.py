@@ -31,7 +31,8 @@ def test_the_last_run_of_a_requeued_job_with_its_own_steps():
     assert last is not None
     assert (last.state, last.start, last.elapsed_s) == ("COMPLETED", 160, 40)
     assert (last.total_cpu_s, last.max_rss_mib, last.host_rss_mib) == (20.25, 500, 500)
-    assert (last.asked.cores, last.asked.memory_mib, last.asked.gpus, last.asked.time_s) == (2, 3000, 2, 3600)
+    allocated = last.allocated
+    assert (allocated.cores, allocated.memory_mib, allocated.gpus, allocated.time_s) == (2, 3000, 2, 3600)
     assert [run.state for run in all_runs(ROWS)] == ["REQUEUED", "COMPLETED"]
     assert last_run(ROWS, "8") is None
 
@@ -44,10 +45,10 @@ def test_a_job_of_an_array_is_known_by_either_of_its_ids():
 def test_a_job_that_has_not_started_has_no_numbers():
     waiting = last_run([row(JobID="9", State="PENDING", Submit="1", Start="Unknown", End="Unknown")], "9")
     assert waiting is not None
-    assert (waiting.start, waiting.total_cpu_s, waiting.asked.time_s) == (None, None, None)
+    assert (waiting.start, waiting.total_cpu_s, waiting.allocated.time_s) == (None, None, None)
     cancelled = last_run([row(JobID="9", State="CANCELLED by 0", AllocCPUS="0", NNodes="1")], "9")  # by 24.11; 1 before
     assert cancelled is not None
-    assert cancelled.asked.cores is None
+    assert cancelled.allocated.cores is None
 
 
 def test_the_summary_holds_what_the_seed_looks_for():
@@ -70,4 +71,4 @@ def test_steps_that_are_heard_of_before_their_job_do_not_settle_it():
     assert spent._is_settled([{**early, "Start": "160"}, step])
     last = last_run([early, step], "7")
     assert last is not None
-    assert last.asked.memory_mib is None
+    assert last.allocated.memory_mib is None

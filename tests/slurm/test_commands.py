@@ -17,7 +17,7 @@ from graphmill.slurm.commands import (
     squeue,
 )
 from graphmill.slurm.queue import Queue
-from graphmill.slurm.states import in_words, phase
+from graphmill.slurm.states import explain_reason, phase
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def test_an_ended_job_is_asked_for_once(programs, tmp_path):
     ],
 )
 def test_reasons_in_words(reason, told, is_hopeless):
-    said = in_words(reason)
+    said = explain_reason(reason)
     assert told in said.meaning
     assert said.is_hopeless is is_hopeless
     assert said.advice or not is_hopeless
@@ -213,7 +213,7 @@ LIBRARY = Path("/usr/lib/x86_64-linux-gnu/slurm-wlm/libslurmfull.so")
 def test_every_limit_that_slurm_knows_has_words():
     words = re.findall(rb"\0((?:Assoc(?:Grp|Max)|QOS(?:Grp|Max|Min))[A-Za-z]+)(?=\0)", LIBRARY.read_bytes())
     assert len(words) > 100
-    assert [word for word in words if in_words(word.decode()).meaning.startswith("Slurm says")] == []
+    assert [word for word in words if explain_reason(word.decode()).meaning.startswith("Slurm says")] == []
 
 
 def test_phases():

@@ -1,4 +1,4 @@
-"""Every process of a run has one seat, and every seat one process."""
+"""Every process of a run has one rank of a role, and every such rank one process."""
 
 import doctest
 
@@ -17,7 +17,7 @@ from graphmill.spec.roles import (
     process_of,
     refuse_other_ranks,
     refuse_unfit_roles,
-    seat_of,
+    role_rank_of,
 )
 from graphmill.spec.world import World
 
@@ -29,15 +29,20 @@ def test_every_process_has_a_seat_and_every_seat_a_process(samplers, each, hosts
         refuse_unfit_roles(roles, hosts)
     except UserError:
         assume(False)
-    seats = [seat_of(process, roles, hosts) for process in range(roles.num_processes)]
-    assert [process_of(seat.role, seat.rank, roles, hosts) for seat in seats] == list(range(roles.num_processes))
-    assert sum(seat.role == "sampler" for seat in seats) == samplers
-    assert all(seat.rank < seat.num_ranks == (samplers if seat.role == "sampler" else roles.trainers) for seat in seats)
+    role_ranks = [role_rank_of(process, roles, hosts) for process in range(roles.num_processes)]
+    assert [process_of(role_rank.role, role_rank.rank, roles, hosts) for role_rank in role_ranks] == list(
+        range(roles.num_processes)
+    )
+    assert sum(role_rank.role == "sampler" for role_rank in role_ranks) == samplers
+    assert all(
+        role_rank.rank < role_rank.num_ranks == (samplers if role_rank.role == "sampler" else roles.trainers)
+        for role_rank in role_ranks
+    )
     per_host = roles.num_processes // hosts
-    for process, seat in enumerate(seats):
-        here = seats[process // per_host * per_host :][:per_host]
-        assert sum(other.role == seat.role for other in here) == seat.ranks_here
-        assert seat.local_rank == [other for other in here if other.role == seat.role].index(seat)
+    for process, role_rank in enumerate(role_ranks):
+        here = role_ranks[process // per_host * per_host :][:per_host]
+        assert sum(other.role == role_rank.role for other in here) == role_rank.ranks_here
+        assert role_rank.local_rank == [other for other in here if other.role == role_rank.role].index(role_rank)
 
 
 @given(samplers=st.integers(1, 6), each=st.integers(1, 4))
@@ -73,7 +78,7 @@ def test_hosts_that_train_and_hosts_that_sample_are_all_hosts(samplers, each, ho
     world = World(hosts=hosts, ranks=roles.trainers, threads=1, samplers=samplers)
     here = [
         {
-            world.seat(process).role
+            world.role_rank(process).role
             for process in range(host * world.processes_per_host, (host + 1) * world.processes_per_host)
         }
         for host in range(hosts)
@@ -87,9 +92,9 @@ def test_hosts_that_train_and_hosts_that_sample_are_all_hosts(samplers, each, ho
 
 def test_seats_name_their_files():
     world = World(hosts=2, ranks=2, threads=1, samplers=2)
-    assert [world.seat(process).stem for process in range(4)] == ["rank_0", "sampler_0", "rank_1", "sampler_1"]
-    assert world.seat(3).name == "sampler 1"
-    assert [World(hosts=1, ranks=2, threads=1).seat(process).stem for process in range(2)] == ["rank_0", "rank_1"]
+    assert [world.role_rank(process).stem for process in range(4)] == ["rank_0", "sampler_0", "rank_1", "sampler_1"]
+    assert world.role_rank(3).name == "sampler 1"
+    assert [World(hosts=1, ranks=2, threads=1).role_rank(process).stem for process in range(2)] == ["rank_0", "rank_1"]
 
 
 def test_trainers_are_the_ranks():

@@ -13,7 +13,7 @@ from graphmill.spec.batch import BatchBudget
 from graphmill.spec.node_models import NodeAttentionSpec
 from graphmill.spec.plan import MachineInfo
 from graphmill.spec.roles import RolesSpec
-from graphmill.spec.world import World, effect_of, in_words, ranks_at, stretches_of, world_of
+from graphmill.spec.world import World, effect_of, ranks_at, spans_of, spans_text, world_of
 
 starts = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5)), min_size=1, max_size=8)
 
@@ -81,16 +81,16 @@ def test_only_sums_of_gradients_are_equal_to_rounding(make_plan, scheme):
 @given(starts)
 def test_every_step_was_done_by_the_last_start_before_it(began):
     """A start does again whatever was done after its step."""
-    stretches = stretches_of(began)
-    firsts = [each.first_step for each in stretches]
+    spans = spans_of(began)
+    firsts = [each.first_step for each in spans]
     assert firsts == sorted(set(firsts))
-    assert all(one.ranks != other.ranks for one, other in pairwise(stretches))
+    assert all(one.ranks != other.ranks for one, other in pairwise(spans))
     for steps in range(1, 50):
-        assert ranks_at(stretches, steps) == next((ranks for first, ranks in reversed(began) if first < steps), 0)
+        assert ranks_at(spans, steps) == next((ranks for first, ranks in reversed(began) if first < steps), 0)
 
 
 def test_words():
-    assert in_words(stretches_of([(0, 4), (10, 2), (14, 3)])) == "ranks: 4 to step 10, then 2 to step 14, then 3"
+    assert spans_text(spans_of([(0, 4), (10, 2), (14, 3)])) == "ranks: 4 to step 10, then 2 to step 14, then 3"
 
 
 def served(make_plan, samplers: int, trainers: int, hosts: int = 1, **train):

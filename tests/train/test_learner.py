@@ -175,9 +175,9 @@ def test_books_carry_a_ledger_over_an_attempt(clock):
     stats.loss_sum = 12.5
     stats.group.traffic.num_syncs = 3
     stats.before_epoch = Counters(num_syncs=1)
-    books = stats.books(4, mid_epoch=True)
+    books = stats.saved(4, mid_epoch=True)
     assert books.epoch_s == 7.5
-    assert stats.books(4, mid_epoch=False).epoch_s == 0
+    assert stats.saved(4, mid_epoch=False).epoch_s == 0
     resumed = ledger_of(plan_of())
     resumed.reopen(books)
     resumed.begin_attempt()
@@ -204,7 +204,7 @@ def test_what_an_epoch_was_spent_on_is_of_all_its_attempts(clock):
                 stats.group.spans.seconds["sync"] += 1
         stats.group.spans.seconds["sample"] += 0.5
         if attempt < 2:
-            books = SavedStats.model_validate_json(stats.books(2, mid_epoch=True).model_dump_json())
+            books = SavedStats.model_validate_json(stats.saved(2, mid_epoch=True).model_dump_json())
             stats = ledger_of(plan_of())
             stats.reopen(books)
     row = stats.facts(epoch=0, steps_done=6, loss=3.0, num_seeds=(60, 60))
@@ -258,7 +258,7 @@ def test_a_loss_that_is_no_number_ends_the_run(loss):
     stats.begin_epoch()
     stats.loss_sum = loss
     with pytest.raises(UserError, match="has diverged"):
-        stats.books(3, mid_epoch=True)
+        stats.saved(3, mid_epoch=True)
     with pytest.raises(UserError, match="by step 6"):
         stats.facts(epoch=0, steps_done=6, loss=loss, num_seeds=(60, 60))
 

@@ -70,7 +70,7 @@ def test_it_is_complete_after_the_steps_that_it_takes(profile_of):
     make_steps(profile, 1)
     assert files(profile) == {"phases.json", "merged.trace.json.gz", "rank_0.pt.trace.json.gz"}
     assert not is_listening(profile)
-    assert not profile.stop.asked
+    assert not profile.stop.requested
     (rank,) = read_profile(profile.run.path).ranks
     assert (rank.num_steps, rank.num_traced) == (2, 2)
     assert {"aten::matmul", "aten::add"} <= {each.name for each in rank.operators}
@@ -113,7 +113,7 @@ def test_what_a_killed_writer_left_is_written_anew(profile_of):
 def test_the_command_s_own_run_is_asked_to_stop(profile_of):
     profile = profile_of(ends_run=True)
     make_steps(profile, 6)
-    assert profile.stop.asked
+    assert profile.stop.requested
     assert "complete" in profile.stop.why
 
 

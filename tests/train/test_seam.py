@@ -276,7 +276,7 @@ class StopAt(Progress):
 
     def step(self, epoch: int, step: int, num_seeds: int) -> None:
         if self.training.steps_done == self.steps:
-            self.training.time_left.stop.asked = True
+            self.training.time_left.stop.requested = True
 
 
 def test_what_the_monitor_saw_of_an_epoch_stands_in_its_row(training_of):
@@ -324,7 +324,7 @@ def test_an_evaluation_that_is_given_up_is_no_training_either(training_of, monke
 
     def stop_midway(split: str, pause: Pause) -> Measures:
         crossed[0] += 7 << 20
-        training.time_left.stop.asked = True
+        training.time_left.stop.requested = True
         pause()
         raise AssertionError("the ranks agreed to stop")
 

@@ -24,7 +24,7 @@ def warned() -> StopRequest:
 def test_without_a_deadline_only_a_signal_stops():
     time_left = TimeLeft(StopRequest())
     assert not time_left.is_up()
-    time_left.stop.asked = True
+    time_left.stop.requested = True
     assert time_left.is_up()
 
 
@@ -110,7 +110,7 @@ def test_the_warning_is_usr2_and_sets_a_flag(monkeypatch):
         stop = StopRequest()
         stop.install()
         os.kill(os.getpid(), signal.SIGUSR2)
-        assert (stop.warned, stop.asked) == (True, False)
+        assert (stop.warned, stop.requested) == (True, False)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -128,7 +128,7 @@ def test_the_warning_is_usr2_and_sets_a_flag(monkeypatch):
 def test_what_the_decision_to_stop_is_called(left_s, by, ending):
     stop = StopRequest()
     if by is not None:
-        stop.asked, stop.signal = True, by
+        stop.requested, stop.signal = True, by
     time_left = TimeLeft(stop, ends_in(left_s))
     time_left.reserve.saw_round(60)
     assert time_left.ending() == ending

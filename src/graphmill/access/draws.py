@@ -25,7 +25,7 @@ class SettledDraws:
     device_s: float | None = None
     cpu_s: float | None = None
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Sentence for the log: who draws neighbourhoods, and why."""
         if self.device_s is None or self.cpu_s is None:
             why = "as this run began" if self.asked == "measured" else "as train.gpu_draws says"
@@ -39,11 +39,11 @@ class EitherSampler:
     """A sampler on the device and one on the CPU, of which one draws; until something was measured the device's."""
 
     ways: Mapping[DrawnBy, NeighbourSource]
-    asked: GpuDraws
+    requested: GpuDraws
     by: DrawnBy = field(init=False)
 
     def __post_init__(self) -> None:
-        self.by = "cpu" if self.asked == "cpu" else "device"
+        self.by = "cpu" if self.requested == "cpu" else "device"
 
     def sample(self, seeds: AnySeeds) -> Sampled:
         """Sample with the one of the two samplers that draws now."""
@@ -57,11 +57,11 @@ class EitherSampler:
             num_steps: that there are.
             before: who drew in earlier attempts; None: there was none.
         """
-        if self.asked != "measured":
-            return SettledDraws(self.by, self.asked)
+        if self.requested != "measured":
+            return SettledDraws(self.by, self.requested)
         if before is not None:
             self.by = before
-            return SettledDraws(self.by, self.asked)
+            return SettledDraws(self.by, self.requested)
         taken: dict[DrawnBy, list[float]] = {"device": [], "cpu": []}
         for turn in range(1 + NUM_MEASURED):
             for way, durations in taken.items():
@@ -69,7 +69,7 @@ class EitherSampler:
                 durations.append(make(turn % num_steps))
         device, cpu = taken["device"][1:], taken["cpu"][1:]
         self.by = faster(device, cpu)
-        return SettledDraws(self.by, self.asked, median(device), median(cpu))
+        return SettledDraws(self.by, self.requested, median(device), median(cpu))
 
 
 def faster(device_s: Sequence[float], cpu_s: Sequence[float]) -> DrawnBy:

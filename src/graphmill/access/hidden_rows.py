@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures
-from graphmill.graph.pages import forget
+from graphmill.graph.pages import evict
 from graphmill.runtime.roots import scratch_folder
 from graphmill.sample.distributed.wire import Wire
 from graphmill.spec.parted_memory import BLOCK_BYTES
@@ -63,7 +63,7 @@ class HiddenRows:
             piece = rows[first : first + step]
             room = self.table.x[begin + first : begin + first + len(piece)]
             room[:] = piece
-            forget(room)
+            evict(room)
 
     def find(self, rows: Ids) -> Ids:
         """Where owned rows [n] are in the table."""

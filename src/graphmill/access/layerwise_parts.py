@@ -21,7 +21,7 @@ from graphmill.access.hidden_rows import HiddenRows
 from graphmill.access.layerwise import in_entries, weighted_block
 from graphmill.graph.batch import Block, SparseRows
 from graphmill.graph.features import DenseFeatures, SparseFeatures, StackedFeatures
-from graphmill.graph.pages import forget
+from graphmill.graph.pages import evict
 from graphmill.graph.sampled import NodeIds, StorageIds
 from graphmill.graph.topology import relabelled, sorted_unique
 from graphmill.nn.layer_edges import WeightedBlock
@@ -85,7 +85,7 @@ class PartedInference:
         """Drop mapped pages of the features: they were read once through, and hidden rows take their place."""
         for features in self.fetcher.features:
             for array in (features.x,) if isinstance(features, DenseFeatures) else (features.indices, features.values):
-                forget(array)
+                evict(array)
 
     def _wanted(self, nodes: Ids, num_layers: int) -> list[Ids]:
         """Owned nodes whose rows of each layer are read by later layers, of any rank; for the last layer, `nodes`."""
@@ -95,7 +95,7 @@ class PartedInference:
             is_wanted[self._own_row(wanted[0])] = True
             for begin, end in self._cuts(wanted[0], _BYTES_OF_AN_EDGE):
                 neighbours = sorted_unique(self._in_edges(wanted[0][begin:end])[1].astype(np.int64))
-                for asked in self._asked(neighbours)[1]:
+                for asked in self._ask(neighbours)[1]:
                     is_wanted[self._own_row(asked)] = True
             wanted.insert(0, self.shares.owned_nodes(np.flatnonzero(is_wanted)))
         return wanted
@@ -149,16 +149,16 @@ class PartedInference:
         self,
         layer: MeanAggregation,
         h: HiddenRows | None,
-        found: RowsOfBatch,
+        fetched: RowsOfBatch,
         block: WeightedBlock,
         activation: Activation | None,
     ) -> Tensor:
         """Rows of a layer's result, of the rows that it reads; `h` None: these are features."""
-        if isinstance(found.tables, SparseFeatures):
-            return layer.on_sparse(_sparse_rows(found.tables, layer.weight.device), block, activation).cpu()
-        assert isinstance(found.tables, StackedFeatures)
-        x = torch.empty(len(found.rows), layer.in_channels)
-        _native.gather_rows(found.tables.x, found.rows, x, torch.get_num_threads())
+        if isinstance(fetched.tables, SparseFeatures):
+            return layer.on_sparse(_sparse_rows(fetched.tables, layer.weight.device), block, activation).cpu()
+        assert isinstance(fetched.tables, StackedFeatures)
+        x = torch.empty(len(fetched.rows), layer.in_channels)
+        _native.gather_rows(fetched.tables.x, fetched.rows, x, torch.get_num_threads())
         x = x.to(layer.weight.device)
         if h is None and self.model.standardise is not None:
             x = self.model.standardise(x)
@@ -166,12 +166,12 @@ class PartedInference:
 
     def _hidden_of(self, h: HiddenRows, nodes: Ids) -> RowsOfBatch:
         """Rows of a hidden layer, of any nodes: ids go to their owners, rows come back; own ones stay in place."""
-        order, asked, counts = self._asked(nodes)
+        order, asked, counts = self._ask(nodes)
         rank, num_threads = self.shares.rank, torch.get_num_threads()
         begin, end = sum(counts[:rank]), sum(counts[: rank + 1])
         theirs = [ids if number != rank else ids[:0] for number, ids in enumerate(asked)]
         own = StackedFeatures.of([h.table])
-        answers = own.take(StorageIds(h.find(self._own_row(np.concatenate(theirs)))), num_threads)
+        answers = own.gather(StorageIds(h.find(self._own_row(np.concatenate(theirs)))), num_threads)
         expected = [count if number != rank else 0 for number, count in enumerate(counts)]
         received = self.wire.swap_joined(answers.x, [len(ids) for ids in theirs], expected)
         rows = np.empty(len(nodes), dtype=np.int64)
@@ -179,7 +179,7 @@ class PartedInference:
         rows[np.concatenate([order[:begin], order[end:]])] = h.table.num_nodes + np.arange(len(received))
         return RowsOfBatch(StackedFeatures.of([h.table, DenseFeatures(received, "float32")]), StorageIds(rows))
 
-    def _asked(self, nodes: Ids) -> tuple[Ids, list[Ids], list[int]]:
+    def _ask(self, nodes: Ids) -> tuple[Ids, list[Ids], list[int]]:
         """Ask the owners of `nodes` [n]: positions by owner, what each rank asks for, how many each is asked for."""
         order, ends = self.shares.by_rank(self.shares.owner_of(NodeIds(nodes)))
         asked = self.wire.swap([nodes[order[begin:end]] for begin, end in pairwise(ends)])

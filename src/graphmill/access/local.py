@@ -98,7 +98,9 @@ class LocalAccess:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
         self.source.mark()
         self._fetch_began = self.group.spans.seconds["fetch"]
-        made = prefetch(lambda: self._make(epoch, first_step), self.spec.plan.prefetch, together=self.source.is_shared)
+        made = prefetch(
+            lambda: self._make(epoch, first_step), self.spec.plan.prefetch, collective=self.source.is_shared
+        )
         with closing(made) as batches:
             yield from feed(batches, self.group.device, self.group.spans)
 

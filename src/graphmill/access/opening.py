@@ -28,7 +28,7 @@ def open_access(
     group: Group,
     served: SamplerClient | None = None,
     seeds: SeedNodes | None = None,
-    beside: NDArray[np.float32] | None = None,
+    extra_columns: NDArray[np.float32] | None = None,
 ) -> GraphAccess:
     """One rank's way to mini-batches.
 
@@ -38,25 +38,25 @@ def open_access(
         group: the ranks that share the seeds out.
         served: by a process that samples, which holds the graph; None: this one does.
         seeds: what steps learn from, of a graph that this process reads; None: the nodes of the training split.
-        beside: columns [num_nodes, n] that are read beside propagated features; None: no others are.
+        extra_columns: columns [num_nodes, n] that are read beside propagated features; None: no others are.
     """
     if served is not None:
         return ServedAccess(spec, store, group, served)
-    source = source_of(spec, store, group, beside)
+    source = source_of(spec, store, group, extra_columns)
     seeds = seeds or training_nodes(spec, store, source.owners, group.world_size)
     return LocalAccess(spec, store, source, sampler_of(spec, store, source, group), seeds, group)
 
 
 def source_of(
-    spec: AccessSpec, store: NodeStore, group: Group, beside: NDArray[np.float32] | None = None
+    spec: AccessSpec, store: NodeStore, group: Group, extra_columns: NDArray[np.float32] | None = None
 ) -> GraphSource:
     """Where neighbourhoods and rows come from."""
     if spec.partition is not None:
         return GraphInParts.of(spec, spec.partition, store.path, group)
-    whole = WholeGraph.of(spec, cast("WholeStore", store), group, beside)
+    full_graph = WholeGraph.of(spec, cast("WholeStore", store), group, extra_columns)
     if spec.gpu_graph_bytes is not None and group.device.type != "cpu":  # a model may be used where no GPU is
-        return DeviceGraph.of(spec, whole, spec.gpu_graph_bytes, kernels_of(group.device))
-    return whole
+        return DeviceGraph.of(spec, full_graph, spec.gpu_graph_bytes, kernels_of(group.device))
+    return full_graph
 
 
 def sampler_of(spec: AccessSpec, store: NodeStore, source: GraphSource, group: Group) -> NeighbourSource:
@@ -75,6 +75,6 @@ def _drawing(spec: AccessSpec, store: NodeStore, source: GraphSource, group: Gro
         return by_relation(spec, cast("WholeStore", store))
     sampler = source.sampler(spec.fanouts, resample=spec.resample)
     if isinstance(source, DeviceGraph):
-        of_cpu = source.whole.sampler(spec.fanouts, resample=spec.resample)
+        of_cpu = source.full_graph.sampler(spec.fanouts, resample=spec.resample)
         return EitherSampler({"device": sampler, "cpu": of_cpu}, spec.gpu_draws)
     return sampler

@@ -154,7 +154,7 @@ class GraphInParts:
         def rows_of(block: Ids) -> DenseFeatures:
             wanted = NodeIds(block if self.group.rank == 0 else block[:0])
             (found,) = self.tables.fetcher.fetch([wanted])
-            table = found.together(self.spec.plan.threads)
+            table = found.gathered(self.spec.plan.threads)
             assert isinstance(table, DenseFeatures), "the plan was refused for sparse ones"
             return table
 

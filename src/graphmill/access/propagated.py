@@ -51,68 +51,70 @@ def step_scale(topology: Topology) -> NDArray[np.float64]:
 
 
 def propagated(
-    features: Features, topology: Topology, asked: Propagation, beside: NDArray[np.float32] | None = None
+    features: Features, topology: Topology, propagation: Propagation, extra_columns: NDArray[np.float32] | None = None
 ) -> Features:
     """Rows of all hops side by side, or of the last alone: [num_nodes, num_blocks * num_features], float32.
 
     Of sparse features so many values of each row are kept at each hop, the largest, and the next hop is made of those.
     Besides the result a block of rows is in memory; of sparse ones the result twice, while it is put together.
-    `beside` [num_nodes, n]: columns that follow those, as they are.
+    `extra_columns` [num_nodes, n]: columns that follow those, as they are.
     """
-    beside = np.empty((topology.num_nodes, 0), dtype=np.float32) if beside is None else beside
+    extra_columns = np.empty((topology.num_nodes, 0), dtype=np.float32) if extra_columns is None else extra_columns
     if isinstance(features, SparseFeatures):
-        return _sparse(features, topology, asked, beside)
-    return _dense(features, topology, asked, beside)
+        return _sparse(features, topology, propagation, extra_columns)
+    return _dense(features, topology, propagation, extra_columns)
 
 
 def _dense(
-    features: DenseFeatures, topology: Topology, asked: Propagation, beside: NDArray[np.float32]
+    features: DenseFeatures, topology: Topology, propagation: Propagation, extra_columns: NDArray[np.float32]
 ) -> DenseFeatures:
     """Row k of a node in a table of `slots` rows a node is its hop k, so that a hop is read where it was written.
 
     Where the last hop alone is read, two slots are used in turn.
     """
     count, width = features.num_nodes, features.num_features
-    slots = asked.hops + 1 if asked.reads == "all" else 2
+    slots = propagation.hops + 1 if propagation.reads == "all" else 2
     if count * slots > _MOST_ROWS:
         raise UserError(
             f"{count:,} nodes with {slots} rows of propagated features each are more than {_MOST_ROWS:,}",
             fix="set a smaller model.hops, or model.hops_read=last",
         )
-    room = np.empty(count * (slots * width + beside.shape[1]), dtype=np.float32)
+    room = np.empty(count * (slots * width + extra_columns.shape[1]), dtype=np.float32)
     x = room[: count * slots * width].reshape(count, slots, width)
     table, scale = torch.from_numpy(x.reshape(count * slots, width)), step_scale(topology)
     for begin, end in _blocks(np.full(count, width)):
         x[begin:end, 0] = to_float32(DenseFeatures(features.x[begin:end], features.dtype))
-    for hop in range(1, asked.hops + 1):
+    for hop in range(1, propagation.hops + 1):
         for begin, end in _blocks(np.diff(topology.indptr) + 1 + width):
             rows = step_rows(topology, begin, end, scale)
             places, values = rows.sources * slots + (hop - 1) % slots, rows.values.astype(np.float32)
             tensors = [torch.from_numpy(each) for each in (rows.indptr, places.astype(np.int32), values)]
             x[begin:end, hop % slots] = native.sparse_linear(*tensors, table).numpy()
-    if asked.reads == "last":
-        return DenseFeatures(np.concatenate([x[:, asked.hops % slots], beside], axis=1), "float32")
-    return DenseFeatures(_widened(room, x.reshape(count, slots * width), beside), "float32")
+    if propagation.reads == "last":
+        return DenseFeatures(np.concatenate([x[:, propagation.hops % slots], extra_columns], axis=1), "float32")
+    return DenseFeatures(_widened(room, x.reshape(count, slots * width), extra_columns), "float32")
 
 
-def _widened(room: NDArray[np.float32], rows: NDArray[np.float32], beside: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows that lie at the beginning of `room`, moved apart in it, the last first, so that `beside` stands by them."""
-    wide = room.reshape(len(rows), rows.shape[1] + beside.shape[1])
-    if beside.shape[1] == 0:
+def _widened(
+    room: NDArray[np.float32], rows: NDArray[np.float32], extra_columns: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Rows that lie at the beginning of `room`, moved apart in it, the last first, and `extra_columns` by them."""
+    wide = room.reshape(len(rows), rows.shape[1] + extra_columns.shape[1])
+    if extra_columns.shape[1] == 0:
         return wide
     for begin, end in reversed(list(_blocks(np.full(len(rows), wide.shape[1])))):
-        wide[begin:end] = np.concatenate([rows[begin:end], beside[begin:end]], axis=1)
+        wide[begin:end] = np.concatenate([rows[begin:end], extra_columns[begin:end]], axis=1)
     return wide
 
 
 def _sparse(
-    features: SparseFeatures, topology: Topology, asked: Propagation, beside: NDArray[np.float32]
+    features: SparseFeatures, topology: Topology, propagation: Propagation, extra_columns: NDArray[np.float32]
 ) -> SparseFeatures:
     of_hops = [features]
-    for _ in range(asked.hops):
-        of_hops.append(_next_hop(of_hops[-1], topology, asked.values_per_hop))
-    kept = of_hops[-1:] if asked.reads == "last" else of_hops
-    return _side_by_side([*kept, _without_zeros(beside)])
+    for _ in range(propagation.hops):
+        of_hops.append(_next_hop(of_hops[-1], topology, propagation.values_per_hop))
+    kept = of_hops[-1:] if propagation.reads == "last" else of_hops
+    return _side_by_side([*kept, _without_zeros(extra_columns)])
 
 
 def _without_zeros(x: NDArray[np.float32]) -> SparseFeatures:
@@ -168,13 +170,13 @@ def _keep_largest(block: NDArray[np.float32], most: int) -> None:
         block[row, ties[len(ties) - (np.count_nonzero(sizes >= least) - most) :]] = 0
 
 
-def _blocks_read(topology: Topology, own: NDArray[np.int64], width: int) -> Iterator[tuple[int, int]]:
-    """Blocks of rows by the values that they read; `own`: of each node [num_nodes]."""
+def _blocks_read(topology: Topology, counts: NDArray[np.int64], width: int) -> Iterator[tuple[int, int]]:
+    """Blocks of rows by the values that they read; `counts`: of each node [num_nodes]."""
     for first, last in _blocks(np.diff(topology.indptr) + width):
         ends = topology.indptr[first : last + 1] - topology.indptr[first]
-        of_neighbours = own[topology.indices[topology.indptr[first] : topology.indptr[last]]]
+        of_neighbours = counts[topology.indices[topology.indptr[first] : topology.indptr[last]]]
         read = np.diff(np.concatenate([[0], np.cumsum(of_neighbours)])[ends])
-        for begin, end in _blocks(read + own[first:last] + width):
+        for begin, end in _blocks(read + counts[first:last] + width):
             yield first + begin, first + end
 
 

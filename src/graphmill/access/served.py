@@ -30,7 +30,7 @@ from graphmill.sample.schedule import SeedSchedule, in_windows, with_following
 from graphmill.sample.service.served import CLOCKS, SamplerClient
 from graphmill.spec.columns import Cell
 from graphmill.spec.fetching import FETCHING
-from graphmill.spec.roles import Seat
+from graphmill.spec.roles import RoleRank
 from graphmill.sync.group import MIB, Group
 from graphmill.sync.pause import EvaluationStopped, Pause
 
@@ -83,7 +83,7 @@ class ServedAccess:
 
     def epoch_facts(self) -> Mapping[str, Cell]:
         """What the samplers fetched for the epoch whose batches were made last; nothing of a whole graph."""
-        seconds, numbers = self.served.said[: len(CLOCKS)], self.served.said[len(CLOCKS) :]
+        seconds, numbers = self.served.spent[: len(CLOCKS)], self.served.spent[len(CLOCKS) :]
         if not numbers:
             return {}
         facts: dict[str, Cell] = {"fetch_s": seconds[CLOCKS.index("fetch")]}
@@ -119,7 +119,7 @@ class BatchServer:
     task: ServableTask
     access: LocalAccess  # the task's, among samplers
     trainers: Sequence[int]  # that it serves
-    first: Seat  # of the first trainer: how many there are, and on how many hosts
+    first: RoleRank  # of the first trainer: how many there are, and on how many hosts
     schedule: SeedSchedule = field(init=False)
     _before: Mapping[Name, float] = field(default_factory=dict, init=False)
     _received: int = field(default=0, init=False)  # bytes, for the logits made last
@@ -135,7 +135,7 @@ class BatchServer:
         return self.access.source.is_shared
 
     def begin(self) -> None:
-        """Start a new count of what `said` reports."""
+        """Start a new count of what `spent` reports."""
         self._before = dict(self.access.group.spans.seconds)
         self.access.source.mark()
 
@@ -157,7 +157,7 @@ class BatchServer:
             seeds = (self.schedule.seeds(epoch, step, trainer) for step in window for trainer in self.trainers)
             return [self.access.sampler.sample(each) for each in seeds]
 
-    def said(self) -> Tensor:
+    def spent(self) -> Tensor:
         """What making batches took since `begin` (`CLOCKS`, s), and what all samplers fetched (`FETCHED`)."""
         seconds = self.access.group.spans.seconds
         numbers = [seconds[name] - self._before.get(name, 0.0) for name in CLOCKS]

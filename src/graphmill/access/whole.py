@@ -44,9 +44,9 @@ class WholeGraph:
 
     @classmethod
     def of(
-        cls, spec: AccessSpec, store: WholeStore, group: Group, beside: NDArray[np.float32] | None = None
+        cls, spec: AccessSpec, store: WholeStore, group: Group, extra_columns: NDArray[np.float32] | None = None
     ) -> "WholeGraph":
-        """Map what `spec` reads of an opened store. `beside`: columns beside propagated features; None: none are."""
+        """Map what `spec` reads of an opened store. `extra_columns`: beside propagated features; None: no others."""
         edges = None
         if spec.edge_columns:
             edges = store.edge_features(undirected=spec.undirected).with_columns(spec.edge_columns)
@@ -54,8 +54,8 @@ class WholeGraph:
             refuse_negative_weights(edges.values[:, 0], str(store.metadata.name))
         features = transformed(store.features, spec.features)
         if spec.propagation is not None:
-            features = propagated(features, store.topology(undirected=spec.undirected), spec.propagation, beside)
-        num_beside = 0 if beside is None else beside.shape[1]
+            features = propagated(features, store.topology(undirected=spec.undirected), spec.propagation, extra_columns)
+        num_beside = 0 if extra_columns is None else extra_columns.shape[1]
         return cls(spec, store, group, features, edges, WholeTables(features, edges), num_beside)
 
     @property

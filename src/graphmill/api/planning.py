@@ -143,8 +143,8 @@ def make_plan(
 
     dataset_root = found_root(root, os.environ)
 
-    def plan_of(asked: "Experiment") -> "Plan":
-        return plan_experiment(asked, dataset_root=dataset_root, run_id=run_id, hosts=hosts)
+    def plan_of(variant: "Experiment") -> "Plan":
+        return plan_experiment(variant, dataset_root=dataset_root, run_id=run_id, hosts=hosts)
 
     if to_train:
         prepare_embedded(experiment, dataset_root)

@@ -162,14 +162,14 @@ def to_submit(
     return made
 
 
-def sent(asked: "RunRequest", *, is_new: bool) -> "SubmittedJob":
+def sent(request: "RunRequest", *, is_new: bool) -> "SubmittedJob":
     """Submit it, after what there is to say of it."""
     from graphmill.cluster.jobs.submit import resubmit, submit_new
 
-    say_what_counts(asked)
-    if asked.changes:
-        _log.info(f"asked for otherwise than before: {'; '.join(asked.changes)}")
-    return submit_new(asked, os.environ) if is_new else resubmit(asked, os.environ)
+    say_what_counts(request)
+    if request.changes:
+        _log.info(f"asked for otherwise than before: {'; '.join(request.changes)}")
+    return submit_new(request, os.environ) if is_new else resubmit(request, os.environ)
 
 
 def _new(

@@ -68,7 +68,7 @@ class _Part:
 
     cost: float
     number: int  # of equal costs the earlier one is first
-    fixed: Columns = field(compare=False)  # of the first rows, which are no longer in the costs
+    settled: Columns = field(compare=False)  # of the first rows, which are no longer in the costs
     open: NDArray[np.int64] = field(compare=False)  # columns of the costs, by their numbers in the problem
     costs: NDArray[np.float64] = field(compare=False)  # of the other rows and columns; inf: not allowed in this part
     pairs: Columns = field(compare=False)  # the best, as places in `open`
@@ -78,7 +78,7 @@ class _Part:
     @property
     def columns(self) -> Columns:
         """The best, as columns of the problem."""
-        return np.concatenate([self.fixed, self.open[self.pairs]])
+        return np.concatenate([self.settled, self.open[self.pairs]])
 
 
 def _in_order(problem: Costs) -> Iterator[Columns]:
@@ -105,7 +105,7 @@ def _that_differs(problem: Costs, best: _Part, row: int, number: int) -> _Part |
     costs = np.compress(stays, best.costs[row:], axis=1)
     pairs = place[best.pairs[row:]]
     costs[0, pairs[0]] = np.inf
-    fixed = np.concatenate([best.fixed, best.open[best.pairs[:row]]])
+    fixed = np.concatenate([best.settled, best.open[best.pairs[:row]]])
     u, v = best.u[row:].copy(), best.v[stays]
     first, none = np.zeros(1, np.int64), np.empty(0, np.int64)
     try:

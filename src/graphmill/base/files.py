@@ -139,12 +139,12 @@ def _temporary_folder(folder: Path, kind: str) -> Path:
     return folder.with_name(f".{folder.name}.{socket.gethostname()}@{os.getpid()}.{kind}.tmp")
 
 
-def _exchange(temporary: Path, folder: Path, aside: Path) -> None:
+def _exchange(temporary: Path, folder: Path, replaced: Path) -> None:
     for _ in range(100):  # another writer may put its folder there between our two renames
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
         try:
             if folder.exists():
-                folder.replace(aside)
+                folder.replace(replaced)
             temporary.replace(folder)
         except FileNotFoundError:
             continue  # the other writer moved `folder` away first

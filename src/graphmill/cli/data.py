@@ -56,7 +56,7 @@ def _dataset_rows(prepared: "dict[str, Header]") -> list[dict[str, Any]]:
     for name in [*known, *sorted(prepared.keys() - known.keys())]:
         header, (kind, dataset) = prepared.get(name), known.get(name, (None, None))
         task = header.kind if header else kind.name if kind else ""
-        sizes = header.own if header else dataset.sizes if dataset else {}
+        sizes = header.kind_fields if header else dataset.sizes if dataset else {}
         rows.append(
             {
                 "name": name,
@@ -303,7 +303,7 @@ def _show_store(folder: Path, *, check: bool, json: bool) -> None:
     from graphmill.tasks.stores import HasTable, open_store
 
     header = read_header(folder)
-    if "parts_version" in header.own:
+    if "parts_version" in header.kind_fields:
         show_parts(folder, check=check, json=json)
         return
     kind = find_kind(header.kind) if header.kind in TASKS else None
@@ -320,7 +320,7 @@ def _show_store(folder: Path, *, check: bool, json: bool) -> None:
         facts = {"path": str(folder), "checked": check, **header.model_dump(mode="json")}
         print_json({**facts, "table": rows} if rows else facts)
         return
-    plain = [(key, str(value)) for key, value in header.own.items() if isinstance(value, str | int | float)]
+    plain = [(key, str(value)) for key, value in header.kind_fields.items() if isinstance(value, str | int | float)]
     print_facts(_store_facts(folder, header, store.described() if store else plain), title=header.name)
     _print_rows(rows)
     if check:
@@ -404,7 +404,7 @@ def _whence(plan: "Plan") -> list[tuple[str, str]]:
 
 
 def _store_facts(folder: Path, header: "Header", own: Sequence[tuple[str, Any]]) -> Sequence[tuple[str, Any]]:
-    source = getattr(header, "source", header.own.get("source", ""))
+    source = getattr(header, "source", header.kind_fields.get("source", ""))
     return [
         ("folder", str(folder)),
         ("task", header.kind),

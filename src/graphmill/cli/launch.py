@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from graphmill.record.run_folder import RunFolder
     from graphmill.spec.experiment import Experiment
     from graphmill.spec.plan import MachineInfo, Plan
-    from graphmill.spec.roles import Seat
+    from graphmill.spec.roles import RoleRank
 
 
 def register(app: typer.Typer) -> None:
@@ -171,15 +171,18 @@ def _show(plan: "Plan", rows: Sequence["HostRow"]) -> None:
     print_line("")
     print_table(
         ("host", "ranks", "cores", "GPUs", "interface", "python"),
-        [(row.name, _processes(row.seats), row.num_cores, row.num_gpus, row.interface, row.python) for row in rows],
+        [
+            (row.name, _processes(row.role_ranks), row.num_cores, row.num_gpus, row.interface, row.python)
+            for row in rows
+        ],
         title="hosts",
     )
 
 
-def _processes(seats: Sequence["Seat"]) -> str:
+def _processes(role_ranks: Sequence["RoleRank"]) -> str:
     """Numbers of ranks; those of samplers are said to be theirs."""
-    ranks = [seat.rank for seat in seats if seat.role == "trainer"]
-    samplers = [seat.rank for seat in seats if seat.role == "sampler"]
+    ranks = [role_rank.rank for role_rank in role_ranks if role_rank.role == "trainer"]
+    samplers = [role_rank.rank for role_rank in role_ranks if role_rank.role == "sampler"]
     said = [_numbers(ranks)] if ranks else []
     return ", ".join([*said, *([f"sampler {_numbers(samplers)}"] if samplers else [])])
 

@@ -194,7 +194,7 @@ def _graph_store(name: str, root: Path) -> "GraphStore":
     if folder is None:
         raise not_prepared(default_kind(), name, root)
     header = read_header(folder)
-    if "parts_version" in header.own:
+    if "parts_version" in header.kind_fields:
         raise UserError(
             f"{folder} holds parts of {header.name} already", fix=f"partition the whole graph: {header.name}"
         )

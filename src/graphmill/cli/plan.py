@@ -163,10 +163,12 @@ def _data_mib(memory: "MemoryParts") -> Cell:
 def _on_each_host(resolved: "Plan") -> str:
     """Which processes run where."""
     world = resolved.world
-    seats = [world.seat(process) for process in range(world.processes)]
+    role_ranks = [world.role_rank(process) for process in range(world.processes)]
     each = world.processes_per_host
-    hosts = [seats[first : first + each] for first in range(0, len(seats), each)]
-    counts = [tuple(sum(seat.role == role for seat in host) for role in ("trainer", "sampler")) for host in hosts]
+    hosts = [role_ranks[first : first + each] for first in range(0, len(role_ranks), each)]
+    counts = [
+        tuple(sum(role_rank.role == role for role_rank in host) for role in ("trainer", "sampler")) for host in hosts
+    ]
     said = [
         " and ".join(counted(n, noun) for n, noun in zip(count, ("rank", "sampler"), strict=True) if n)
         for count in counts

@@ -69,7 +69,7 @@ def stage(
       graphmill stage parts/ogbn-papers100M/8-kaminpar --part 0 --part 1 --topology --to /local/graphmill
     """
     from graphmill.cluster.staging.dataset import read_dataset
-    from graphmill.cluster.staging.stage import StagingError, in_words, refuse_too_large, staged_root
+    from graphmill.cluster.staging.stage import StagingError, refuse_too_large, staged_root, staged_text
     from graphmill.cluster.staging.stage import stage as make_copy
 
     share = _share(part or [], datasets, topology=topology)
@@ -83,7 +83,7 @@ def stage(
             near = each if via is None else read_dataset(Path(make_copy(each, via, verify=verify).to), share)
             copies.append(make_copy(near, target, verify=verify))
             if not json:
-                print_line(in_words(copies[-1]))
+                print_line(staged_text(copies[-1]))
     except StagingError as error:
         _log.error(f"staging failed: {error}")
         raise typer.Exit(exits.ANSWER_IS_NO) from None

@@ -47,7 +47,7 @@ def stop(
         raise UserError(f"nothing of {names} waits or runs", fix="`graphmill list` shows what does")
     refuse_neighbours(living)
     for target in living:
-        print_line(f"{target.folder.path}: {target.in_words()}")
+        print_line(f"{target.folder.path}: {target.describe()}")
     if dry_run:
         print_line("nothing was stopped")
         return

@@ -185,12 +185,12 @@ def print_asked(request: "JobRequest", answer: str | None, *, is_new: bool) -> N
 def tell_submitted(folder: "RunFolder", job: "SubmittedJob", *, json: bool) -> None:
     """Print the job id at once, then the job's state in Slurm."""
     from graphmill.cluster.jobs.sbatch import first_state
-    from graphmill.slurm.states import in_words
+    from graphmill.slurm.states import explain_reason
 
     if not json:
         print_line(f"job {job.job_id}: {folder.path}")
     reading = first_state(job, within_s=LOOK_S)
-    reason = in_words(reading.reason) if reading is not None and reading.phase == "waits" else None
+    reason = explain_reason(reading.reason) if reading is not None and reading.phase == "waits" else None
     if json:
         print_json(
             {
@@ -222,13 +222,13 @@ def tell_submitted(folder: "RunFolder", job: "SubmittedJob", *, json: bool) -> N
 def tell_first(job: "SubmittedJob | None", watched: str, *, json: bool) -> None:
     """Print the state of the first of several jobs, for all of them; `watched`: what `graphmill watch` takes."""
     from graphmill.cluster.jobs.sbatch import first_state
-    from graphmill.slurm.states import in_words
+    from graphmill.slurm.states import explain_reason
 
     if job is None:
         return
     reading = first_state(job, within_s=LOOK_S)
     if reading is not None and reading.phase == "waits":
-        reason = in_words(reading.reason)
+        reason = explain_reason(reading.reason)
         if reason.is_hopeless:
             _log.warning(f"as submitted, job {job.job_id} will never start: {reason.meaning}\n  → {reason.advice}")
             raise typer.Exit(exits.ANSWER_IS_NO)

@@ -119,7 +119,7 @@ def tune(
         )
         code = run_search(tuning)
     if code != exits.DONE:
-        _log.info(f"{search.name}: stopped after {tuning.in_words()}; the same command continues")
+        _log.info(f"{search.name}: stopped after {tuning.describe()}; the same command continues")
         raise typer.Exit(code)
     if not _print_found(tuning, json=json):
         raise typer.Exit(exits.ANSWER_IS_NO)
@@ -189,7 +189,7 @@ def _print_found(tuning: "Tuning", *, json: bool) -> bool:
     for name, owner in elsewhere.items():
         print_line(f"{name} is under way: {owner}")
     advice = "" if found or elsewhere else "; none is complete: give it more"
-    print_line(f"{tuning.search.name}: {tuning.in_words()}{advice}")
+    print_line(f"{tuning.search.name}: {tuning.describe()}{advice}")
     return found is not None or bool(elsewhere)
 
 

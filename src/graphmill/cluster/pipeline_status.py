@@ -11,7 +11,7 @@ from graphmill.cluster.status import FRESH_S, RunView, Watcher
 from graphmill.record.documents import SubmittedJob
 from graphmill.record.lock import Owner, owner_of
 from graphmill.slurm.queue import JobReading, Queue, alive
-from graphmill.slurm.states import in_words
+from graphmill.slurm.states import explain_reason
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class PipelineWatcher:
         """Jobs of the chain that run or wait, in order."""
         kept = [job for job in self.folder.jobs.jobs() if job.time >= record.time]
         for job in kept[len(self._seen) :]:
-            self.queue.forget(job.job_id)
+            self.queue.ask_again(job.job_id)
         self._seen = kept
         readings: Mapping[str, JobReading] = self.queue.read(kept) if kept else {}
         return alive(kept, readings)
@@ -97,7 +97,7 @@ def _with_what_comes(
 
 
 def _waits_for_job(view: RunView, job: JobReading, takes: str) -> RunView:
-    reason = in_words(job.reason) if job.phase == "waits" else None
+    reason = explain_reason(job.reason) if job.phase == "waits" else None
     waits = f"for job {job.job_id}" if reason is None else f"for job {job.job_id}: {reason.meaning}"
     return replace(
         view,

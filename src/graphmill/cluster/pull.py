@@ -200,7 +200,7 @@ class Pull:
         ]
         listed = "".join(f"{name}\0" for name in names).encode("utf-8", errors="surrogateescape")
         environ = {**os.environ, "LC_ALL": "C"}  # its messages are parsed below
-        done = answer_of(command, told=listed, environ=environ)
+        done = answer_of(command, stdin=listed, environ=environ)
         is_left_out = may_vanish and done.returncode == _PARTIAL_TRANSFER and _has_only_vanished(done.complaint)
         if done.returncode not in (0, _VANISHED) and not is_left_out:
             raise failure(self.source, done.returncode, done.complaint, self.ssh_config)
@@ -257,9 +257,9 @@ def _is_of_checkpoint(path: str) -> bool:
     return len(parts) >= 3 and parts[-3] == _CHECKPOINTS and parts[-2].startswith("step_")
 
 
-def _has_only_vanished(said: str) -> bool:
+def _has_only_vanished(stderr: str) -> bool:
     """Whether rsync's errors are only of files that are gone, and its summary of them."""
-    codes = {int(code) for code in _ERRNO.findall(said)}
+    codes = {int(code) for code in _ERRNO.findall(stderr)}
     return errno.ENOENT in codes and codes <= {errno.ENOENT, errno.EPIPE}
 
 

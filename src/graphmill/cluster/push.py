@@ -178,23 +178,23 @@ class There:
         return answer_of([*ssh_command(self.folder, self.ssh_config), command])
 
 
-def refuse_changed_there(states: Mapping[str, State], there: Source) -> None:
+def refuse_changed_there(states: Mapping[str, State], remote: Source) -> None:
     """Raise a `UserError` if sending would overwrite what someone has changed there."""
     changed = [name for name, state in states.items() if state == "changed there"]
     if changed:
         raise UserError(
-            f"{', '.join(changed)} in {there.login}:{there.path} was not sent from here as it is now, and would be"
+            f"{', '.join(changed)} in {remote.login}:{remote.path} was not sent from here as it is now, and would be"
             " overwritten",
             fix="fetch what you need of it, then give --overwrite; or name another folder",
         )
 
 
-def _state(content: bytes, here: str | None, sent: str | None) -> State:
-    if here is None:
+def _state(content: bytes, remote_digest: str | None, sent: str | None) -> State:
+    if remote_digest is None:
         return "new"
-    if here == _sha256(content):
+    if remote_digest == _sha256(content):
         return "same"
-    return "changed" if here == sent else "changed there"
+    return "changed" if remote_digest == sent else "changed there"
 
 
 def _record(text: str) -> dict[str, str]:

@@ -82,15 +82,15 @@ class Answer:
         return self.err.decode(errors="replace")
 
 
-def answer_of(command: Sequence[str], *, told: bytes = b"", environ: Mapping[str, str] | None = None) -> Answer:
-    """Run a command that speaks with another machine, with `told` as its standard input.
+def answer_of(command: Sequence[str], *, stdin: bytes = b"", environ: Mapping[str, str] | None = None) -> Answer:
+    """Run a command that speaks with another machine, with `stdin` as its standard input.
 
     `UserError` if it answers without end: what another machine sends is not to fill this one's memory.
     """
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environ) as process:
         with ThreadPoolExecutor(2) as readers:
             said = [readers.submit(_heard, pipe, process) for pipe in (process.stdout, process.stderr)]
-            _tell(process.stdin, told)
+            _tell(process.stdin, stdin)
         out, err = (each.result() for each in said)
     if max(len(out), len(err)) > _MOST_ANSWER:
         raise UserError(
@@ -99,10 +99,10 @@ def answer_of(command: Sequence[str], *, told: bytes = b"", environ: Mapping[str
     return Answer(process.returncode, bytes(out), bytes(err))
 
 
-def _tell(pipe: IO[bytes] | None, told: bytes) -> None:
+def _tell(pipe: IO[bytes] | None, stdin: bytes) -> None:
     if pipe is not None:
         with suppress(BrokenPipeError), pipe:  # it ended before it had heard all: its status says why
-            pipe.write(told)
+            pipe.write(stdin)
 
 
 def _heard(pipe: IO[bytes] | None, process: "subprocess.Popen[bytes]") -> bytearray:
@@ -123,29 +123,29 @@ def need_rsync() -> None:
         )
 
 
-def failure(source: Source, code: int, said: str, config: Path | None) -> UserError:
+def failure(source: Source, code: int, stderr: str, config: Path | None) -> UserError:
     """What ssh or rsync has reported, and what to do about it."""
-    lines = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in stderr.splitlines() if line.strip()]
     told = "".join(f"\n  | {line}" for line in lines[-6:])
     host = source.login.rpartition("@")[2]
     option = f"-F {shlex.quote(str(config))} " if config else ""
-    if "Host key verification failed" in said:
+    if "Host key verification failed" in stderr:
         scan, file = _accepting(source, config)
         return UserError(
             f"the host key of {host} is not known, or differs from the known one, so the host cannot be verified{told}",
             fix=f"compare its fingerprint (`{scan} | ssh-keygen -lf -`) with what its owner says,"
             f" then accept it: `{scan} >> {file}`",
         )
-    if "Permission denied" in said:
+    if "Permission denied" in stderr:
         return UserError(
             f"{source.login}: permission denied (none of your SSH keys was accepted){told}",
             fix=f"`ssh-copy-id {source.login}`, or `ssh-add` the key",
         )
     if code == _SSH_FAILED:
         return UserError(f"{host} cannot be reached{told}", fix=f"see what `ssh {option}{source.login}` says")
-    if "rsync: command not found" in said or "rsync: not found" in said:
+    if "rsync: command not found" in stderr or "rsync: not found" in stderr:
         return UserError(f"{host} has no rsync", fix=f"install rsync on {host}")
-    if "No such file or directory" in said and "change_dir" in said:
+    if "No such file or directory" in stderr and "change_dir" in stderr:
         return UserError(f"there is no folder {source.path} on {host}", fix="name the logs folder there")
     return UserError(
         f"rsync ended with exit status {code}{told}", fix="correct that, and give the same command again: it continues"

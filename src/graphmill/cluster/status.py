@@ -19,7 +19,7 @@ from graphmill.record.lines import last_lines
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.queue import JobReading, Queue, alive
-from graphmill.slurm.states import end_in_words, in_words
+from graphmill.slurm.states import explain_end, explain_reason
 
 FRESH_S: Final = (
     180.0  # a live rank writes something at least this often: an epoch, a checkpoint, a line of the monitor
@@ -113,7 +113,7 @@ class Watcher:
     def _jobs_to_ask_about(self, folder: RunFolder) -> list[SubmittedJob]:
         known, now = self._jobs.get(folder.path, []), folder.jobs()
         for job in now[len(known) :]:
-            self.queue.forget(job.job_id)  # a requeued job runs again under the same id
+            self.queue.ask_again(job.job_id)  # a requeued job runs again under the same id
         self._jobs[folder.path] = now
         return [] if _is_long_done(folder) else now
 
@@ -217,7 +217,7 @@ def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[Submitte
         return _ended_verdict(folder, outcome, reading)
     if reading is not None:
         state: State = "stopped" if reading.is_cancelled else "preempted" if reading.state == "PREEMPTED" else "failed"
-        told = f"Slurm says {reading.state}: {end_in_words(reading.state)}"
+        told = f"Slurm says {reading.state}: {explain_end(reading.state)}"
         if state == "failed":
             told += _last_words(folder, reading.job_id)
         return RunStatus(state, reading.source, told, _resume_advice(folder), elapsed_s=reading.elapsed_s)
@@ -236,7 +236,7 @@ def _last_words(folder: RunFolder, job_id: str) -> str:
 
 def _alive_verdict(folder: RunFolder, reading: JobReading) -> RunStatus:
     if reading.phase == "waits":
-        reason = in_words(reading.reason)
+        reason = explain_reason(reading.reason)
         return RunStatus("waiting", reading.source, reason.meaning, reason.advice, reason.is_hopeless)
     if reading.state == "COMPLETING":
         return RunStatus("closing", reading.source, elapsed_s=reading.elapsed_s)
@@ -251,7 +251,7 @@ def _alive_verdict(folder: RunFolder, reading: JobReading) -> RunStatus:
 def _ended_verdict(folder: RunFolder, outcome: Outcome, reading: JobReading | None) -> RunStatus:
     detail = outcome.message
     if outcome.status == "done" and reading is not None and not reading.is_alive and not reading.has_succeeded:
-        detail = f"but Slurm says {reading.state}: {end_in_words(reading.state)}"
+        detail = f"but Slurm says {reading.state}: {explain_end(reading.state)}"
     advice = "" if outcome.status == "done" else _resume_advice(folder)
     return RunStatus(outcome.status, "run folder", detail, advice, elapsed_s=outcome.wall_s)
 

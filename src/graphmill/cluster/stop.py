@@ -37,7 +37,7 @@ class StopTarget:
         """Whether there is anything to stop."""
         return bool(self.jobs) or self.process is not None
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """What would be stopped."""
         jobs = [f"job {job.job_id} ({job.state.lower()}{' on ' + job.hosts if job.hosts else ''})" for job in self.jobs]
         return ", ".join([*jobs, *([f"process {self.process.pid}"] if self.process is not None else [])])

@@ -73,18 +73,18 @@ class BatchNodes:
         self.numbers.place_seeds(seeds, subgraphs, first)
         self.count = self.count + count
 
-    def end_hop(self, found: int) -> None:
-        """End a hop: nodes found since the last call, at most `found`, ask next."""
+    def end_hop(self, most_new: int) -> None:
+        """End a hop: nodes found since the last call, at most `most_new`, ask next."""
         self.span = torch.cat([self.span[1:], self.count])
-        self.hop_room = found if self.is_disjoint else min(found, self.most)
+        self.hop_room = most_new if self.is_disjoint else min(most_new, self.most)
 
     def subgraphs_or_none(self) -> Tensor | None:
         """int32, of each node; None where there is one subgraph."""
         return self.subgraphs.values if self.is_disjoint else None
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Forget the batch's nodes."""
-        self.numbers.forget(self.ids.values, self.count, self.room)
+        self.numbers.clear(self.ids.values, self.count, self.room)
 
 
 @dataclass(slots=True)

@@ -37,7 +37,7 @@ class NodeNumbers:
         count = len(seeds)
         self._kernels.driver.launch("place_seeds", count, self.struct(), seeds, subgraphs, first, count)
 
-    def forget(self, nodes: Tensor, count: Tensor, room: int) -> None:
+    def clear(self, nodes: Tensor, count: Tensor, room: int) -> None:
         """Forget the nodes of a batch; `count`, int64 [1], of `nodes`."""
         self._kernels.driver.launch("forget", room, self.struct(), nodes, count, room)
 
@@ -124,7 +124,7 @@ class SubgraphNodeNumbers(NodeNumbers):
         self._keys = torch.full((size,), -1, dtype=torch.int64, device=self._kernels.device)
         self.position = torch.full((size,), _UNKNOWN, dtype=torch.int32, device=self._kernels.device)
 
-    def forget(self, nodes: Tensor, count: Tensor, room: int) -> None:
+    def clear(self, nodes: Tensor, count: Tensor, room: int) -> None:
         """Forget all nodes."""
         del nodes, count, room
         self._keys.fill_(-1)

@@ -48,7 +48,7 @@ class RowPlaces:
         kernels: DeviceKernels,
         *,
         storage: Tensor | None = None,
-        own: tuple[int, int] = (0, 0),
+        own_rows: tuple[int, int] = (0, 0),
         held: HeldNodes | None = None,
     ) -> None:
         """Find rows of a rank, or of a whole graph whose hottest rows are held.
@@ -56,11 +56,11 @@ class RowPlaces:
         Args:
             kernels: of the device.
             storage: int32 or int64 [num_nodes]: the storage id of each node; None: no row is the rank's own.
-            own: from which storage id to which rows are its own.
+            own_rows: from which storage id to which rows are its own.
             held: nodes whose rows follow them.
         """
         self._kernels, self._held = kernels, held
-        self._storage, self._own = storage, own
+        self._storage, self._own = storage, own_rows
 
     def find(self, nodes: Tensor, span: Tensor) -> Tensor:
         """Rows of nodes.

@@ -119,7 +119,7 @@ class DeviceSampler:
             node_ends.append(nodes.count)
             row_ends.append(row_ends[-1] + rows.span.diff())
             edge_ends.append(edges.count)
-        nodes.forget()
+        nodes.clear()
         sizes = torch.cat([*node_ends, *row_ends, *edge_ends]).view(3, -1)
         return SampledOnDevice(nodes.ids.values, indptr, edges.sources.values, edges.positions.values, sizes)
 

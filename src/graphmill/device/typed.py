@@ -81,7 +81,7 @@ class TypedDeviceSampler:
             batch.induce()
         sampled = batch.result()
         for nodes in batch.nodes:
-            nodes.forget()
+            nodes.clear()
         return sampled
 
     def numbers(self, *, disjoint: bool) -> list[NodeNumbers]:
@@ -167,9 +167,9 @@ class _TypedBatch:
     def _rows(self, target: BatchNodes, span: Tensor, room: int) -> HopRows:
         return HopRows(target.ids.values, span, room, subgraphs=target.subgraphs_or_none(), times=self._times)
 
-    def _end_hop(self, found: list[int]) -> None:
+    def _end_hop(self, most_new: list[int]) -> None:
         for type_, nodes in enumerate(self.nodes):
-            nodes.end_hop(found[type_])
+            nodes.end_hop(most_new[type_])
             self._node_counts[type_].append(nodes.count)
         for number, edges in enumerate(self._edges):
             self._edge_counts[number].append(edges.count)

@@ -22,7 +22,7 @@ _NICE_MINUTES: Final = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 
 class JobUsage:
     """What is known of one run of a job. Amounts are those of one host, the fullest; absent or None: not known.
 
-    `asked` and `used` have cores, memory_mib, time_s and gpus; of what was used, cores are busy ones on average and
+    `requested` and `used` have cores, memory_mib, time_s and gpus; of what was used, cores are busy ones on average and
     memory_mib its peak, and there are cores_p90, busy_percent of all cores of the host, whoever ran there,
     gpu_busy_percent, staging_s and staged_mib.
     """
@@ -31,7 +31,7 @@ class JobUsage:
     state: str = ""  # Slurm's word
     num_ranks: int = 1  # of a host
     uses_gpus: bool = False  # as planned
-    asked: Mapping[str, float | None] = field(default_factory=dict)
+    requested: Mapping[str, float | None] = field(default_factory=dict)
     used: Mapping[str, float | None] = field(default_factory=dict)
 
 
@@ -48,7 +48,7 @@ def advise(facts: JobUsage, findings: Sequence[Finding] = ()) -> list[Finding]:
 
 
 def _memory(facts: JobUsage) -> Finding | None:
-    asked, used = facts.asked.get("memory_mib"), facts.used.get("memory_mib")
+    asked, used = facts.requested.get("memory_mib"), facts.used.get("memory_mib")
     if asked is None or used is None:
         return None
     new, text = nice_memory(used * thresholds.HEADROOM), f"used {gib(used)} of {gib(asked)} GiB per host"
@@ -63,7 +63,7 @@ def _memory(facts: JobUsage) -> Finding | None:
 
 
 def _cores(facts: JobUsage) -> Finding | None:
-    asked, busy, busy_p90 = facts.asked.get("cores"), facts.used.get("cores"), facts.used.get("cores_p90")
+    asked, busy, busy_p90 = facts.requested.get("cores"), facts.used.get("cores"), facts.used.get("cores_p90")
     if asked is None or busy is None:
         return None
     needed = max(busy, busy_p90 or 0.0)
@@ -81,7 +81,7 @@ def _cores(facts: JobUsage) -> Finding | None:
 
 
 def _time(facts: JobUsage) -> Finding | None:
-    asked, used = facts.asked.get("time_s"), facts.used.get("time_s")
+    asked, used = facts.requested.get("time_s"), facts.used.get("time_s")
     if asked is None or used is None:
         return None
     new, text = nice_time(used * thresholds.HEADROOM), f"used {clock_of(used)} of {clock_of(asked)}"
@@ -98,7 +98,7 @@ def _time(facts: JobUsage) -> Finding | None:
 
 
 def _gpus(facts: JobUsage, *, starved: bool) -> Finding | None:
-    asked, busy = facts.asked.get("gpus"), facts.used.get("gpu_busy_percent")
+    asked, busy = facts.requested.get("gpus"), facts.used.get("gpu_busy_percent")
     if not asked:
         return None
     if not facts.uses_gpus:

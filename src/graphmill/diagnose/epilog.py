@@ -99,7 +99,7 @@ def write_epilog(
         outcome=outcome.status if outcome else None,
         attempt=len(attempts),
         of="command" if folder.is_command() else "run",
-        asked=dict(facts.asked),
+        asked=dict(facts.requested),
         used=_used(facts, monitors),
         accounted=_accounted(spent),
         peak_mib_by_rank=monitors.peak_mib_by_rank,
@@ -210,9 +210,9 @@ def _facts(
     staging: Sequence[StagedHost],
     environ: Mapping[str, str],
 ) -> JobUsage:
-    plan, outcome, asked = _plan(folder), folder.read_outcome(), spent.asked if spent else None
+    plan, outcome, allocated = _plan(folder), folder.read_outcome(), spent.allocated if spent else None
     fullest = _fullest(monitors)
-    cpu_hosts = asked.hosts if asked else max(1, len(monitors.hosts))
+    cpu_hosts = allocated.hosts if allocated else max(1, len(monitors.hosts))
     elapsed = _elapsed_s(spent, monitors, environ)
     measured = _most([host.ranks_cores_avg for host in monitors.hosts])
     accounted = spent.total_cpu_s / cpu_hosts / elapsed if spent and spent.total_cpu_s and elapsed else None
@@ -221,7 +221,7 @@ def _facts(
         state=spent.state if spent else "",
         num_ranks=1 if folder.is_command() else folder.world().processes_per_host,
         uses_gpus=plan.get("device") == "cuda",
-        asked={name: getattr(asked, name, None) for name in ("hosts", "cores", "memory_mib", "gpus", "time_s")},
+        requested={name: getattr(allocated, name, None) for name in ("hosts", "cores", "memory_mib", "gpus", "time_s")},
         used={
             "memory_mib": _most([fullest.ranks_peak_mib if fullest else None, spent.host_rss_mib if spent else None]),
             "cores": measured if measured is not None else accounted,
@@ -284,10 +284,10 @@ def _accounted(spent: Spent | None) -> dict[str, float | None]:
     }
 
 
-def _advice(found: Finding) -> dict[str, Any]:
-    amounts = {name: found.amounts.get(name) for name in ("asked", "used", "suggested")}
-    told = {"resource": found.subject, "finding": found.text, "suggestion": "; ".join(found.fixes)}
-    return {**told, **amounts, "unit": found.unit, "text": str(found)}
+def _advice(finding: Finding) -> dict[str, Any]:
+    amounts = {name: finding.amounts.get(name) for name in ("asked", "used", "suggested")}
+    told = {"resource": finding.subject, "finding": finding.text, "suggestion": "; ".join(finding.fixes)}
+    return {**told, **amounts, "unit": finding.unit, "text": str(finding)}
 
 
 def _job_commands(folder: RunFolder, job_id: str | None, notes: list[str]) -> list[str]:

@@ -93,10 +93,10 @@ class _Search:
 
     experiment: Experiment
     plan_of: PlanOf
-    asked: BatchSpec
+    spec: BatchSpec
     mode: Sizing
     sizes: GraphSizes | None  # None: seeds are counted
-    whole: Plan  # with the least size
+    full_plan: Plan  # with the least size
     least: int
     most: int
 
@@ -118,22 +118,22 @@ class _Search:
     @property
     def key(self) -> tuple[Plan, str, list[object], bool]:
         """Key of the result: all that it depends on and that is known before. The run's length is not part of it."""
-        bounds: list[object] = [self.mode, self.least, self.most, self.asked.target, self.asked.memory]
-        return self._tried(self.least), "batch size", bounds, self.whole.ranks > 1
+        bounds: list[object] = [self.mode, self.least, self.most, self.spec.target, self.spec.memory]
+        return self._tried(self.least), "batch size", bounds, self.full_plan.ranks > 1
 
     @property
     def limit_mib(self) -> float | None:
         """What a rank may use; None: what is free on its GPU, which only a rank can tell."""
-        if self.asked.memory is None:
-            if self.whole.device == "cuda" and self.mode != "static":
+        if self.spec.memory is None:
+            if self.full_plan.device == "cuda" and self.mode != "static":
                 return None
             raise UserError(
                 f"train.batch.mode is {self.mode}, and it is not said how much memory a rank may use",
                 fix="--memory-budget 2G, or train.batch.memory=2G",
             )
-        found = mib_of(self.asked.memory)
+        found = mib_of(self.spec.memory)
         if not found:
-            raise UserError(f"train.batch.memory is {self.asked.memory!r}", fix="write it as 2G, or 1500M")
+            raise UserError(f"train.batch.memory is {self.spec.memory!r}", fix="write it as 2G, or 1500M")
         return found
 
     def run(self) -> MemoryBudget:
@@ -162,7 +162,7 @@ class _Search:
             low, high = (middle, high) if peak_mib(middle) <= limit else (low, middle)
         safe = self._safe(low)
         return self._budget(
-            limit, low, safe, peak_mib(safe), (), {"activations": modelled(self.whole).memory.activations_mib}
+            limit, low, safe, peak_mib(safe), (), {"activations": modelled(self.full_plan).memory.activations_mib}
         )
 
     def _by_a_step(self) -> MemoryBudget:
@@ -195,7 +195,7 @@ class _Search:
         found = self._child(size, self.limit_mib)
         limit = self.limit_mib or float(found["limit_mib"])
         attempt = self._attempt(size, limit, found)
-        _log.info(_told(attempt, limit))
+        _log.info(_attempt_text(attempt, limit))
         return attempt, limit
 
     def _num_batches(self, size: int) -> int:
@@ -207,8 +207,8 @@ class _Search:
         """What one batch holds, in any unit."""
         return 1 / num_batches if self.sizes is not None else num_batches
 
-    def _attempt(self, size: int, limit: float, found: Mapping[str, Any]) -> TriedSize:
-        peak = None if found["peak_mib"] is None else float(found["peak_mib"]) + self._of_others_mib
+    def _attempt(self, size: int, limit: float, measured: Mapping[str, Any]) -> TriedSize:
+        peak = None if measured["peak_mib"] is None else float(measured["peak_mib"]) + self._of_others_mib
         max_nodes, max_edges = (None, None) if self.sizes is None else self.sizes.budget_of(size)
         return TriedSize(
             size=size,
@@ -216,8 +216,8 @@ class _Search:
             max_edges=max_edges,
             peak_mib=None if peak is None else round(peak, 2),
             fits=peak is not None and peak <= limit,
-            num_steps=found["num_steps"],
-            wall_s=found["wall_s"],
+            num_steps=measured["num_steps"],
+            wall_s=measured["wall_s"],
         )
 
     @property
@@ -227,13 +227,13 @@ class _Search:
     @property
     def _assumed(self) -> dict[str, float]:
         """What a trial in one process does not hold: the scheme's exchange of gradients."""
-        parameters = modelled(self.whole).num_parameters
-        if self.whole.ranks == 1 or parameters is None:
+        parameters = modelled(self.full_plan).num_parameters
+        if self.full_plan.ranks == 1 or parameters is None:
             return {}
         return {"exchange between ranks": 2 * parameters * 4 / 2**20}
 
     def _safe(self, fits: int) -> int:
-        return max(self.least, int(fits * self.asked.target))
+        return max(self.least, int(fits * self.spec.target))
 
     def _child(self, size: int, limit_mib: float | None, *more: str) -> dict[str, Any]:
         """What `graphmill.train.try_batch` found with such batches, in a process of its own."""
@@ -266,7 +266,7 @@ class _Search:
         what = f"batches of {self.least} seeds"
         if self.sizes is not None:
             what = f"batches of {self.sizes.budget_of(self.least)[0]:,} nodes"
-            if self.sizes.largest > self.asked.min:
+            if self.sizes.largest > self.spec.min:
                 what += f" (the largest graph has {self.sizes.max_nodes:,} nodes and {self.sizes.max_edges:,} edges)"
         return UserError(
             f"a rank may use {gib(limit)} GiB, and {what} take {needs}",
@@ -286,11 +286,11 @@ class _Search:
         return MemoryBudget(
             mode=self.mode,
             unit="seeds" if self.sizes is None else "graphs of mean size",
-            device=self.whole.device,
+            device=self.full_plan.device,
             limit_mib=limit,
-            target=self.asked.target,
-            min=self.asked.min,
-            max=self.asked.max,
+            target=self.spec.target,
+            min=self.spec.min,
+            max=self.spec.max,
             assumed=assumed,
             attempts=attempts,
             max_fit=fits,
@@ -301,6 +301,6 @@ class _Search:
         )
 
 
-def _told(attempt: TriedSize, limit_mib: float) -> str:
+def _attempt_text(attempt: TriedSize, limit_mib: float) -> str:
     held = "ran out of memory" if attempt.peak_mib is None else f"{attempt.peak_mib:,.0f} MiB"
     return f"batch size {attempt.size}: {held} of {limit_mib:,.0f} MiB, {'fits' if attempt.fits else 'too large'}"

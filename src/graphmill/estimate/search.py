@@ -63,16 +63,16 @@ def next_size(attempts: Sequence[TriedSize], num_tried: int, least: int, most: i
     guess = _where_it_meets(attempts, limit_mib)
     if high is None:
         bound = min(most, math.ceil(low * max(2.0, (most / least) ** (1 / _GROWTHS))))
-        return bound if guess is None or guess >= bound else _beside(guess, low, bound + 1)
+        return bound if guess is None or guess >= bound else _size_between(guess, low, bound + 1)
     if high <= max(low + 1, low * CLOSE):
         return None
     halvings = math.ceil(math.log2(math.log(high / low) / math.log(CLOSE)))
     if guess is None or num_tried + max(1, halvings) >= MOST_ATTEMPTS:
         guess = math.sqrt(low * high)
-    return _beside(guess, low, high)
+    return _size_between(guess, low, high)
 
 
-def _beside(guess: float, low: int, high: int) -> int:
+def _size_between(guess: float, low: int, high: int) -> int:
     """A size between the two; if the guess is close to one of them, a size that differs from it just enough."""
     if guess <= low * _ABOUT:
         guess = low * CLOSE

@@ -17,7 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from graphmill.graph.header import FILE_NAME, ArrayRecord, damaged
-from graphmill.graph.pages import forget
+from graphmill.graph.pages import evict
 
 # Everything that numpy, zipfile and zlib raise on a damaged file; readers turn these, and only these, into a UserError.
 UNREADABLE = (
@@ -92,7 +92,7 @@ def write_array(path: Path, array: NDArray[Any]) -> ArrayRecord:
         for start in range(0, len(values), step):
             block = values[start : start + step]
             hashing.write(block.tobytes())
-            forget(block)
+            evict(block)
     return ArrayRecord(dtype=array.dtype.name, shape=array.shape, bytes=path.stat().st_size, xxh3=hashing.hexdigest())
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from graphmill import _native
 from graphmill.base.errors import UserError
-from graphmill.graph.pages import forget
+from graphmill.graph.pages import evict
 from graphmill.graph.sampled import StorageIds
 
 FeatureDtype = Literal["float32", "float16", "bfloat16"]
@@ -154,7 +154,7 @@ def _row_blocks(x: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
     step = max(1, _VALUES_AT_A_TIME // max(1, x.shape[1]))
     for start in range(0, len(x), step):
         yield start, x[start : start + step]
-        forget(x[start : start + step])
+        evict(x[start : start + step])
 
 
 def _unsorted_row(indptr: NDArray[np.int64], indices: NDArray[Any]) -> int | None:
@@ -199,7 +199,7 @@ class StackedFeatures:
         """Number format."""
         return self.tables[0].dtype
 
-    def take(self, rows: StorageIds, num_threads: int) -> DenseFeatures:
+    def gather(self, rows: StorageIds, num_threads: int) -> DenseFeatures:
         """The rows [n], in that order, copied into a table of their own."""
         x = np.empty((len(rows), self.num_features), dtype=self.tables[0].x.dtype)
         self.x.copy(rows, x, num_threads)

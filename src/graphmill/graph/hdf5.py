@@ -92,21 +92,21 @@ class _ReaderProcess:
             raise ValueError(answer["error"])
         return answer
 
-    def _answer(self, asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _answer(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         if self._process is None:
             self._process = _start("read")
         process = self._process
         assert process.stdin is not None, "a pipe"
         assert process.stdout is not None, "a pipe"
         try:
-            put_words(process.stdin, asked)
+            put_words(process.stdin, request)
             return take_words(process.stdout)
         except (BrokenPipeError, EOFError):
             self._process = None
             status = _ended(process)
             if status == 0:
                 return None
-            raise UserError(f"{asked['path']} cannot be read as HDF5: {_how(status)}", fix=_FIX) from None
+            raise UserError(f"{request['path']} cannot be read as HDF5: {_how(status)}", fix=_FIX) from None
         except BaseException:  # half an answer may be on its way
             self._process = None
             process.kill()

@@ -165,10 +165,10 @@ def _text(value: Any, errors: str = "strict") -> str:  # noqa: ANN401  # bytes, 
     return value.decode("utf-8", errors) if isinstance(value, bytes) else str(value)
 
 
-def _read(asked: IO[bytes], answers: IO[bytes], seconds: int) -> None:
+def _read(requests: IO[bytes], answers: IO[bytes], seconds: int) -> None:
     reader = _OpenFile()
-    while select.select([asked], [], [], IDLE_S)[0]:
-        words = take_words(asked)
+    while select.select([requests], [], [], IDLE_S)[0]:
+        words = take_words(requests)
         signal.alarm(seconds)  # which ends a process without Python's help
         try:
             answer = reader.answer(**words)

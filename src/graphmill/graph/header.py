@@ -80,7 +80,7 @@ class Header(BaseModel):
         return known
 
     @property
-    def own(self) -> Mapping[str, Any]:
+    def kind_fields(self) -> Mapping[str, Any]:
         """The kind's own part, as it is in the file; empty if a task's own class has read it."""
         return self.model_extra or {}
 
@@ -150,7 +150,7 @@ def prepared_in(root: Path) -> Iterator[tuple[Path, Header]]:
             header = read_header(path.parent)
         except UserError:
             continue  # not ours, or damaged: `inspect` says how
-        if "parts_version" not in header.own:  # else a dataset once more, split
+        if "parts_version" not in header.kind_fields:  # else a dataset once more, split
             yield path.parent, header
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def forget(array: NDArray[Any]) -> None:
+def evict(array: NDArray[Any]) -> None:
     """Hand the pages of a mapped array, or of consecutive rows of one, back to the page cache.
 
     They stay mapped and are found there again while there is room; what was written to them is kept. Without this a

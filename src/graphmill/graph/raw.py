@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import InvalidInputError, UserError
 from graphmill.graph.edge_features import EdgeRows, edge_features_problem
 from graphmill.graph.features import STORED_AS, Features, SparseFeatures, csr_problem, not_finite, unsorted_or_repeated
-from graphmill.graph.pages import forget
+from graphmill.graph.pages import evict
 from graphmill.graph.topology import MAX_NODES
 from graphmill.graph.typed import RawTypes, raw_types_problem
 
@@ -96,7 +96,7 @@ def _first_outside(edges: NDArray[Any], ends: tuple[int, int]) -> int | None:
             wrong = (block < 0).any(axis=0) | (block[0] >= ends[0]) | (block[1] >= ends[1])
             return start + int(np.flatnonzero(wrong)[0])
         for row in block:
-            forget(row)
+            evict(row)
     return None
 
 

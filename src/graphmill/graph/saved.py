@@ -75,9 +75,9 @@ def read_saved(path: Path, *, max_bytes: int) -> Any:  # noqa: ANN401  # the cal
         return Restricted(file, encoding="latin1").load()
 
 
-def data_of(found: object) -> dict[str, Any] | None:
+def data_of(saved: object) -> dict[str, Any] | None:
     """What a saved `Data` of PyG holds, by name; None if it is none."""
-    store = found.state.get("_store") if isinstance(found, SavedObject) else None
+    store = saved.state.get("_store") if isinstance(saved, SavedObject) else None
     held = store.state.get("_mapping") if isinstance(store, SavedObject) else None
     return held if isinstance(held, dict) else None
 
@@ -152,14 +152,14 @@ def read_saved_data(path: Path) -> dict[str, Any]:
     return found
 
 
-def arrays_in(found: Mapping[Any, Any], names: Any, path: Path) -> dict[str, NDArray[Any]]:  # noqa: ANN401  # of names
+def arrays_in(saved: Mapping[Any, Any], names: Any, path: Path) -> dict[str, NDArray[Any]]:  # noqa: ANN401  # of names
     """Arrays of numbers under those of these names that are there."""
     arrays = {}
     for name in names:
-        if found.get(name) is None:
+        if saved.get(name) is None:
             continue
         try:
-            arrays[str(name)] = array_of(found[name])
+            arrays[str(name)] = array_of(saved[name])
         except UNPICKLABLE as error:
             raise UserError(f"{path}, key {name}: {error}", fix=_FIX) from error
     return arrays

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.features import DenseFeatures, to_float32
-from graphmill.graph.pages import forget
+from graphmill.graph.pages import evict
 
 _ROWS_AT_A_TIME = 65_536
 _ROWS: Final = 1 << 18  # looked at, evenly spaced: scales that differ tenfold show in fewer
@@ -76,4 +76,4 @@ def _looked_at(features: DenseFeatures) -> Iterator[NDArray[np.float64]]:
     for start in range(0, features.num_nodes, step * _BLOCK):
         block = features.x[start : start + step * _BLOCK]
         yield to_float32(DenseFeatures(np.asarray(block[::step]), features.dtype)).astype(np.float64)
-        forget(block)
+        evict(block)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.graph.pages import forget
+from graphmill.graph.pages import evict
 
 MAX_NODES = 2**32  # two ids must fit one 64-bit key
 
@@ -69,8 +69,8 @@ def unsorted_keys(
         block[:] = targets
         block <<= _shift(num_nodes)
         np.bitwise_or(block, sources, out=block, dtype=np.uint64, casting="unsafe")
-        forget(sources)
-        forget(targets)
+        evict(sources)
+        evict(targets)
     return keys
 
 

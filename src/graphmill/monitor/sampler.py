@@ -294,7 +294,7 @@ class _Life:
     """Knows when to end: on SIGTERM, or when the parent does. Signals meant for the ranks are ignored."""
 
     def __init__(self, parent: int) -> None:
-        self._asked = False
+        self._stop_requested = False
         self._parent = parent
         wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -310,11 +310,11 @@ class _Life:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        self._asked = True
+        self._stop_requested = True
 
     def lasts_until(self, moment: float) -> bool:
         """Sleep until `moment` (monotonic, s). False at once when it is time to end."""
-        while not self._asked and self._parent_lives():
+        while not self._stop_requested and self._parent_lives():
             left = moment - time.monotonic()
             if left <= 0:
                 return True

@@ -138,10 +138,10 @@ class GroupUsage:
         self._memory, self._cpu, self._is_version_2 = memory, cpu, is_version_2
 
     @classmethod
-    def of(cls, own: Mapping[str, str], root: Path) -> "GroupUsage | None":
+    def of(cls, group_paths: Mapping[str, str], root: Path) -> "GroupUsage | None":
         """The job's group among those that a process is in (controller → path); None if Slurm made none."""
         for memory, cpu, is_version_2 in (("memory", "cpuacct", False), ("", "", True)):
-            groups = _job_group(own.get(memory)), _job_group(own.get(cpu))
+            groups = _job_group(group_paths.get(memory)), _job_group(group_paths.get(cpu))
             if groups[0] is not None:
                 folder = root / memory / groups[0]
                 cpu_folder = root / cpu / (groups[1] or groups[0])

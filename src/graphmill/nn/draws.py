@@ -18,7 +18,7 @@ def row_keys(key: int, node_ids: Tensor) -> Tensor:
     return torch.from_numpy(keys_below(key, node_ids.cpu().numpy()).view(np.int64))
 
 
-def beside(keys: Tensor, x: Tensor) -> Tensor:
+def on_device_of(keys: Tensor, x: Tensor) -> Tensor:
     """Keys made on the CPU, on the device of `x`: copied without waiting for the device's pending work."""
     return keys if x.device.type == "cpu" else keys.pin_memory().to(x.device, non_blocking=True)
 

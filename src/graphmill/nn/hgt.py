@@ -14,7 +14,7 @@ from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn import native
 from graphmill.nn.attention.edges import EdgeGroups, group_edges
 from graphmill.nn.attention.operator import EdgeScores, Scores, attention
-from graphmill.nn.draws import beside, drop_values, row_keys
+from graphmill.nn.draws import drop_values, on_device_of, row_keys
 from graphmill.nn.edge_dots import edge_dots
 from graphmill.nn.keyed_dropout import KeyedDropout
 from graphmill.nn.operators import RELU, Activation, activate, is_native, linear, sparse_linear
@@ -267,7 +267,7 @@ class Hgt(nn.Module):
             added, rest = layer(h, node_types[: len(h)], its, self.groups)
             if key is not None:
                 columns = torch.arange(added.shape[1], device=added.device)
-                added = drop_values(added, beside(key, added).unsqueeze(1), columns, p)
+                added = drop_values(added, on_device_of(key, added).unsqueeze(1), columns, p)
             h = added + rest * h[: its.num_rows]
         return linear(h, self.result.weight, self.result.bias)
 

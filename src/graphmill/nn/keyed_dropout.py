@@ -6,7 +6,7 @@ import torch
 
 from graphmill.graph.batch import DenseRows, Inputs, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose
-from graphmill.nn.draws import beside, drop_values, row_keys
+from graphmill.nn.draws import drop_values, on_device_of, row_keys
 from graphmill.nn.operators import RELU, Activation, sparse_dropout
 
 
@@ -28,7 +28,7 @@ class KeyedDropout:
                 return sparse_dropout(x, keys, self.of_inputs)
             case DenseRows(x):
                 columns = torch.arange(x.shape[1], device=x.device)
-                return DenseRows(drop_values(x, beside(keys, x).unsqueeze(1), columns, self.of_inputs))
+                return DenseRows(drop_values(x, on_device_of(keys, x).unsqueeze(1), columns, self.of_inputs))
             case SelfAndMean():
                 raise AssertionError("inputs that were averaged already cannot be dropped one by one: ask for rows")
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from graphmill.graph.batch import SparseRows
 from graphmill.nn import native
-from graphmill.nn.draws import beside, drop_values, row_keys
+from graphmill.nn.draws import drop_values, on_device_of, row_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
     if is_native(x):
         return native.relu_dropout(x.contiguous(), activation.keys, activation.p)
     columns = torch.arange(x.shape[1], device=x.device)
-    return drop_values(torch.relu(x), beside(activation.keys, x).unsqueeze(1), columns, activation.p)
+    return drop_values(torch.relu(x), on_device_of(activation.keys, x).unsqueeze(1), columns, activation.p)
 
 
 def relu_dropped(x: Tensor, p: float, training: bool) -> Tensor:
@@ -163,5 +163,5 @@ def sparse_linear(x: SparseRows, weight: Tensor) -> Tensor:
 
 def sparse_dropout(x: SparseRows, keys: Tensor, p: float) -> SparseRows:
     """Sparse rows with a share `p` of their values dropped; `keys` [n]: the key of each row."""
-    row_of_value = torch.repeat_interleave(beside(keys, x.values), x.indptr.diff(), output_size=len(x.values))
+    row_of_value = torch.repeat_interleave(on_device_of(keys, x.values), x.indptr.diff(), output_size=len(x.values))
     return SparseRows(x.indptr, x.indices, drop_values(x.values, row_of_value, x.indices.long(), p), x.num_features)

@@ -57,11 +57,11 @@ class RelationalLayer(nn.Module):
         `node_types` int64 [n] is read where types of nodes have matrices of their own.
         """
         dtype = self.training_dtype if self.training else torch.float32
-        own = self._own(h[: edges.num_rows], node_types[: edges.num_rows], dtype)
+        own = self._self_term(h[: edges.num_rows], node_types[: edges.num_rows], dtype)
         out = own + relation_sum(h, edges, self.weight, self.comp, dtype)
         return out if activation is None else activate(out, activation)
 
-    def _own(self, h: Tensor, node_types: Tensor, dtype: torch.dtype) -> Tensor:
+    def _self_term(self, h: Tensor, node_types: Tensor, dtype: torch.dtype) -> Tensor:
         if self.num_node_types is None:
             return linear(h.to(dtype), self.root, self.bias)
         return TypedRows.of(node_types, self.num_node_types).linear(h, self.root, self.bias, dtype)

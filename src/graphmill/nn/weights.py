@@ -139,9 +139,9 @@ class Weights:
         chosen = {key for key in self.tensors if not include or any(fnmatchcase(key, each) for each in include)}
         return {key for key in chosen if not any(fnmatchcase(key, each) for each in exclude)}
 
-    def _refuse_clashes(self, own: Mapping[str, Tensor], taken: Iterable[str], model_name: str) -> None:
+    def _refuse_clashes(self, model_state: Mapping[str, Tensor], taken: Iterable[str], model_name: str) -> None:
         for key in taken:
-            here, there = own[key], self.tensors[key]
+            here, there = model_state[key], self.tensors[key]
             if here.shape != there.shape or here.dtype != there.dtype:
                 raise UserError(
                     f"{key} is {_form(there)} in {self.described}, but {_form(here)} in {model_name}",

@@ -262,7 +262,7 @@ class PartsMetadata(Header, NamedTypes):
 
 def is_parts(folder: Path) -> bool:
     """Whether prepared data are a partitioned graph. `UserError` if they are damaged."""
-    return "parts_version" in read_header(folder).own
+    return "parts_version" in read_header(folder).kind_fields
 
 
 def read_parts_metadata(folder: Path, kind: str | None = None) -> PartsMetadata:

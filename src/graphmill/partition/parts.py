@@ -17,7 +17,7 @@ from graphmill.graph.arrays import check_arrays, check_checksums, map_array, ref
 from graphmill.graph.edge_features import EdgeRows
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.header import ArrayRecord
-from graphmill.graph.pages import forget
+from graphmill.graph.pages import evict
 from graphmill.graph.splits import SPLITS, Split
 from graphmill.graph.topology import EdgeIds, Topology
 from graphmill.partition.book import PartitionBook
@@ -99,24 +99,24 @@ class LabelsOfSplits:
         """The class, or the labels, of each of `ids` [n], which are in a split."""
         like = self.splits[0][1]
         classes = np.empty((len(ids), *like.shape[1:]), dtype=like.dtype)
-        for (_, its_classes), (here, places) in zip(self.splits, self._found(ids), strict=True):
+        for (_, its_classes), (here, places) in zip(self.splits, self._places_by_split(ids), strict=True):
             classes[here] = its_classes[places]
         return classes
 
     def has(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each of `ids` [n] is in a split."""
         found = np.zeros(len(ids), dtype=np.bool_)
-        for here, _ in self._found(ids):
+        for here, _ in self._places_by_split(ids):
             found[here] = True
         return found
 
-    def forget(self) -> None:
+    def evict(self) -> None:
         """Hand what was read back to the page cache, until it is read again."""
         for nodes, classes in self.splits:
-            forget(nodes)
-            forget(classes)
+            evict(nodes)
+            evict(classes)
 
-    def _found(self, ids: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    def _places_by_split(self, ids: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """Positions in `ids` of the nodes of each split, and their places in the split."""
         for nodes, _ in self.splits:
             places = np.searchsorted(nodes, ids).clip(max=max(0, len(nodes) - 1))
@@ -233,7 +233,7 @@ def _refuse_strangers(path: Path, metadata: PartsMetadata, names: Sequence[str])
         if array in ("storage_of", "node_ids") or (folder == "splits" and not array.endswith("_y")):
             found = _mapped(path, metadata.arrays, name)
             refuse_beyond(path / f"{name}.npy", found, metadata.num_nodes)
-            forget(found)
+            evict(found)
 
 
 def _mapped(folder: Path, arrays: dict[str, ArrayRecord], name: str) -> NDArray[Any]:

@@ -84,9 +84,9 @@ class Placement:
         return first + (last - first) * number // count, first + (last - first) * (number + 1) // count
 
 
-def placement_of(asked: Literal["per_host", "per_rank"], num_parts: int, *, ranks: int, hosts: int) -> Placement:
+def placement_of(placement: Literal["per_host", "per_rank"], num_parts: int, *, ranks: int, hosts: int) -> Placement:
     """Where `num_parts` parts lie: on hosts, whose ranks share them, or on single ranks."""
-    if asked == "per_rank":
+    if placement == "per_rank":
         return Placement(num_parts, ranks, 1)
     return Placement(num_parts, hosts, ranks // hosts)
 
@@ -111,7 +111,7 @@ class Owners:
         return np.searchsorted(self._firsts, self.book.storage_of(nodes), side="right") - 1
 
 
-def share_of_host(asked: InParts, host: int, *, hosts: int, ranks: int) -> Share:
+def share_of_host(layout: InParts, host: int, *, hosts: int, ranks: int) -> Share:
     """Share of host `host` of `hosts`, which start `ranks` ranks in all.
 
     >>> share_of_host(InParts(4, "per_host", "partitioned"), 1, hosts=2, ranks=4)
@@ -122,9 +122,9 @@ def share_of_host(asked: InParts, host: int, *, hosts: int, ranks: int) -> Share
     [(0,), (1,), (2, 3)]
     """
     each = ranks // hosts
-    placement = placement_of(asked.placement, asked.num_parts, ranks=ranks, hosts=hosts)
+    placement = placement_of(layout.placement, layout.num_parts, ranks=ranks, hosts=hosts)
     parts = {part for rank in range(host * each, (host + 1) * each) for part in placement.parts_of(rank)}
-    return Share(tuple(sorted(parts)), asked.topology == "replicated")
+    return Share(tuple(sorted(parts)), layout.topology == "replicated")
 
 
 def share_of_plan(plan: Plan, host: int, world: World | None = None) -> Share | None:

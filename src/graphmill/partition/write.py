@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.header import ArrayRecord
-from graphmill.graph.pages import forget
+from graphmill.graph.pages import evict
 from graphmill.graph.splits import SPLIT_CODES
 from graphmill.graph.store import GraphStore
 from graphmill.graph.topology import index_dtype
@@ -205,7 +205,7 @@ def _features_by_id(store: GraphStore, stack: ExitStack) -> ReadRows:
 
     def read(count: int) -> NDArray[Any]:
         found: NDArray[Any] = values[ids.read(count)]
-        forget(values)
+        evict(values)
         return found
 
     return read

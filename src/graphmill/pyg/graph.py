@@ -178,9 +178,9 @@ def _of_stores(data: Any, backward: bool) -> TypedGraph:  # noqa: ANN401  # (Fea
         source, target = (counts[end] for end in graph.ends(edge_type))
         numbers = (order or {}).get(edge_type)
         columns = Columns(
-            indptr=_whole(offsets[edge_type]),
+            indptr=_as_ints(offsets[edge_type]),
             indices=array_of("the graph store", neighbours[edge_type]),
-            order=None if numbers is None else _whole(numbers),
+            order=None if numbers is None else _as_ints(numbers),
         )
         ends_here = (target, source) if backward else (source, target)
         checked_columns(columns.indptr, columns.indices, *ends_here, str(edge_type or "the graph store"))
@@ -196,7 +196,7 @@ def _of_sparse(store: Any, backward: bool) -> Columns | None:  # noqa: ANN401  #
     if backward:
         raise InvalidInputError("adj_t holds the edges by target, and out-edges are asked for", fix="give edge_index")
     offsets, neighbours, _ = matrix.csr()
-    return Columns(indptr=_whole(offsets), indices=array_of("adj_t", neighbours))
+    return Columns(indptr=_as_ints(offsets), indices=array_of("adj_t", neighbours))
 
 
 def _columns(edges: NDArray[Any], num_sources: int, num_targets: int, backward: bool) -> Columns:
@@ -207,7 +207,7 @@ def _columns(edges: NDArray[Any], num_sources: int, num_targets: int, backward: 
     return Columns.of_edges(sources, targets, *counts, torch.get_num_threads())
 
 
-def _whole(given: Tensor) -> Ints:
+def _as_ints(given: Tensor) -> Ints:
     return np.ascontiguousarray(array_of("the graph store", given), dtype=np.int64)
 
 

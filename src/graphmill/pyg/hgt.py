@@ -76,9 +76,9 @@ class HGTSampler(BaseSampler):  # type: ignore[misc]  # PyG is not typed
         """PyG's samples none either."""
         raise NotImplementedError("HGTSampler samples around nodes")
 
-    def _share_out(self, found: Mapping[NodeType, Ints], budgets: Mapping[NodeType, "_Budget"], key: int) -> None:
+    def _share_out(self, new_nodes: Mapping[NodeType, Ints], budgets: Mapping[NodeType, "_Budget"], key: int) -> None:
         """Give the neighbours of every node found a weight of 1, in equal shares, by relation."""
-        hood = self._hood(found, [[_MOST_NEIGHBOURS]] * len(self.edge_types), key)
+        hood = self._hood(new_nodes, [[_MOST_NEIGHBOURS]] * len(self.edge_types), key)
         for number, edge_type in enumerate(self.edge_types):
             sources, targets = hood.edge_index(number).reshape(2, -1)
             degrees = np.bincount(targets) if len(targets) else np.empty(0, np.int64)

@@ -215,17 +215,17 @@ class _Added(torch.autograd.Function):
     """own[: len(part)] += part, in place."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor, part: Tensor) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, rows: Tensor, part: Tensor) -> Tensor:  # noqa: ANN401
         ctx.num_rows = len(part)
-        ctx.mark_dirty(own)
-        own[: len(part)] += part
-        return own
+        ctx.mark_dirty(rows)
+        rows[: len(part)] += part
+        return rows
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ANN401
         return grad, grad[: ctx.num_rows]
 
 
-def _added(own: Tensor, part: Tensor) -> Tensor:
-    """`own` [num_targets, n], whose first rows have `part` [num_reached, n] added."""
-    return _Added.apply(own, part)  # type: ignore[no-any-return,no-untyped-call]
+def _added(rows: Tensor, part: Tensor) -> Tensor:
+    """`rows` [num_targets, n], whose first rows have `part` [num_reached, n] added."""
+    return _Added.apply(rows, part)  # type: ignore[no-any-return,no-untyped-call]

@@ -190,7 +190,7 @@ class _Inbox:
         self._is_mapped: Flags = flags[_MOST_SEGMENTS:]
         self._is_mapped[0] = 1
 
-    def take(self, number: int, way: tuple[Any, int] | None, num_bytes: int) -> Tensor:
+    def tensor_of(self, number: int, way: tuple[Any, int] | None, num_bytes: int) -> Tensor:
         if way is not None:
             found = _mapped(way)
             self._segments.setdefault(number, found)
@@ -202,7 +202,7 @@ class _Inbox:
 
         return self._segments[number].bytes(num_bytes, free)
 
-    def forget(self, numbers: tuple[int, ...]) -> None:
+    def drop(self, numbers: tuple[int, ...]) -> None:
         for number in numbers:
             self._segments.pop(number, None)
 
@@ -260,8 +260,8 @@ def _received(
             forget_finished_workers()
             _inboxes[token] = _Inbox(process, board)
     inbox = _inboxes[token]
-    inbox.forget(dropped)
-    return inbox.take(number, way, num_bytes).view(dtype).view(shape)
+    inbox.drop(dropped)
+    return inbox.tensor_of(number, way, num_bytes).view(dtype).view(shape)
 
 
 def _of_bytes(data: bytes, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:

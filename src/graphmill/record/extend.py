@@ -15,7 +15,7 @@ from graphmill.base.files import write_text
 from graphmill.base.retries import insist, is_io_error, is_there, make_folder, remove_folder
 from graphmill.record.events import EventWriter, Extended
 from graphmill.record.lines import complete_lines
-from graphmill.record.manifest import MANIFEST, Manifest, file_checksum, in_words
+from graphmill.record.manifest import MANIFEST, Manifest, error_text, file_checksum
 from graphmill.record.metrics import read_metrics, write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import checkpoint_name, furthest_whole
@@ -77,7 +77,9 @@ def plan_extension(ancestor: RunFolder, *, epochs: int, run_id: str) -> Plan:
             fix=f"continue it as it was planned: `graphmill train --resume {ancestor.path}`",
         )
     damaged: list[str] = []
-    last = furthest_whole(ancestor.checkpoints_dir, ancestor.plan_hash(), lambda *said: damaged.append(": ".join(said)))
+    last = furthest_whole(
+        ancestor.checkpoints_dir, ancestor.plan_hash(), lambda *words: damaged.append(": ".join(words))
+    )
     outcome = ancestor.read_outcome()
     if last is None or damaged or outcome is None or last.steps_done != outcome.steps_per_rank:
         raise UserError(
@@ -161,7 +163,7 @@ def _copy_checkpoint(ancestor: RunFolder, folder: RunFolder, steps: int) -> None
     except (OSError, ValueError) as error:
         if is_io_error(error):
             raise
-        problem = in_words(error)
+        problem = error_text(error)
     if problem:
         raise UserError(f"{source} is damaged: {problem}", fix="copy it again from where the run was trained")
     manifest.model_copy(update={"plan_hash": folder.plan_hash()}).write(target)

@@ -14,10 +14,10 @@ def weights_of(folder: RunFolder, which: Which, report: Report) -> WeightsFile:
     return WeightsFile.read(run_weights(folder.path, folder.checkpoints_dir, folder.plan_hash(), which, report))
 
 
-def find_sources(asked: Mapping[str, InitFromSpec], report: Report) -> dict[str, InitialWeights]:
+def find_sources(specs: Mapping[str, InitFromSpec], report: Report) -> dict[str, InitialWeights]:
     """The weights that a task uses while it trains, by name."""
     found: dict[str, InitialWeights] = {}
-    for name, each in asked.items():
+    for name, each in specs.items():
         weights = find_initial_weights(each, report)
         if weights is None:
             raise UserError(f"sources.{name} names neither run nor file", fix=f"set sources.{name}.run, or remove it")
@@ -25,16 +25,16 @@ def find_sources(asked: Mapping[str, InitFromSpec], report: Report) -> dict[str,
     return found
 
 
-def find_initial_weights(asked: InitFromSpec, report: Report) -> InitialWeights | None:
+def find_initial_weights(spec: InitFromSpec, report: Report) -> InitialWeights | None:
     """The initial weights of a run; None: random ones. `report(checkpoint, problem)`: called for damaged ones."""
-    if not asked.is_given:
+    if not spec.is_given:
         return None
-    source = Path(asked.run or asked.file).expanduser().absolute()
-    found = weights_of(RunFolder.open(source), asked.weights, report) if asked.run else WeightsFile.read(source)
+    source = Path(spec.run or spec.file).expanduser().absolute()
+    found = weights_of(RunFolder.open(source), spec.weights, report) if spec.run else WeightsFile.read(source)
     return InitialWeights(
         source=str(source),
         path=str(found.path),
         checksum=found.checked(),
-        include=asked.include,
-        exclude=asked.exclude,
+        include=spec.include,
+        exclude=spec.exclude,
     )

@@ -26,11 +26,11 @@ class KeptBaselines:
     path: Path
 
     @classmethod
-    def of(cls, logs_root: Path, own: TaskPlan) -> "KeptBaselines":
-        """File of the scores of `own`, keyed by the data (not its place), what the kind names of it, and the code."""
-        section = own.model_dump(mode="json", exclude={"dataset": {"path"}})
-        read = find_kind(own.kind).baselines.reads
-        section |= {name: getattr(own, name) for name in read or () if name not in section}  # properties
+    def of(cls, logs_root: Path, task_plan: TaskPlan) -> "KeptBaselines":
+        """File of a plan's scores, keyed by the data (not its place), what the kind names of it, and the code."""
+        section = task_plan.model_dump(mode="json", exclude={"dataset": {"path"}})
+        read = find_kind(task_plan.kind).baselines.reads
+        section |= {name: getattr(task_plan, name) for name in read or () if name not in section}  # properties
         depends = section if read is None else {name: section[name] for name in ("kind", "dataset", *read)}
         text = json.dumps([depends, code_checksum()], sort_keys=True)
         return cls(logs_root / FOLDER / f"{sha256(text.encode()).hexdigest()[:32]}.json")

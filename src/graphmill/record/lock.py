@@ -54,7 +54,7 @@ class Owner(BaseModel):
     job_id: str = ""
     kind: Literal["flock", "lock file"]
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Describe the owner for a message."""
         job = f", job {self.job_id}" if self.job_id else ""
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
@@ -76,7 +76,7 @@ class OwnedError(UserError):
 
     def __init__(self, folder: Path, owner: Owner | None) -> None:
         super().__init__(
-            f"{folder} is in use by {owner.in_words() if owner else 'another process'}",
+            f"{folder} is in use by {owner.describe() if owner else 'another process'}",
             fix="wait for that process or stop it; a new run can have another --run-id",
         )
         self.owner = owner

@@ -158,7 +158,7 @@ def _is_named_so(path: Path) -> bool:
     return path.name.startswith("step_")
 
 
-def in_words(error: OSError | ValueError) -> str:
+def error_text(error: OSError | ValueError) -> str:
     """Why a manifest could not be read."""
     if isinstance(error, OSError):
         return f"{MANIFEST} is absent: {error.strerror}"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphmill.spec.dotted import PLAN_FILE
-from graphmill.spec.roles import Seat
+from graphmill.spec.roles import RoleRank
 
 COMMAND_FILE = "command.json"  # in the folder of a job that runs a command in place of training
 
@@ -178,14 +178,14 @@ class RunPaths:
         """What one rank appended."""
         return self.events_dir / f"rank_{rank}.jsonl"
 
-    def events_path_of(self, seat: Seat) -> Path:
+    def events_path_of(self, role_rank: RoleRank) -> Path:
         """What one process of either role appended."""
-        return self.events_dir / f"{seat.stem}.jsonl"
+        return self.events_dir / f"{role_rank.stem}.jsonl"
 
     def log_path(self, rank: int) -> Path:
         """What one rank printed."""
         return self.path / f"rank_{rank}.log"
 
-    def log_path_of(self, seat: Seat) -> Path:
+    def log_path_of(self, role_rank: RoleRank) -> Path:
         """What one process of either role printed."""
-        return self.path / f"{seat.stem}.log"
+        return self.path / f"{role_rank.stem}.log"

@@ -104,15 +104,15 @@ class SearchFolder:
 
     path: Path
 
-    def begin(self, asked: Mapping[str, Any]) -> None:
+    def begin(self, search: Mapping[str, Any]) -> None:
         """Note what is searched, or refuse what differs from that with a `UserError`; limits are no part of it."""
         path = self.path / _ASKED
         if not is_there(path):
-            write_json(path, dict(asked))
+            write_json(path, dict(search))
             return
         begun = parse_json(retried(path, lambda file: file.read_text(encoding="utf-8")))
         known = {"seeds": [], **begun} if isinstance(begun, dict) else {}  # a search of before there were any
-        others = [key for key in asked if known.get(key) != asked[key]]
+        others = [key for key in search if known.get(key) != search[key]]
         if others:
             raise UserError(
                 f"{self.path} holds a search with another {', another '.join(others)}",
@@ -175,7 +175,7 @@ class SearchFolder:
             except OwnedError as error:
                 raise UserError(
                     f"{self.path} could not be written to for {_WAIT_S:.0f} s: it is locked by"
-                    f" {error.owner.in_words() if error.owner else 'another process'}",
+                    f" {error.owner.describe() if error.owner else 'another process'}",
                     fix="see whether that process is stuck, and give the same command again",
                 ) from None
             yield

@@ -25,7 +25,7 @@ from graphmill.base.files import replacing
 from graphmill.base.json_text import parse_json
 from graphmill.base.retries import refuse_endless, retried
 from graphmill.record.documents import json_of
-from graphmill.record.manifest import Manifest, checkpoint_folders, file_checksum, in_words
+from graphmill.record.manifest import Manifest, checkpoint_folders, error_text, file_checksum
 from graphmill.spec.weights import InitialWeights
 
 WEIGHTS_FILE: Final = "model.safetensors"  # in a checkpoint
@@ -167,7 +167,7 @@ def furthest_whole(checkpoints: Path, plan_hash: str, report: Report) -> Manifes
         try:
             found.append((path, read_checkpoint(path, plan_hash)))
         except (OSError, ValueError) as error:
-            report(path.name, in_words(error))
+            report(path.name, error_text(error))
     for path, manifest in sorted(found, key=lambda pair: pair[1].steps_done, reverse=True):
         problem = manifest.damage(path)
         if problem is None:
@@ -198,7 +198,7 @@ def run_weights(run: Path, checkpoints: Path, plan_hash: str, which: Which, repo
     try:
         problem = read_checkpoint(folder, plan_hash).damage(folder, [WEIGHTS_FILE])
     except (OSError, ValueError) as error:
-        problem = in_words(error)
+        problem = error_text(error)
     if problem:
         raise UserError(
             f"{folder} is damaged: {problem}",
@@ -207,21 +207,22 @@ def run_weights(run: Path, checkpoints: Path, plan_hash: str, which: Which, repo
     return folder / WEIGHTS_FILE
 
 
-def copy_initial_weights(asked: InitialWeights, target: Path) -> None:
+def copy_initial_weights(initial: InitialWeights, target: Path) -> None:
     """Copy the weights that a plan begins with into its run folder; `UserError` if the source has changed since."""
-    source = Path(asked.path)
+    source = Path(initial.path)
     found = WeightsFile.read(source).checked()
-    if found != asked.checksum:
-        raise _changed(source, found, asked.checksum)
+    if found != initial.checksum:
+        raise _changed(source, found, initial.checksum)
     with replacing(target) as temporary:
         shutil.copyfile(source, temporary)
         if file_checksum(source) != file_checksum(temporary):
-            raise _changed(source, "another", asked.checksum)
+            raise _changed(source, "another", initial.checksum)
 
 
-def _changed(source: Path, found: str, planned: str) -> UserError:
+def _changed(source: Path, checksum: str, planned: str) -> UserError:
     return UserError(
-        f"{source} has changed since the run was planned: its weights have checksum {found}, the plan says {planned}",
+        f"{source} has changed since the run was planned:"
+        f" its weights have checksum {checksum}, the plan says {planned}",
         fix="plan the run again, or restore the weights",
     )
 

@@ -187,8 +187,8 @@ def _note(scores: pl.DataFrame, most: int = MOST_CLASSES) -> str:
     )
 
 
-def _ratio(part: str, whole: pl.Expr) -> pl.Expr:
-    return pl.when(whole > 0).then(pl.col(part) / whole)
+def _ratio(part: str, total: pl.Expr) -> pl.Expr:
+    return pl.when(total > 0).then(pl.col(part) / total)
 
 
 def _name(names: object, number: int) -> str:

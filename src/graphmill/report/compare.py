@@ -177,11 +177,11 @@ def _flat_spread(name: str, score: Spread | None) -> dict[str, float | None]:
     return {name: None if score is None else score.mean, f"{name}_sd": None if score is None else score.sd}
 
 
-def _keys_of_plans(asked: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> list[str]:
+def _keys_of_plans(names: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> list[str]:
     """Keys by the names that they have in plans: an experiment's section `train` is not a section of a plan."""
-    known = dict.fromkeys(key for plan in plans for key in plan) if asked else {}
-    keys = [key if key in known else key.removeprefix("train.") for key in asked]
-    for name, key in zip(asked, keys, strict=True):
+    known = dict.fromkeys(key for plan in plans for key in plan) if names else {}
+    keys = [key if key in known else key.removeprefix("train.") for key in names]
+    for name, key in zip(names, keys, strict=True):
         if key not in known:
             near = nearest(key, known)
             raise UserError(

@@ -175,16 +175,16 @@ def _compiled(tex_files: Sequence[Path], build_dir: Path, notes: list[str]) -> l
     return []
 
 
-def _check_tex_files(tex_files: Sequence[Path], asked: Path | None) -> None:
+def _check_tex_files(tex_files: Sequence[Path], tex_file: Path | None) -> None:
     for path in tex_files:
         if not is_ours(path):
             raise UserError(
                 f"{path} was not written by graphmill, and would be overwritten",
                 fix="move it, or give another --plots-dir",
             )
-    if asked and asked.resolve() not in [path.resolve() for path in tex_files]:
+    if tex_file and tex_file.resolve() not in [path.resolve() for path in tex_files]:
         raise UserError(
-            f"{asked} does not exist, and is not one of the figures of these metrics",
+            f"{tex_file} does not exist, and is not one of the figures of these metrics",
             fix=f"give one of {', '.join(str(path) for path in tex_files)}",
         )
 

@@ -53,7 +53,7 @@ class _File:
     """A file to merge, of which no row is kept: it is read again when its rows are written."""
 
     table: CsvTable  # without rows; the header by the names of now
-    told: Mapping[str, Mapping[str, int]]  # column → each of its texts, and the first line that has it
+    texts: Mapping[str, Mapping[str, int]]  # column → each of its texts, and the first line that has it
     is_original: bool  # of a script that a task comes from
     varied: tuple[str, ...] = ()  # the cells of what its run was planned to do differently
 
@@ -62,22 +62,22 @@ class _File:
         """Read the file, to learn what it holds in the columns `names`."""
         original = read_table(path)
         table = as_now(original)
-        told = {name: _told(table, name) for name in names}
-        return cls(replace(table, rows=(), lines=()), told, layout_of(original) is not None)
+        texts = {name: _texts(table, name) for name in names}
+        return cls(replace(table, rows=(), lines=()), texts, layout_of(original) is not None)
 
     def read_again(self, header: tuple[str, ...]) -> CsvTable:
         """The whole table, with the columns `header`. `UserError`: it holds other runs now."""
         path = self.table.path
         table = as_now(read_table(path))
         if table.header != self.table.header or any(
-            _told(table, name).keys() - told for name, told in self.told.items()
+            _texts(table, name).keys() - texts for name, texts in self.texts.items()
         ):
             raise UserError(f"{path} was changed while it was merged", fix="merge again")
         wide = _spread(table, header[: len(header) - len(self.varied)])
         return replace(wide, header=header, rows=tuple((*row, *self.varied) for row in wide.rows))
 
 
-def _told(table: CsvTable, name: str) -> dict[str, int]:
+def _texts(table: CsvTable, name: str) -> dict[str, int]:
     """The texts of a column, each with its first line; of one that is not there the empty text, if there is a row."""
     if name not in table.header:
         return dict.fromkeys([""] * bool(table.rows), 0)
@@ -150,7 +150,7 @@ def _merged(
     merging = _Merging(header, columns, key_columns, _groups(files, header, columns, key_columns[0]))
     sheet = Sheet(header, columns, merging.rows)
     if layout is not None:
-        sheet = _viewed(sheet, layout, num_runs=len({run for file in files for run in file.told[_RUN]}))
+        sheet = _viewed(sheet, layout, num_runs=len({run for file in files for run in file.texts[_RUN]}))
     return Merged(
         csv=output,
         parquet=sheet.write(output),
@@ -172,7 +172,7 @@ def _groups(
     own = header[len(header) - len(files[0].varied) :]
     found = []
     for place, file in enumerate(files):
-        told = {varied[name]: 0} if name in (varied := dict(zip(own, file.varied, strict=True))) else file.told[name]
+        told = {varied[name]: 0} if name in (varied := dict(zip(own, file.varied, strict=True))) else file.texts[name]
         one = CsvTable(file.table.path, (name,), tuple((text,) for text in told), tuple(told.values()))
         order = [sort_key(value) for (value,) in typed_rows(one, columns)]
         if order:  # else it has no row

@@ -9,7 +9,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.report.page import Block, Headline, Page, PageCell, Remark, Section, Shown, Table, filled, rounded
 from graphmill.report.page import table as table_of
 from graphmill.report.run_record import RunRecord
-from graphmill.report.sections import curves_section, plan_section, provenance_section, told, verified
+from graphmill.report.sections import blocks_or_reason, curves_section, plan_section, provenance_section, verified
 from graphmill.report.table import metrics_of
 from graphmill.spec.packing import Interval
 
@@ -49,7 +49,7 @@ def pipeline_page(name: str, stages: Sequence[StageOfReport], crossed: Sequence[
     sections = (
         Section("Stages", (_stages(stages, records),)),
         Section("Predicted and measured", tuple(_predictions(stages, records))),
-        Section("Hand-over of weights", told(lambda: _handed_over(stages))),
+        Section("Hand-over of weights", blocks_or_reason(lambda: _handed_over(stages))),
         Section("Evaluated on the data of every stage", tuple(_crossed(crossed, records.values()))),
         curves_section(lambda: metrics_of(runs), by_run=True),
         provenance_section([(record.folder, record.plan) for record in records.values()]),
@@ -117,8 +117,8 @@ def _predictions(stages: Sequence[StageOfReport], records: dict[str, RunRecord])
         yield Remark(f"Nothing was predicted of {', '.join(missing)}: no trial of it was made on this host.")
 
 
-def _interval(found: Interval, decimals: int) -> Shown:
-    return Shown(f"{found.low:,.{decimals}f} to {found.high:,.{decimals}f}", found.high)
+def _interval(interval: Interval, decimals: int) -> Shown:
+    return Shown(f"{interval.low:,.{decimals}f} to {interval.high:,.{decimals}f}", interval.high)
 
 
 def _against(value: float | None, predicted: Interval | None, decimals: int) -> Shown | None:

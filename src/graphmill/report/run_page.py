@@ -19,12 +19,12 @@ from graphmill.report.page import table as table_of
 from graphmill.report.predictions import open_predictions
 from graphmill.report.run_record import RunRecord
 from graphmill.report.sections import (
+    blocks_or_reason,
     curves_section,
     plan_section,
     profile_section,
     provenance_section,
     time_section,
-    told,
     verified_sections,
 )
 from graphmill.report.style import scheme_words
@@ -46,12 +46,12 @@ def run_page(folder: RunFolder, *, written: str) -> Page:
     plan = record.plan
     sections = (
         curves_section(lambda: metrics_of([(plan, record.frame)])),
-        Section("Measures", told(lambda: _measures(record))),
-        Section("Predictions", told(lambda: _predictions(folder))),
+        Section("Measures", blocks_or_reason(lambda: _measures(record))),
+        Section("Predictions", blocks_or_reason(lambda: _predictions(folder))),
         time_section(folder),
-        Section("What was fetched of other parts", told(lambda: _fetched(record))),
+        Section("What was fetched of other parts", blocks_or_reason(lambda: _fetched(record))),
         profile_section(folder),
-        Section("What it used", told(lambda: _used(folder))),
+        Section("What it used", blocks_or_reason(lambda: _used(folder))),
         *verified_sections(folder),
         provenance_section([(folder, plan)]),
         Section("Attempts", _attempts(record), is_folded=True),

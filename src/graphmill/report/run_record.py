@@ -83,8 +83,8 @@ class RunRecord:
         return self.frame.row(-1, named=True).get(column) if self.frame.height else None
 
 
-def _number(found: Mapping[str, Any] | None, measure: str) -> float | None:
-    value = (found or {}).get(measure)
+def _number(values: Mapping[str, Any] | None, measure: str) -> float | None:
+    value = (values or {}).get(measure)
     return None if value is None else float(value)
 
 

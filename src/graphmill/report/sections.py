@@ -38,7 +38,7 @@ _TONES: Final[Mapping[str, Tone]] = {"ok": "good", "warn": "unsure", "unfinished
 _MOST_OPERATORS = 12
 
 
-def told(build: Callable[[], Sequence[Block]]) -> tuple[Block, ...]:
+def blocks_or_reason(build: Callable[[], Sequence[Block]]) -> tuple[Block, ...]:
     """The blocks; or, where the files do not give them, why not."""
     try:
         return tuple(build())
@@ -52,12 +52,12 @@ def curves_section(load: Callable[[], Sequence[Metrics]], *, by_run: bool = Fals
     """Learning curves of the runs that `load` reads, those of each dataset apart; a line for each configuration, or
     `by_run`, with the run's name.
     """
-    return Section("Learning curves", told(lambda: _curves(load(), by_run=by_run)))
+    return Section("Learning curves", blocks_or_reason(lambda: _curves(load(), by_run=by_run)))
 
 
 def time_section(folder: RunFolder) -> Section:
     """Where the time of one run went, and what holds it back."""
-    return Section("Where the time went", told(lambda: _time(folder)))
+    return Section("Where the time went", blocks_or_reason(lambda: _time(folder)))
 
 
 def verified_sections(folder: RunFolder) -> tuple[Section, Section]:
@@ -91,7 +91,7 @@ def _checks(checks: Sequence[Check]) -> Table:
 
 def provenance_section(runs: Sequence[tuple[RunFolder, Plan]]) -> Section:
     """Code, data, machine and versions; what differs between the runs, with its values, at most `MOST_VALUES`."""
-    return Section("Provenance", told(lambda: _provenance(runs)))
+    return Section("Provenance", blocks_or_reason(lambda: _provenance(runs)))
 
 
 def plan_section(plans: Sequence[Plan], title: str = "Plan") -> Section:
@@ -121,11 +121,11 @@ def _curves(loaded: Sequence[Metrics], *, by_run: bool) -> list[Block]:
     blocks: list[Block] = []
     for part in (part for metrics in loaded for part in by_dataset(metrics)):
         charts = learning_curves(replace(part, frame=with_run_names(part.frame)) if by_run else part)
-        blocks.append(Figures(tuple(charts), tuple(in_words(chart) for chart in charts)))
+        blocks.append(Figures(tuple(charts), tuple(chart_text(chart) for chart in charts)))
     return blocks or [Remark("No epoch is over yet.")]
 
 
-def in_words(chart: Chart) -> str:
+def chart_text(chart: Chart) -> str:
     """What a chart of lines shows, for readers who do not see it: where every line begins and ends."""
     lines = [
         f"{series.label + ': ' if series.label else ''}from {series.y[0]:.4g} to {series.y[-1]:.4g}"
@@ -224,7 +224,9 @@ def _commit(state: GitState) -> str:
 def profile_section(folder: RunFolder) -> Section:
     """Section about the profile of the run's steps; empty if the run was not profiled."""
     is_profiled = any(path.is_file() for path in profile_paths(folder.path))
-    return Section("Profile of its steps", told(lambda: _blocks(read_profile(folder.path))) if is_profiled else ())
+    return Section(
+        "Profile of its steps", blocks_or_reason(lambda: _blocks(read_profile(folder.path))) if is_profiled else ()
+    )
 
 
 def _blocks(profile: Profile) -> list[Block]:

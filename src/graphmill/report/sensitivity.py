@@ -101,21 +101,21 @@ def _notes(cells: Sequence[MeasuredCell]) -> Iterator[str]:
         yield f"{words}; run it again on a quiet machine"
 
 
-def csv_rows(found: Sensitivity) -> list[dict[str, Any]]:
+def csv_rows(sensitivity: Sensitivity) -> list[dict[str, Any]]:
     """One row per combination."""
     rows = []
-    for each in found.combinations:
+    for each in sensitivity.combinations:
         spreads = {
             "epoch_time_sec": each.epoch_s,
             "throughput_samples_per_sec": each.throughput,
             "first_epoch_time_sec": each.first_epoch_s,
             "wait_share": each.wait_share,
             "sync_share": each.sync_share,
-            found.measure: each.measure,
+            sensitivity.measure: each.measure,
             "peak_rss_mib": each.peak_rss_mib,
             "others_cores_avg": each.others_cores,
         }
-        row: dict[str, Any] = dict(zip(found.keys, each.values, strict=True))
+        row: dict[str, Any] = dict(zip(sensitivity.keys, each.values, strict=True))
         row |= {name: spread.mean if spread else None for name, spread in spreads.items()}
         row["epoch_time_sec_sd"] = each.epoch_s.sd if each.epoch_s else None
         row["throughput_samples_per_sec_sd"] = each.throughput.sd if each.throughput else None
@@ -124,61 +124,67 @@ def csv_rows(found: Sensitivity) -> list[dict[str, Any]]:
     return rows
 
 
-def sensitivity_json(found: Sensitivity) -> dict[str, Any]:
+def sensitivity_json(sensitivity: Sensitivity) -> dict[str, Any]:
     """All that was measured, for a program: sensitivity_full.json."""
     return {
         "kind": "sensitivity",
-        "keys": list(found.keys),
-        "measure": found.measure,
-        "effects": [{"key": each.key, "ratios": each.ratios, "best_over_worst": each.spread} for each in found.effects],
-        "notes": list(found.notes),
-        "combinations": [asdict(each) for each in found.combinations],
+        "keys": list(sensitivity.keys),
+        "measure": sensitivity.measure,
+        "effects": [
+            {"key": each.key, "ratios": each.ratios, "best_over_worst": each.spread} for each in sensitivity.effects
+        ],
+        "notes": list(sensitivity.notes),
+        "combinations": [asdict(each) for each in sensitivity.combinations],
     }
 
 
-def sensitivity_chart(found: Sensitivity) -> Chart:
+def sensitivity_chart(sensitivity: Sensitivity) -> Chart:
     """Throughput of all combinations: along the first key, a line for each value of the others."""
-    values = list(dict.fromkeys(each.values[0] for each in found.combinations))
-    rest = list(dict.fromkeys(each.values[1:] for each in found.combinations))
-    known = [each.throughput for each in found.combinations if each.throughput]
+    values = list(dict.fromkeys(each.values[0] for each in sensitivity.combinations))
+    rest = list(dict.fromkeys(each.values[1:] for each in sensitivity.combinations))
+    known = [each.throughput for each in sensitivity.combinations if each.throughput]
     top = max(spread.mean + (spread.sd or 0.0) for spread in known)
-    seeds = found.plan.kind.seeds_are
+    seeds = sensitivity.plan.kind.seeds_are
     y = linear_axis(f"throughput ({seeds}/s)", 0, top, from_zero=True)
     ticks = tuple(float(place) for place in range(len(values)))
-    x = Axis(_short(found.keys[0]), -0.3, len(values) - 0.7, ticks, tick_texts=tuple(values))
+    x = Axis(_short(sensitivity.keys[0]), -0.3, len(values) - 0.7, ticks, tick_texts=tuple(values))
     second = list(dict.fromkeys(each[0] for each in rest if each)) or [""]
     panels = [
         Panel(
-            f"{_short(found.keys[1])} {value}" if len(found.keys) > 1 else "",
-            tuple(_lines(found, values, [each for each in rest if not each or each[0] == value], y)),
+            f"{_short(sensitivity.keys[1])} {value}" if len(sensitivity.keys) > 1 else "",
+            tuple(_lines(sensitivity, values, [each for each in rest if not each or each[0] == value], y)),
         )
         for value in second
     ]
-    counts = {each.num_wanted - len(each.failed) for each in found.combinations}
+    counts = {each.num_wanted - len(each.failed) for each in sensitivity.combinations}
     runs = f"mean ± s.d. of {max(counts)} runs" if max(counts) > 1 else "single runs"
-    words = disturbance(max((each.others_cores.mean for each in found.combinations if each.others_cores), default=0.0))
-    ranks = "1 rank" if found.plan.ranks == 1 else f"{found.plan.ranks} ranks"
+    words = disturbance(
+        max((each.others_cores.mean for each in sensitivity.combinations if each.others_cores), default=0.0)
+    )
+    ranks = "1 rank" if sensitivity.plan.ranks == 1 else f"{sensitivity.plan.ranks} ranks"
     return Chart(
         name="sensitivity_throughput",
-        title=f"{shortened(found.plan.dataset.name)}, {ranks}, {runs}" + (f"\n{words}" if words else ""),
+        title=f"{shortened(sensitivity.plan.dataset.name)}, {ranks}, {runs}" + (f"\n{words}" if words else ""),
         note="",
-        is_synthetic=found.plan.dataset.synthetic,
+        is_synthetic=sensitivity.plan.dataset.synthetic,
         x=x,
         y=y,
         panels=tuple(panels),
     )
 
 
-def _lines(found: Sensitivity, values: Sequence[str], rest: Sequence[tuple[str, ...]], y: Axis) -> list[Series]:
+def _lines(sensitivity: Sensitivity, values: Sequence[str], rest: Sequence[tuple[str, ...]], y: Axis) -> list[Series]:
     series: list[Series] = []
     gaps: list[float] = []
     for number, others in enumerate(rest):
-        own = {each.values[0]: each for each in found.combinations if each.values[1:] == others}
+        own = {each.values[0]: each for each in sensitivity.combinations if each.values[1:] == others}
         points = [(float(place), own[value].throughput) for place, value in enumerate(values) if value in own]
         gaps += [float(values.index(each.values[0])) for each in own.values() if each.failed]
         shown = [(place, spread) for place, spread in points if spread]
         if shown:
-            words = ", ".join(f"{_short(key)} {text}" for key, text in zip(found.keys[2:], others[1:], strict=True))
+            words = ", ".join(
+                f"{_short(key)} {text}" for key, text in zip(sensitivity.keys[2:], others[1:], strict=True)
+            )
             series.append(
                 Series(
                     label=words or "measured",

@@ -21,12 +21,12 @@ from graphmill.report.page import table as table_of
 from graphmill.report.run_record import RunRecord
 from graphmill.report.sections import (
     MOST_VALUES,
+    blocks_or_reason,
     curves_section,
     listed,
     plain,
     plan_section,
     provenance_section,
-    told,
     verified,
 )
 from graphmill.report.table import metrics_of
@@ -45,20 +45,20 @@ _DIAGNOSED: Final = ("bound by", "verified")
 _MOST_TILES: Final = 3  # datasets whose best stands at the head of the page
 
 
-def study_page(name: str, folders: Sequence[RunFolder], *, written: str, beside: Path = Path()) -> Page:
+def study_page(name: str, folders: Sequence[RunFolder], *, written: str, page_folder: Path = Path()) -> Page:
     """Page of runs whose plans can be read; they are named by the part of their path that differs.
 
-    `beside`: the folder of the page. Of more than `MOST_IN_DETAIL` runs it has a link to each, and no diagnosis.
+    `page_folder`: the folder of the page. Of more than `MOST_IN_DETAIL` runs it has a link to each, and no diagnosis.
     """
     records = [RunRecord.read(folder, columns_of_curves) for folder in folders]
     comparisons = compare_read([ReadRun.of(each.folder, each.plan, each.outcome) for each in records])
     runs = [(record.plan, record.frame) for record in records]
-    links = None if len(records) <= MOST_IN_DETAIL else beside
+    links = None if len(records) <= MOST_IN_DETAIL else page_folder
     sections = (
         Section("Comparison", tuple(block for each in comparisons for block in comparison_blocks(each))),
         curves_section(lambda: metrics_of(runs, columns_of_curves)),
         Section("How the runs ended", _endings(records) if links is not None else ()),
-        Section("Every cell", told(lambda: [cells(records, links)])),
+        Section("Every cell", blocks_or_reason(lambda: [cells(records, links)])),
         provenance_section([(record.folder, record.plan) for record in records]),
         plan_section([record.plan for record in records], "Plan: what all cells share"),
     )
@@ -89,20 +89,20 @@ def _clock(seconds: float) -> Shown:
     return Shown(shown_clock(seconds), seconds)
 
 
-def comparison_blocks(found: Comparison) -> list[Block]:
+def comparison_blocks(comparison: Comparison) -> list[Block]:
     """The table of `graphmill compare`, and what it leaves out."""
-    columns = (*short_names(found.varied), "runs", f"val {found.measure}", f"test {found.measure}")
+    columns = (*short_names(comparison.varied), "runs", f"val {comparison.measure}", f"test {comparison.measure}")
     rows = [
-        (*(plain(row.values[key]) for key in found.varied), len(row.runs), score(row.val), score(row.test))
-        for row in found.rows[:MOST_ROWS]
+        (*(plain(row.values[key]) for key in comparison.varied), len(row.runs), score(row.val), score(row.test))
+        for row in comparison.rows[:MOST_ROWS]
     ]
-    best = found.best
-    synthetic = ", synthetic data" if found.synthetic else ""
-    over = find_kind(found.task).repeated_over
-    caption = f"{found.dataset} ({found.task}{synthetic}): mean ± s.d. over runs with different {over}"
+    best = comparison.best
+    synthetic = ", synthetic data" if comparison.synthetic else ""
+    over = find_kind(comparison.task).repeated_over
+    caption = f"{comparison.dataset} ({comparison.task}{synthetic}): mean ± s.d. over runs with different {over}"
     blocks: list[Block] = []
     if rows:
-        marked = None if best is None else found.rows.index(best)
+        marked = None if best is None else comparison.rows.index(best)
         blocks.append(
             Table(
                 caption + ("" if marked is None else "; the best on the validation split is marked"),
@@ -111,42 +111,44 @@ def comparison_blocks(found: Comparison) -> list[Block]:
                 marked,
             )
         )
-    if len(found.rows) > MOST_ROWS:
-        blocks.append(Remark(f"The best {MOST_ROWS:,} of {len(found.rows):,}; `graphmill compare --json` has all."))
-    if rows and found.baselines:
-        beside = [(each.words, _span(each.val), _span(each.test)) for each in found.baselines.values()]
+    if len(comparison.rows) > MOST_ROWS:
+        blocks.append(
+            Remark(f"The best {MOST_ROWS:,} of {len(comparison.rows):,}; `graphmill compare --json` has all.")
+        )
+    if rows and comparison.baselines:
+        beside = [(each.words, _span(each.val), _span(each.test)) for each in comparison.baselines.values()]
         blocks.append(table_of("Baselines on the same data", ("method", *columns[-2:]), beside))
-    losing = [row for row in found.rows if row.lost]
+    losing = [row for row in comparison.rows if row.lost]
     for row in losing[:MOST_VALUES]:
         if row.lost:
-            what = ", ".join(f"{key} {row.values[key]}" for key in found.varied) or row.runs[0]
+            what = ", ".join(f"{key} {row.values[key]}" for key in comparison.varied) or row.runs[0]
             blocks.append(Remark(f"{len(row.lost)} of {len(row.runs)} runs of {what}, on test: {row.lost[0]}.", "bad"))
     if len(losing) > MOST_VALUES:
         blocks.append(Remark(f"So do runs of {len(losing) - MOST_VALUES:,} more.", "bad"))
-    if same_seeds := found.same_seeds:
+    if same_seeds := comparison.same_seeds:
         text = f"Not independent, since they share configuration and rng seed: {listed(same_seeds)}."
         blocks.append(Remark(text, "unsure"))
-    if found.unfinished:
-        blocks.append(Remark(f"Left out, not done: {listed(found.unfinished)}.", "unsure"))
+    if comparison.unfinished:
+        blocks.append(Remark(f"Left out, not done: {listed(comparison.unfinished)}.", "unsure"))
     return blocks
 
 
-def _span(found: tuple[float, float] | None) -> Shown | None:
-    words = span_in_words(found)
-    return None if found is None or words is None else Shown(words, found[0])
+def _span(values: tuple[float, float] | None) -> Shown | None:
+    words = span_in_words(values)
+    return None if values is None or words is None else Shown(words, values[0])
 
 
-def score(found: Spread | None) -> Shown | None:
+def score(spread: Spread | None) -> Shown | None:
     """A mean with its spread."""
-    if found is None:
+    if spread is None:
         return None
-    return Shown(f"{found.mean:.4f}" + ("" if found.sd is None else f" ± {found.sd:.4f}"), found.mean)
+    return Shown(f"{spread.mean:.4f}" + ("" if spread.sd is None else f" ± {spread.sd:.4f}"), spread.mean)
 
 
-def cells(records: Sequence[RunRecord], beside: Path | None = None) -> Table:
+def cells(records: Sequence[RunRecord], page_folder: Path | None = None) -> Table:
     """Every run: what is its own, how it ended, its measures and time, what bound it, and what `verify` says.
 
-    `beside`: where the page lies; then there are links to the runs, at most `MOST_ROWS`, in place of the last two.
+    `page_folder`: where the page lies; then there are links to the runs, at most `MOST_ROWS`, in place of the last two.
     """
     chosen = [configuration(record.plan) for record in records]
     varied = keys_that_vary(chosen)
@@ -154,13 +156,13 @@ def cells(records: Sequence[RunRecord], beside: Path | None = None) -> Table:
     words = next(iter(measures.values())).words if len(measures) == 1 else "score"
     columns = (
         *(*short_names(varied), "seed", "status", "epochs", f"val {words}", f"test {words}"),
-        *("time", *(_DIAGNOSED if beside is None else ()), "run"),
+        *("time", *(_DIAGNOSED if page_folder is None else ()), "run"),
     )
-    shown = _most_telling(records, measures) if beside is not None else range(len(records))
+    shown = _most_telling(records, measures) if page_folder is not None else range(len(records))
     rows = [
         (
             *(plain(chosen[place].get(key)) for key in varied),
-            *_row(records[place], measures[records[place].plan.task.kind].name, beside),
+            *_row(records[place], measures[records[place].plan.task.kind].name, page_folder),
         )
         for place in shown
     ]
@@ -186,7 +188,7 @@ def _measure_of(records: Sequence[RunRecord], task: str) -> Measure:
     return primary
 
 
-def _row(record: RunRecord, measure: str, beside: Path | None) -> tuple[PageCell, ...]:
+def _row(record: RunRecord, measure: str, page_folder: Path | None) -> tuple[PageCell, ...]:
     name = record.plan.run_id.rpartition("/")[2]
     return (
         Shown(str(record.plan.seed), record.plan.seed),  # no quantity: without separators
@@ -195,8 +197,8 @@ def _row(record: RunRecord, measure: str, beside: Path | None) -> tuple[PageCell
         rounded(record.best(measure)),
         rounded(record.test(measure)),
         record.shown_wall,
-        *(_diagnosed(record.folder) if beside is None else ()),
-        name if beside is None else Shown(name, link=_link(record.folder, beside)),
+        *(_diagnosed(record.folder) if page_folder is None else ()),
+        name if page_folder is None else Shown(name, link=_link(record.folder, page_folder)),
     )
 
 
@@ -204,11 +206,11 @@ def _diagnosed(folder: RunFolder) -> tuple[PageCell, PageCell]:
     return _known(lambda: find_bottleneck(measured_of(folder)).verdict.subject), verified(folder)
 
 
-def _link(folder: RunFolder, beside: Path) -> str:
+def _link(folder: RunFolder, page_folder: Path) -> str:
     """Path of the run's own page, if there is one, else of its folder; names in it may come from anybody."""
     own = folder.path / PAGE_OF_A_RUN
     path = own if own.is_file() else folder.path
-    return quote(Path(os.path.relpath(path, beside)).as_posix())
+    return quote(Path(os.path.relpath(path, page_folder)).as_posix())
 
 
 def _known(find: Callable[[], str]) -> str | None:
@@ -238,13 +240,13 @@ def _headlines(records: Sequence[RunRecord], comparisons: Sequence[Comparison]) 
     return tuple(found)
 
 
-def _what(found: Comparison, best: Configuration) -> str:
+def _what(comparison: Comparison, best: Configuration) -> str:
     """What distinguishes the best configuration."""
-    names = short_names(found.varied)
-    values: list[Any] = [best.values[key] for key in found.varied]
+    names = short_names(comparison.varied)
+    values: list[Any] = [best.values[key] for key in comparison.varied]
     told_values = ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True))
     return "; ".join(filter(None, (told_values, _repeated(best.val))))
 
 
-def _repeated(found: Spread | None) -> str:
-    return f"± {found.sd:.4f}, {found.n} seeds" if found is not None and found.sd is not None else ""
+def _repeated(spread: Spread | None) -> str:
+    return f"± {spread.sd:.4f}, {spread.n} seeds" if spread is not None and spread.sd is not None else ""

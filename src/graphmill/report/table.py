@@ -70,7 +70,7 @@ def load_tables(
         table = path if path.exists() or not beside else beside[0]
         return [(table, load_metrics(table, runs=runs, task=task))]
     asked = {current_name(name) for name in columns if name is not None}
-    loaded = [(table, _whole(table, task=None)) for table in beside]
+    loaded = [(table, _read_all(table, task=None)) for table in beside]
     chosen = [
         (table, Metrics(metrics.kind, rows))
         for table, metrics in loaded
@@ -96,7 +96,7 @@ def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*", task: str | No
     """The rows of runs whose run_id matches the glob `runs`. `task`: their kind, if the header does not give it."""
     if not path.exists():
         raise UserError(f"{path} does not exist", fix=f"graphmill merge --input-root logs --output {path}")
-    whole = _whole(path, task)
+    whole = _read_all(path, task)
     chosen = _matching(whole.frame, runs)
     if chosen.is_empty():
         known = sorted({run or "" for run in whole.frame["run_id"]})
@@ -106,7 +106,7 @@ def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*", task: str | No
     return Metrics(whole.kind, chosen)
 
 
-def _whole(path: Path, task: str | None) -> Metrics:
+def _read_all(path: Path, task: str | None) -> Metrics:
     table = as_now(read_table(path))
     kind = _kind_of(table, task)
     frame = _with_all_columns(frame_of(table.header, typed_rows(table, kind.columns), kind.columns), kind)

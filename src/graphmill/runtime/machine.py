@@ -84,13 +84,15 @@ def _own_cgroups() -> dict[str, str]:
     return {name: path for _, names, path in entries for name in names.split(",")}
 
 
-def _limits(own: Mapping[str, str], controller: str, root: Path, file_v2: str, file_v1: str) -> list[tuple[Path, str]]:
+def _limits(
+    group_paths: Mapping[str, str], controller: str, root: Path, file_v2: str, file_v1: str
+) -> list[tuple[Path, str]]:
     """Every readable limit that applies to us: our group's and those of all groups above it."""
     found = []
     for base, file, path in (
-        (root, file_v2, own.get("")),
-        (root / "unified", file_v2, own.get("")),
-        (root / controller, file_v1, own.get(controller)),
+        (root, file_v2, group_paths.get("")),
+        (root / "unified", file_v2, group_paths.get("")),
+        (root / controller, file_v1, group_paths.get(controller)),
     ):
         for group in () if path is None else _upwards(path):
             limit = base / group / file
@@ -104,10 +106,10 @@ def _upwards(path: str) -> list[str]:
     return ["/".join(parts[:length]) for length in range(len(parts), -1, -1)]
 
 
-def _cpu_quota(own: Mapping[str, str], root: Path) -> float | None:
+def _cpu_quota(group_paths: Mapping[str, str], root: Path) -> float | None:
     """Cores' worth of time per period that the tightest control group grants, or None for no limit."""
     quotas = []
-    for file, text in _limits(own, "cpu", root, "cpu.max", "cpu.cfs_quota_us"):
+    for file, text in _limits(group_paths, "cpu", root, "cpu.max", "cpu.cfs_quota_us"):
         words = text.split()
         if file.name == "cpu.cfs_quota_us":
             words = [*words, (file.with_name("cpu.cfs_period_us")).read_text(encoding="ascii").strip()]

@@ -148,13 +148,13 @@ def import_from_snapshot(environ: Mapping[str, str]) -> None:
     _refuse_others(folder, here)
 
 
-def _refuse_others(folder: Path, here: list[str]) -> None:
+def _refuse_others(folder: Path, search_path: list[str]) -> None:
     """Refuse code that another finder before `sys.path` would import, or that is imported already.
 
     A folder without `__init__.py` is a package only where no other is called so, here as anywhere in Python.
     """
     for name in sorted({_top(path) for path in parse_json((folder / _LIST).read_bytes())}):
-        wanted = PathFinder.find_spec(name, here)
+        wanted = PathFinder.find_spec(name, search_path)
         loaded = getattr(sys.modules.get(name), "__spec__", None)
         found = loaded or importlib.util.find_spec(name)
         if wanted is not None and wanted.origin is None:

@@ -23,12 +23,12 @@ def end_when_interrupted() -> None:
 class StopRequest:
     """Remembers that SIGTERM or SIGINT came, or the scheduler's warning that time runs out.
 
-    The loop reads `asked` and `warned` where all ranks are aligned, and they decide together. A second SIGINT raises
-    `KeyboardInterrupt` at once, for users who do not want to wait for the checkpoint.
+    The loop reads `requested` and `warned` where all ranks are aligned, and they decide together. A second SIGINT
+    raises `KeyboardInterrupt` at once, for users who do not want to wait for the checkpoint.
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self.warned = False
         self.signal: signal.Signals | None = None  # the first one that came
         self.why = ""  # this process stops itself for a reason of its own
@@ -36,7 +36,7 @@ class StopRequest:
 
     def ask(self, why: str) -> None:
         """Note that this process asks itself to stop."""
-        self.asked, self.why = True, why
+        self.requested, self.why = True, why
 
     def note_warnings(self) -> None:
         """Take over USR2, which would end this process."""
@@ -51,8 +51,8 @@ class StopRequest:
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         del frame
-        if not self.asked:
-            self.asked, self.signal = True, signal.Signals(number)
+        if not self.requested:
+            self.requested, self.signal = True, signal.Signals(number)
         if number == signal.SIGINT:
             self._interrupts += 1
             if self._interrupts > 1:

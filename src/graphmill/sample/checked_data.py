@@ -107,9 +107,9 @@ def _num_nodes(data: Any) -> int:  # noqa: ANN401  # a PyG Data
     return count
 
 
-def _refuse_edges(name: str, found: tuple[str, str] | None) -> None:
-    if found is not None:
-        problem, fix = found
+def _refuse_edges(name: str, refusal: tuple[str, str] | None) -> None:
+    if refusal is not None:
+        problem, fix = refusal
         raise InvalidInputError(f"{name}: {problem}", fix=fix)
 
 

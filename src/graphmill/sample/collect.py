@@ -34,7 +34,7 @@ class BufferRing(Generic[Array]):
     _slots: list[Array] = field(default_factory=list, init=False, repr=False)
     _next: int = field(default=0, init=False, repr=False)
 
-    def take(self, *shape: int) -> Array:
+    def allocate(self, *shape: int) -> Array:
         """Uninitialised, of this shape."""
         wanted = math.prod(shape)
         if self._next == len(self._slots):
@@ -68,7 +68,7 @@ def reused_buffers(prefetch: int, *, pinned: bool = False) -> Allocate:
     rings = {np.dtype(str(dtype).removeprefix("torch.")): ring(dtype) for dtype in _DTYPES_OF_A_CUT}
 
     def allocate(shape: Any, dtype: np.dtype[Any]) -> NDArray[Any]:  # noqa: ANN401  # as numpy's: a number, or a tuple
-        return rings[dtype].take(*shape) if isinstance(shape, tuple) else rings[dtype].take(shape)
+        return rings[dtype].allocate(*shape) if isinstance(shape, tuple) else rings[dtype].allocate(shape)
 
     return allocate
 
@@ -170,7 +170,9 @@ class Collector:
             edge_attr=self._edge_attr(fetched),
             num_nodes_per_hop=sampled.num_nodes_per_hop,
             num_edges_per_hop=sampled.num_edges_per_hop,
-            inputs=collect_inputs(fetched, sampled, form=self.form, take=self._ring.take, num_threads=self.num_threads),
+            inputs=collect_inputs(
+                fetched, sampled, form=self.form, allocate=self._ring.allocate, num_threads=self.num_threads
+            ),
             labels=torch.from_numpy(self.labels[sampled.seeds.ids]),
             node_types=self.types_of(sampled),
         )
@@ -189,29 +191,29 @@ class Collector:
     def _edge_attr(self, fetched: Fetched) -> Tensor:
         if not self.edge_columns:
             return torch.empty(0, 0)
-        out = self._edge_ring.take(len(fetched.edge_rows), self.edge_columns)
+        out = self._edge_ring.allocate(len(fetched.edge_rows), self.edge_columns)
         _native.gather_rows(fetched.edge_values, fetched.edge_rows, out, self.num_threads)
         return out
 
 
 def collect_inputs(
-    fetched: Fetched, sampled: Sampled, *, form: InputForm, take: Callable[[int, int], Tensor], num_threads: int
+    fetched: Fetched, sampled: Sampled, *, form: InputForm, allocate: Callable[[int, int], Tensor], num_threads: int
 ) -> Inputs:
     """The features of a neighbourhood in the form that the model's first layer reads.
 
-    `take(num_rows, num_columns)` gives the memory for dense ones, and with it their number format.
+    `allocate(num_rows, num_columns)` gives the memory for dense ones, and with it their number format.
     """
     features, ids = fetched.features, fetched.rows
     if isinstance(features, SparseFeatures):
         return gather_sparse(features, ids, num_threads)
     if form == "self_and_mean":
         block = sampled.blocks[0]
-        x = take(block.num_rows, 2 * features.num_features)
+        x = allocate(block.num_rows, 2 * features.num_features)
         _native.gather_self_and_mean(
             features.x, ids[: block.num_rows], ids, block.indptr, block.indices, x, num_threads
         )
         return SelfAndMean(x)
-    x = take(len(ids), features.num_features)
+    x = allocate(len(ids), features.num_features)
     _native.gather_rows(features.x, ids, x, num_threads)
     return DenseRows(x)
 

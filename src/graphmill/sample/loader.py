@@ -83,13 +83,13 @@ _INSTEAD: Final[Mapping[str, str]] = {
 _OWN_ARGUMENTS: Final = ("batch_size", "num_threads", "prefetch", "seed", "shuffle")
 
 
-def check_pyg_arguments(given: Mapping[str, Any], own: tuple[str, ...]) -> None:
-    """Refuse what would change the batches, and say once what means nothing. `own`: what the loader does take."""
+def check_pyg_arguments(given: Mapping[str, Any], accepted: tuple[str, ...]) -> None:
+    """Refuse what would change the batches, and say once what means nothing. `accepted`: what the loader does take."""
     for name, value in given.items():
         if name not in _MEAN_NOTHING and name not in _AS_HERE:
             raise UserError(
                 f"NeighborLoader takes no {name} over a graph in parts",
-                fix=did_you_mean(name, [*own, *_MEAN_NOTHING, *_AS_HERE]),
+                fix=did_you_mean(name, [*accepted, *_MEAN_NOTHING, *_AS_HERE]),
             )
         if name in _AS_HERE and not _is_same(value, _AS_HERE[name]):
             raise UserError(f"NeighborLoader takes no {name}={value!r:.40} over a graph in parts", fix=_INSTEAD[name])
@@ -101,12 +101,12 @@ def check_pyg_arguments(given: Mapping[str, Any], own: tuple[str, ...]) -> None:
         )
 
 
-def _is_same(value: Any, here: Any) -> bool:  # noqa: ANN401  # whatever a caller gives
-    if here is None:
+def _is_same(value: Any, expected: Any) -> bool:  # noqa: ANN401  # whatever a caller gives
+    if expected is None:
         return value is None
-    if isinstance(here, bool):
-        return isinstance(value, bool | int | np.bool_) and bool(value) is here
-    return bool(str(getattr(value, "value", value)) == here)  # PyG's SubgraphType, or its name
+    if isinstance(expected, bool):
+        return isinstance(value, bool | int | np.bool_) and bool(value) is expected
+    return bool(str(getattr(value, "value", value)) == expected)  # PyG's SubgraphType, or its name
 
 
 class PartedNeighborLoader:
@@ -173,7 +173,7 @@ class PartedNeighborLoader:
         if self._is_under_way:
             self._epoch, self._step = self._epoch + 1, 0
         epoch, first = self._epoch, self._step
-        made = prefetch(lambda: self._make(epoch, first), self._prefetch, together=self._graph.is_shared)
+        made = prefetch(lambda: self._make(epoch, first), self._prefetch, collective=self._graph.is_shared)
         with closing(made) as batches:
             for step, batch in enumerate(batches, start=first):
                 self._is_under_way = step + 1 < len(self)

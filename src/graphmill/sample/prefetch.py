@@ -27,11 +27,11 @@ class _Finished:
     pass
 
 
-def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool = False) -> Generator[Item]:
+def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, collective: bool = False) -> Generator[Item]:
     """Yield what `make()` yields, in order, with up to `depth` items made ahead; 0 makes each when it is asked for.
 
     An error in the background is raised here, at the item where it arose. Closing the iterator ends the thread. An item
-    is held by the caller alone once it is yielded, and by nobody while the next is waited for. `together`: making an
+    is held by the caller alone once it is yielded, and by nobody while the next is waited for. `collective`: making an
     item takes collectives, which all ranks must call equally often. So when ranks that took as many items close, each
     makes as many more as any of them may have made: `depth`, and the one that waits for room.
     """
@@ -56,7 +56,7 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool =
             for item in items:
                 number += 1  # enumerate would hold the item while the next is made
                 if not put(item):
-                    if together and not is_failing:
+                    if collective and not is_failing:
                         last = num_taken + depth  # items from 0; no rank can have made a later one
                         for _ in islice(items, last - number):
                             pass
@@ -69,7 +69,7 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool =
             _open.pop(thread, None)
 
     thread = threading.Thread(target=fill, name="graphmill-prefetch", daemon=True)
-    _open[thread] = (closed, together)
+    _open[thread] = (closed, collective)
     try:
         thread.start()
     except BaseException:
@@ -88,7 +88,7 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool =
     finally:
         is_failing = has_failed(sys.exception())
         closed.set()
-        if together and is_failing:  # the thread may wait for ranks that have stopped; it ends with the process
+        if collective and is_failing:  # the thread may wait for ranks that have stopped; it ends with the process
             _open.pop(thread, None)
         elif thread is not threading.current_thread():  # it may collect this iterator as garbage
             thread.join()

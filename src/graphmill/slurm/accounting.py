@@ -65,7 +65,7 @@ class Spent:
     state: str  # one word
     start: float | None  # Unix time, s
     elapsed_s: float
-    asked: AllocatedResources
+    allocated: AllocatedResources
     total_cpu_s: float | None  # of all steps but the batch script
     max_rss_mib: float | None  # the largest of any one rank, as Slurm sampled it
     host_rss_mib: float | None  # a host's ranks together, on average over the hosts
@@ -74,10 +74,10 @@ class Spent:
         """Usage of one of `number` runs that shared the job: its part of what was asked, and no sums."""
         cores, memory, gpus = (
             None if whole is None else whole / number
-            for whole in (self.asked.cores, self.asked.memory_mib, self.asked.gpus)
+            for whole in (self.allocated.cores, self.allocated.memory_mib, self.allocated.gpus)
         )
-        asked = replace(self.asked, cores=cores, memory_mib=memory, gpus=gpus)
-        return replace(self, asked=asked, total_cpu_s=None, max_rss_mib=None, host_rss_mib=None)
+        allocated = replace(self.allocated, cores=cores, memory_mib=memory, gpus=gpus)
+        return replace(self, allocated=allocated, total_cpu_s=None, max_rss_mib=None, host_rss_mib=None)
 
 
 def ask_for_rows(job_ids: Sequence[str], *, patience_s: float = 0.0) -> list[Row]:
@@ -235,14 +235,14 @@ def _spent(job: Row, rows: Sequence[Row]) -> Spent:
         state=(job["State"].split() or [""])[0],
         start=_order(job)[1] or None,
         elapsed_s=float(job["ElapsedRaw"] or 0),
-        asked=_asked(job),
+        allocated=_allocated(job),
         total_cpu_s=sum(cpu) if cpu else None,
         max_rss_mib=max(peaks, default=None),
         host_rss_mib=max((rss for row in work if (rss := _host_rss(row)) is not None), default=None),
     )
 
 
-def _asked(job: Row) -> AllocatedResources:
+def _allocated(job: Row) -> AllocatedResources:
     hosts = max(1, int(job["NNodes"] or 1))
     has = tres(job["AllocTRES"])
     memory = accounted_mib(has.get("mem", ""))

@@ -163,13 +163,13 @@ def _failure(program: str, done: subprocess.CompletedProcess[str]) -> SlurmError
     return SlurmRefusedError(f"{program}: {said}", fix="change what it names; `--dry-run` shows the whole request")
 
 
-def is_silence(said: str) -> bool:
+def is_silence(message: str) -> bool:
     """Whether a program says that the service behind it did not answer.
 
     >>> is_silence("srun: error: Unable to confirm allocation for job 3: Unable to contact slurm controller")
     True
     """
-    return _UNREACHABLE.search(said) is not None
+    return _UNREACHABLE.search(message) is not None
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -206,9 +206,9 @@ def sbatch_test_only(script_text: str, *, options: Sequence[str] = (), environ: 
     return _START.sub(_local_time, " ".join((err or out).split()).removeprefix("sbatch: "))
 
 
-def _local_time(found: re.Match[str]) -> str:
+def _local_time(match: re.Match[str]) -> str:
     """Format a time for people: we ask Slurm for seconds."""
-    return f"{found[1]}{datetime.fromtimestamp(int(found[2])).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    return f"{match[1]}{datetime.fromtimestamp(int(match[2])).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 _SQUEUE_FIELDS: Final = "%i|%T|%M|%l|%D|%N|%V|%S|%e|%P|%r|%o"
@@ -240,8 +240,8 @@ def _queued(line: str) -> QueuedJob | None:
         job_id=cells[0],
         state=cells[1],
         reason=cells[10],
-        elapsed_s=_whole(span_of(cells[2])),
-        limit_s=_whole(span_of(cells[3])),
+        elapsed_s=_int_or_none(span_of(cells[2])),
+        limit_s=_int_or_none(span_of(cells[3])),
         num_hosts=int(cells[4]) if cells[4].isdecimal() else 0,
         hosts=cells[5],
         submitted=_moment(cells[6]),
@@ -278,5 +278,5 @@ def _moment(text: str) -> int | None:
     return int(text) if text.isdecimal() and int(text) > 0 else None
 
 
-def _whole(seconds: float | None) -> int | None:
+def _int_or_none(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds)

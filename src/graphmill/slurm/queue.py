@@ -88,7 +88,7 @@ class Queue:
         self._ended.update({job_id: reading for job_id, reading in known.items() if not reading.is_alive})
         return known
 
-    def forget(self, job_id: str) -> None:
+    def ask_again(self, job_id: str) -> None:
         """Ask for this job again: it was requeued after its end."""
         self._ended.pop(job_id, None)
 

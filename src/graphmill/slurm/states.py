@@ -46,12 +46,12 @@ def phase(state: str) -> Phase:
     return _PHASES.get(state, "ended")
 
 
-def end_in_words(state: str) -> str:
+def explain_end(state: str) -> str:
     """What the state of an ended job means."""
     return _ENDS.get(state, f"Slurm calls it {state}")
 
 
-def in_words(reason: str) -> Reason:
+def explain_reason(reason: str) -> Reason:
     """What Slurm's reason for a waiting job means, and what to do. An unknown one is passed on as Slurm wrote it.
 
     Slurm adds to some: "ReqNodeNotAvail, UnavailableNodes:node[1-2]", "(launch failed requeued held)".

@@ -21,7 +21,7 @@ class EpochStep(NamedTuple):
     step: int
 
 
-class _Stretch(NamedTuple):
+class _EpochSpan(NamedTuple):
     """Epochs of equal length that follow each other."""
 
     first_epoch: int
@@ -39,21 +39,21 @@ class Calendar:
     epoch_lengths: EpochLengths
     sync_every: int
     last_step: int  # steps of the whole run
-    _stretches: tuple[_Stretch, ...] = field(init=False, repr=False, compare=False)
-    _last_epoch: _Stretch = field(init=False, repr=False, compare=False)
+    _spans: tuple[_EpochSpan, ...] = field(init=False, repr=False, compare=False)
+    _last_epoch: _EpochSpan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.sync_every < 1 or not self.epoch_lengths or any(n < 1 for run in self.epoch_lengths for n in run):
             raise ValueError(f"{self} has an epoch without steps, or a round without steps")
-        stretches, epoch, step = [], 0, 0
+        spans, epoch, step = [], 0, 0
         for num_epochs, length in self.epoch_lengths:
-            stretches.append(_Stretch(epoch, step, length))
+            spans.append(_EpochSpan(epoch, step, length))
             epoch, step = epoch + num_epochs, step + num_epochs * length
         length = self.epoch_lengths[-1][1]
         if not step - length < self.last_step <= step:
             raise ValueError(f"{epoch} epochs of {step} steps do not end with step {self.last_step}")
-        object.__setattr__(self, "_stretches", tuple(stretches))
-        object.__setattr__(self, "_last_epoch", _Stretch(epoch - 1, step - length, length))
+        object.__setattr__(self, "_spans", tuple(spans))
+        object.__setattr__(self, "_last_epoch", _EpochSpan(epoch - 1, step - length, length))
 
     @property
     def num_epochs(self) -> int:
@@ -64,7 +64,7 @@ class Calendar:
         """Steps of an epoch, were it not cut short."""
         if not 0 <= epoch < self.num_epochs:
             raise ValueError(f"epoch {epoch} is none of {self.num_epochs}")
-        return self._stretch_of(epoch).length
+        return self._span_of(epoch).length
 
     def steps_in(self, epoch: int) -> int:
         """Steps of an epoch that the run takes."""
@@ -83,9 +83,9 @@ class Calendar:
         self._refuse_outside(steps_done)
         if steps_done == self.last_step:
             return EpochStep(self.num_epochs, 0)
-        stretch = self._stretches[bisect_right(self._stretches, steps_done, key=lambda known: known.first_step) - 1]
-        epoch, step = divmod(steps_done - stretch.first_step, stretch.length)
-        return EpochStep(stretch.first_epoch + epoch, step)
+        span = self._spans[bisect_right(self._spans, steps_done, key=lambda known: known.first_step) - 1]
+        epoch, step = divmod(steps_done - span.first_step, span.length)
+        return EpochStep(span.first_epoch + epoch, step)
 
     def is_last(self, steps_done: int) -> bool:
         """Whether the run ends here."""
@@ -132,18 +132,18 @@ class Calendar:
         if not 0 <= steps_done <= self.last_step:
             raise ValueError(f"{steps_done} steps are none of a run of {self.last_step}")
 
-    def _stretch_of(self, epoch: int) -> _Stretch:
-        return self._stretches[bisect_right(self._stretches, epoch, key=lambda known: known.first_epoch) - 1]
+    def _span_of(self, epoch: int) -> _EpochSpan:
+        return self._spans[bisect_right(self._spans, epoch, key=lambda known: known.first_epoch) - 1]
 
     def _first_step(self, epoch: int) -> int:
-        stretch = self._stretch_of(epoch)
-        return stretch.first_step + (epoch - stretch.first_epoch) * stretch.length
+        span = self._span_of(epoch)
+        return span.first_step + (epoch - span.first_epoch) * span.length
 
     def _rounds_before(self, epoch: int) -> int:
         """Rounds of the whole epochs before `epoch`."""
         rounds = 0
-        for (num_epochs, length), stretch in zip(self.epoch_lengths, self._stretches, strict=True):
-            rounds += min(num_epochs, max(0, epoch - stretch.first_epoch)) * self.rounds_in(length)
+        for (num_epochs, length), span in zip(self.epoch_lengths, self._spans, strict=True):
+            rounds += min(num_epochs, max(0, epoch - span.first_epoch)) * self.rounds_in(length)
         return rounds
 
 

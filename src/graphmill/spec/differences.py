@@ -15,7 +15,7 @@ _OF_TRAINING: Final = {"cl_decay_steps", "kl_weight"}
 _OF_SPEED: Final = {"attention", "checkpoint_activations", "fused", "tile_pairs"}
 _NOT_COMPUTED: Final = {*_OF_TRAINING, *_OF_SPEED, "scale"}  # scale: sizes, which stand beside it
 _NUM_STEPS: Final = ("steps_per_epoch", "steps_per_rank")
-_CALENDAR: Final = {"epoch_lengths", "last_step"}  # reported as in `_in_words`
+_CALENDAR: Final = {"epoch_lengths", "last_step"}  # reported as in `_calendar_values`
 
 
 def plan_differences(one: Plan, other: Plan) -> list[str]:
@@ -110,10 +110,10 @@ def flat(plan: Plan) -> dict[str, Any]:
     """All choices of a plan by dotted name: `sync.every`; what only its task has without the task's own section."""
     values = {name: item for name, item in plan.model_dump(mode="json").items() if name not in _CALENDAR}
     own = values.pop("task")
-    return {**_flat({"task": own.pop("kind")}), **_flat(own), **_in_words(plan.calendar), **_flat(values)}
+    return {**_flat({"task": own.pop("kind")}), **_flat(own), **_calendar_values(plan.calendar), **_flat(values)}
 
 
-def _in_words(calendar: Calendar) -> dict[str, Any]:
+def _calendar_values(calendar: Calendar) -> dict[str, Any]:
     """How long a run is, by the names that users know."""
     lengths = {length for _, length in calendar.epoch_lengths}
     return {

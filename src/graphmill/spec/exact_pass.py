@@ -145,33 +145,33 @@ def _numbers(section: Mapping[str, object], prefix: str = "") -> Iterator[tuple[
 
 
 def evaluated_on(
-    asked: AskedEvaluation, model: object, whole: WholePass, memory_bytes: int | None, *, in_parts: bool
+    evaluate_on: AskedEvaluation, model: object, full_pass: WholePass, memory_bytes: int | None, *, in_parts: bool
 ) -> EvaluateOn | None:
     """Which way a plan takes; None: the model is evaluated layer by layer. `UserError` if the way asked for is not its.
 
     Args:
-        asked: `train.evaluate_on`.
+        evaluate_on: `train.evaluate_on`.
         model: the section.
-        whole: what a call on the whole graph would be.
+        full_pass: what a call on the whole graph would be.
         memory_bytes: that each process may use; None: unknown.
         in_parts: whether the graph is stored in parts.
     """
     if isinstance(model, GraphSageSpec | SignSpec):
-        if asked == "auto":
+        if evaluate_on == "auto":
             return None
         raise UserError(
-            f"train.evaluate_on is {asked}, but model.kind {model.kind} is evaluated"
+            f"train.evaluate_on is {evaluate_on}, but model.kind {model.kind} is evaluated"
             f" {'layer by layer' if isinstance(model, GraphSageSpec) else 'row by row'}",
             fix="leave train.evaluate_on out",
         )
-    if asked == "whole_graph" and in_parts:
+    if evaluate_on == "whole_graph" and in_parts:
         raise UserError(
             "train.evaluate_on is whole_graph, but the graph is in parts, and no rank has all of it",
             fix="set train.evaluate_on=neighbourhoods, or name the graph that was partitioned",
         )
-    if asked != "auto":
-        return asked
-    return "neighbourhoods" if in_parts or whole.num_bytes > _room(memory_bytes) else "whole_graph"
+    if evaluate_on != "auto":
+        return evaluate_on
+    return "neighbourhoods" if in_parts or full_pass.num_bytes > _room(memory_bytes) else "whole_graph"
 
 
 def evaluated_on_other(
@@ -189,9 +189,9 @@ def evaluated_on_other(
     return "neighbourhoods" if way == "whole_graph" and not fits else way
 
 
-def in_words(way: EvaluateOn | None, whole: WholePass) -> str:
+def evaluation_text(way: EvaluateOn | None, full_pass: WholePass) -> str:
     """What a plan says of it, with the estimate; "": the model is evaluated layer by layer."""
-    estimate = f"{whole.num_bytes / _MIB:,.0f} MiB at most, by formula"
+    estimate = f"{full_pass.num_bytes / _MIB:,.0f} MiB at most, by formula"
     match way:
         case None:
             return ""

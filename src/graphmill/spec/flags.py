@@ -79,10 +79,10 @@ def split_short_flags(args: Sequence[str]) -> ShortFlags:
     return short_flags(found, rest)
 
 
-def short_flags(found: Mapping[str, str], rest: Sequence[str] = ()) -> ShortFlags:
+def short_flags(given: Mapping[str, str], rest: Sequence[str] = ()) -> ShortFlags:
     """Turn short flags, each name with its value as YAML, into overrides."""
-    implied = tuple(f"{_LIMITS[name]}=null" for name in found if name in _LIMITS)
-    overrides = tuple(f"{SHORT_FLAGS[name]}={value}" for name, value in found.items())
+    implied = tuple(f"{_LIMITS[name]}=null" for name in given if name in _LIMITS)
+    overrides = tuple(f"{SHORT_FLAGS[name]}={value}" for name, value in given.items())
     return ShortFlags(overrides, implied, tuple(rest))
 
 

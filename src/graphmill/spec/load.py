@@ -48,7 +48,7 @@ def named_or_inline(experiment: str | Mapping[str, Any], source: str, overrides:
     return inline_experiment(experiment, source, overrides)
 
 
-def beside(path: Path, experiment: str | dict[str, Any]) -> str | dict[str, Any]:
+def next_to(path: Path, experiment: str | dict[str, Any]) -> str | dict[str, Any]:
     """The experiment that the file `path` names: one next to that file is found from anywhere."""
     near = path.parent / experiment if isinstance(experiment, str) else None
     return str(near) if near is not None and near.is_file() else experiment

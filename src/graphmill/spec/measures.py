@@ -38,30 +38,30 @@ def judged_kind(name: str, runs: Sequence[MeasuredPlan]) -> AnyKind:
     return with_measures(find_kind(name), [_measure(*item) for item in own.items()], first)
 
 
-def with_measures(kind: AnyKind, own: Sequence[Measure], best_by: str | None) -> AnyKind:
+def with_measures(kind: AnyKind, custom: Sequence[Measure], best_by: str | None) -> AnyKind:
     """The kind with measures beside its own, the one called `best_by` first; None: its first stays the first."""
-    if not own and best_by is None:
+    if not custom and best_by is None:
         return kind
-    measures = (*kind.measures, *own)
+    measures = (*kind.measures, *custom)
     first = [measure for measure in measures if measure.name == best_by]
     return replace(kind, measures=(*first, *(measure for measure in measures if measure.name != best_by)))
 
 
-def refuse_unfit_measures(kind: AnyKind, own: Mapping[str, MeasureSpec], best_by: str | None) -> None:
+def refuse_unfit_measures(kind: AnyKind, custom: Mapping[str, MeasureSpec], best_by: str | None) -> None:
     """Raise a `UserError` for measures that the task cannot take, names that are taken, and an unknown `best_by`."""
-    if own and not kind.takes_measures:
+    if custom and not kind.takes_measures:
         raise UserError(
-            f"train.measures has {', '.join(own)}, but the task {kind.name} takes none",
+            f"train.measures has {', '.join(custom)}, but the task {kind.name} takes none",
             fix="give its page a Measure, and compute it in its method evaluate: docs/howto/own-task.md",
         )
-    for name in own:
+    for name in custom:
         if not _NAME.fullmatch(name):
             raise UserError(
                 f"train.measures.{name} names a column of metrics.csv", fix="take small letters, digits and _, as mcc_2"
             )
         if f"val_{name}" in kind.columns or name in _TAKEN:
             raise UserError(f"train.measures.{name} has a name that is taken", fix="give it another")
-    known = [*(measure.name for measure in kind.measures), *own]
+    known = [*(measure.name for measure in kind.measures), *custom]
     if best_by is not None and best_by not in known:
         raise UserError(
             f"train.best_by is {best_by!r}, which is no measure of the run",

@@ -9,7 +9,7 @@ from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSg
 from graphmill.spec.kinds.kind import Sizes, StepShape
 from graphmill.spec.optimizer import num_moments
 from graphmill.spec.plan import Plan
-from graphmill.spec.roles import RolesSpec, Seat
+from graphmill.spec.roles import RoleRank, RolesSpec
 
 _MIB = 1 << 20
 _BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
@@ -55,7 +55,7 @@ class Modelled(Spec):
 
 def sizes_of(plan: Plan) -> Sizes:
     """How large its model and a step of it are."""
-    holders, learner = _holders(plan), plan.world.seat(0)
+    holders, learner = _holders(plan), plan.world.role_rank(0)
     step = StepShape(
         plan.batch_size,
         plan.device,
@@ -132,10 +132,10 @@ def _memory(plan: Plan, sizes: Sizes, parameters: int | None) -> MemoryParts:
     )
 
 
-def _holders(plan: Plan) -> Seat:
-    """Seat of a process that holds the graph: a sampler where there are some, else a rank."""
+def _holders(plan: Plan) -> RoleRank:
+    """RoleRank of a process that holds the graph: a sampler where there are some, else a rank."""
     world = plan.world
-    return world.seat(world.processes - 1)
+    return world.role_rank(world.processes - 1)
 
 
 def _of_a_rank(parts: MemoryParts, *, samples: bool) -> float | None:

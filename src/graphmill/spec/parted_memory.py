@@ -55,60 +55,60 @@ class PartedGraphSizes:
         return 4 if self.num_nodes <= 2**31 - 1 else 8
 
 
-def largest_batch(asked: PartitionSpec, num_parts: int, step: StepShape) -> int:
+def largest_batch(spec: PartitionSpec, num_parts: int, step: StepShape) -> int:
     """Seeds of the rank that has most of a global batch, at most: of parts that do not divide, some ranks own more."""
     at_once, each = step.batch_size * step.learners, step.learners // step.learner_hosts
-    if asked.seeds == "equal":
+    if spec.seeds == "equal":
         return step.batch_size
-    places, on_place = (step.learner_hosts, each) if asked.placement == "per_host" else (step.learners, 1)
+    places, on_place = (step.learner_hosts, each) if spec.placement == "per_host" else (step.learners, 1)
     parts = -(-num_parts // places)  # of the place with most
     sharing = max(1, places // num_parts)  # places among which one part is shared out, at least
     return min(at_once, math.ceil(at_once * parts * _IMBALANCE / (num_parts * sharing * on_place)))
 
 
-def mapped_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int | None:
+def mapped_bytes(graph: PartedGraphSizes, spec: PartitionSpec, step: StepShape) -> int | None:
     """What ranks of a host map: its parts, the book, a replicated topology, rows that they hold. None: not known."""
     if graph.is_sparse:
         return None
     each = step.ranks // step.hosts
     alone = -(-graph.num_parts // step.ranks) * each  # parts of the ranks of a host, each with its own, at most
-    parts = -(-graph.num_parts // step.hosts) if asked.placement == "per_host" else min(graph.num_parts, alone)
+    parts = -(-graph.num_parts // step.hosts) if spec.placement == "per_host" else min(graph.num_parts, alone)
     share = min(1.0, parts * _IMBALANCE / graph.num_parts)
     topology = 8 * graph.num_nodes + graph.id_bytes * graph.num_entries
     of_parts = share * (graph.num_nodes * (graph.row_bytes + graph.id_bytes + 8 + graph.target_bytes) + topology)
-    of_all = graph.id_bytes * graph.num_nodes + (topology if asked.topology == "replicated" else 0)
-    return int(of_parts) + of_all + shared_bytes(graph, asked, step)
+    of_all = graph.id_bytes * graph.num_nodes + (topology if spec.topology == "replicated" else 0)
+    return int(of_parts) + of_all + shared_bytes(graph, spec, step)
 
 
-def shared_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
+def shared_bytes(graph: PartedGraphSizes, spec: PartitionSpec, step: StepShape) -> int:
     """Bytes in `mapped_bytes` of other hosts' rows: memory that the system cannot drop where it is short."""
-    return 0 if graph.is_sparse or asked.placement != "per_host" else _cache_bytes(graph, asked, step)[0]
+    return 0 if graph.is_sparse or spec.placement != "per_host" else _cache_bytes(graph, spec, step)[0]
 
 
-def held_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
+def held_bytes(graph: PartedGraphSizes, spec: PartitionSpec, step: StepShape) -> int:
     """What each rank keeps: rows of other parts, those of its window, batches to come, the sampler's book of nodes."""
-    of_sampler = 4 * graph.num_nodes if asked.topology == "replicated" else 0
-    if isinstance(asked.cache, LookaheadSpec):
-        return of_sampler + _lookahead_bytes(graph, asked, step, asked.cache)
-    features, table = _cache_bytes(graph, asked, step)
-    own = table + (0 if asked.placement == "per_host" else features)
-    is_announced = _remote_share(graph, asked, step) > 0
-    of_batches = _window_bytes(graph, asked, step, 1) + is_announced * _announced_bytes(graph, step)
-    return of_sampler + max(own + of_batches, _choosing_bytes(graph, asked, step))
+    of_sampler = 4 * graph.num_nodes if spec.topology == "replicated" else 0
+    if isinstance(spec.cache, LookaheadSpec):
+        return of_sampler + _lookahead_bytes(graph, spec, step, spec.cache)
+    features, table = _cache_bytes(graph, spec, step)
+    own = table + (0 if spec.placement == "per_host" else features)
+    is_announced = _remote_share(graph, spec, step) > 0
+    of_batches = _window_bytes(graph, spec, step, 1) + is_announced * _announced_bytes(graph, step)
+    return of_sampler + max(own + of_batches, _choosing_bytes(graph, spec, step))
 
 
-def _choosing_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
+def _choosing_bytes(graph: PartedGraphSizes, spec: PartitionSpec, step: StepShape) -> int:
     """What it takes to find which rows to hold, before the first step of an attempt and before any is held."""
-    remote = int(_remote_share(graph, asked, step) * graph.num_nodes)
-    if isinstance(asked.cache, PresampledCacheSpec):  # counts of all that was read
+    remote = int(_remote_share(graph, spec, step) * graph.num_nodes)
+    if isinstance(spec.cache, PresampledCacheSpec):  # counts of all that was read
         return _OF_A_COUNT * remote
-    if not isinstance(asked.cache, HotCacheSpec) or not remote:
+    if not isinstance(spec.cache, HotCacheSpec) or not remote:
         return 0
-    if asked.topology == "replicated":  # by one rank of a host
-        whole = int(asked.cache.ratio * graph.num_nodes)
+    if spec.topology == "replicated":  # by one rank of a host
+        whole = int(spec.cache.ratio * graph.num_nodes)
         return _OF_A_RANKED * graph.num_nodes + _OF_A_SEED * graph.num_train + _OF_A_SORTED * min(whole, remote)
-    parts = -(-graph.num_parts // (step.hosts if asked.placement == "per_host" else step.ranks))
-    return _OF_A_MERGED * parts * min(int(asked.cache.ratio * graph.num_nodes), remote)
+    parts = -(-graph.num_parts // (step.hosts if spec.placement == "per_host" else step.ranks))
+    return _OF_A_MERGED * parts * min(int(spec.cache.ratio * graph.num_nodes), remote)
 
 
 def evaluation_bytes(graph: PartedGraphSizes, hidden_channels: int, *, layers_read: int = 0) -> int:
@@ -121,13 +121,13 @@ def evaluation_bytes(graph: PartedGraphSizes, hidden_channels: int, *, layers_re
     return (_OF_EVALUATION + _OF_A_READ_LAYER * layers_read) * min(BLOCK_BYTES, 4 * width * graph.num_nodes)
 
 
-def _window_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape, window: int) -> int:
+def _window_bytes(graph: PartedGraphSizes, spec: PartitionSpec, step: StepShape, window: int) -> int:
     """Bytes of a window: what was drawn, where its rows are, the rows and edge features that other ranks own."""
     batches = window * step.batches_together
-    together = HOPS_TOGETHER if asked.topology == "partitioned" else 1
+    together = HOPS_TOGETHER if spec.topology == "partitioned" else 1
     waiting = max(batches, together) - 1  # one is counted with the batches that are under way
     of_rows = 8 * graph.nodes_per_batch
-    if _remote_share(graph, asked, step) > 0:
+    if _remote_share(graph, spec, step) > 0:
         of_rows += (_COPIES * graph.row_bytes + _OF_A_QUESTION) * graph.nodes_per_batch
     of_edges = 0
     if graph.num_edge_columns:
@@ -142,33 +142,33 @@ def _announced_bytes(graph: PartedGraphSizes, step: StepShape) -> int:
     return step.batches_together * (graph.drawn_bytes + of_nodes + of_edges)
 
 
-def _lookahead_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape, cache: LookaheadSpec) -> int:
+def _lookahead_bytes(graph: PartedGraphSizes, spec: PartitionSpec, step: StepShape, cache: LookaheadSpec) -> int:
     """Bytes of a window, of rows that stay from window to window, and of batches that wait for their window."""
     waiting = (cache.horizon - 1) * cache.window * step.batches_together
     if cache.ratio is None and cache.mib is None:
         staying = waiting * graph.nodes_per_batch  # besides those that the window itself needs
     else:
         staying = int((1 if cache.ratio is None else cache.ratio) * graph.num_nodes)
-    staying = min(staying, int(_remote_share(graph, asked, step) * graph.num_nodes))
+    staying = min(staying, int(_remote_share(graph, spec, step) * graph.num_nodes))
     features = staying * graph.row_bytes
     if cache.mib is not None:
         features = min(features, int(cache.mib * (1 << 20)))
     rows = _MOVED * features + staying * _TABLE_ROW
-    return rows + _window_bytes(graph, asked, step, cache.window) + waiting * graph.drawn_bytes
+    return rows + _window_bytes(graph, spec, step, cache.window) + waiting * graph.drawn_bytes
 
 
-def _cache_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> tuple[int, int]:
+def _cache_bytes(graph: PartedGraphSizes, spec: PartitionSpec, step: StepShape) -> tuple[int, int]:
     """Bytes of rows that are held all the time: the rows, and the table that finds them."""
-    if not isinstance(asked.cache, HotCacheSpec | PresampledCacheSpec):
+    if not isinstance(spec.cache, HotCacheSpec | PresampledCacheSpec):
         return 0, 0
-    num_rows = int(min(asked.cache.ratio, _remote_share(graph, asked, step)) * graph.num_nodes)
+    num_rows = int(min(spec.cache.ratio, _remote_share(graph, spec, step)) * graph.num_nodes)
     features = num_rows * graph.row_bytes
-    if asked.cache.mib is not None:
-        features = min(features, int(asked.cache.mib * (1 << 20)))
+    if spec.cache.mib is not None:
+        features = min(features, int(spec.cache.mib * (1 << 20)))
     return features, num_rows * _TABLE_ROW
 
 
-def _remote_share(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> float:
+def _remote_share(graph: PartedGraphSizes, spec: PartitionSpec, step: StepShape) -> float:
     """Share of all nodes that a rank does not read itself."""
-    places = step.hosts if asked.placement == "per_host" else step.ranks
+    places = step.hosts if spec.placement == "per_host" else step.ranks
     return max(0.0, 1 - max(1, graph.num_parts // places) / graph.num_parts)

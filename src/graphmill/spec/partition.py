@@ -129,12 +129,10 @@ class InParts:
     seeds: Seeding = "owner"
 
 
-def refuse_partition(asked: PartitionSpec, num_parts: int | None, dataset: str) -> None:
+def refuse_partition(spec: PartitionSpec, num_parts: int | None, dataset: str) -> None:
     """Raise a `UserError` if a partition is described, and the data are in one piece."""
-    if num_parts is None and asked != PartitionSpec():
-        key = next(
-            name for name in PartitionSpec.model_fields if getattr(asked, name) != getattr(PartitionSpec(), name)
-        )
+    if num_parts is None and spec != PartitionSpec():
+        key = next(name for name in PartitionSpec.model_fields if getattr(spec, name) != getattr(PartitionSpec(), name))
         raise UserError(
             f"partition.{key} is set, but {dataset} is not partitioned",
             fix=f"graphmill partition {dataset} --num-parts P, and set dataset.name to the folder that it names",

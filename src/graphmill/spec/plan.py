@@ -52,8 +52,8 @@ def _of_its_kind(value: object, handler: ValidatorFunctionWrapHandler) -> TaskPl
     if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
         plan: TaskPlan = handler(value)  # reports what is missing
         return plan
-    own: TaskPlan = find_kind(value["kind"]).plan.model_validate(value)
-    return own
+    task_plan: TaskPlan = find_kind(value["kind"]).plan.model_validate(value)
+    return task_plan
 
 
 AnyTaskPlan = Annotated[SerializeAsAny[TaskPlan], WrapValidator(_of_its_kind)]
@@ -211,7 +211,7 @@ def resolve(
         optimizer=planned_optimizer(train.optimizer, last_step, task.weight_decay),
         seed=train.seed,
         precision=train.precision,
-        tf32=_tf32(asked=train.tf32, device=device),
+        tf32=_tf32(requested=train.tf32, device=device),
         device=device,
         backend=_backend(train.backend, device),
         threads=_threads(train.threads, machine, hosts, processes),
@@ -324,39 +324,41 @@ def _limited(dataset: DatasetInfo, limit: int | None) -> DatasetInfo:
     return dataset.model_copy(update={"num_train": limit})
 
 
-def _device(asked: Literal["auto", "cpu", "cuda"], machine: MachineInfo) -> Literal["cpu", "cuda"]:
-    if asked == "cuda" and machine.num_gpus == 0:
+def _device(requested: Literal["auto", "cpu", "cuda"], machine: MachineInfo) -> Literal["cpu", "cuda"]:
+    if requested == "cuda" and machine.num_gpus == 0:
         raise UserError(
             "train.device is cuda, but this machine has no GPU that the driver reports", fix="set train.device=cpu"
         )
-    if asked == "auto":
+    if requested == "auto":
         return "cuda" if machine.num_gpus else "cpu"
-    return asked
+    return requested
 
 
-def _tf32(*, asked: bool, device: str) -> bool:
-    if asked and device == "cpu":
+def _tf32(*, requested: bool, device: str) -> bool:
+    if requested and device == "cpu":
         raise UserError(
             "train.tf32 is true, but train.device is cpu, where products of fp32 are made in fp32",
             fix="set train.tf32=false, or train.device=cuda",
         )
-    return asked
+    return requested
 
 
-def _ranks(asked: int | Literal["auto"], device: str, machine: MachineInfo, hosts: int, roles: RolesSpec | None) -> int:
+def _ranks(
+    requested: int | Literal["auto"], device: str, machine: MachineInfo, hosts: int, roles: RolesSpec | None
+) -> int:
     if roles is not None:
-        refuse_other_ranks(roles, asked)
+        refuse_other_ranks(roles, requested)
         refuse_unfit_roles(roles, hosts)
         refuse_unfit_ranks(roles.trainers, device=device, hosts=hosts, machine=machine, samplers=roles.samplers)
         return roles.trainers
-    ranks = hosts * (machine.num_gpus if device == "cuda" else 1) if asked == "auto" else asked
+    ranks = hosts * (machine.num_gpus if device == "cuda" else 1) if requested == "auto" else requested
     refuse_unfit_ranks(ranks, device=device, hosts=hosts, machine=machine)
     return ranks
 
 
-def _threads(asked: int | Literal["auto"], machine: MachineInfo, hosts: int, processes: int) -> int:
+def _threads(requested: int | Literal["auto"], machine: MachineInfo, hosts: int, processes: int) -> int:
     """Threads of each process: those of a host share its cores, whatever they do."""
-    return max(1, machine.num_cores * hosts // processes) if asked == "auto" else asked
+    return max(1, machine.num_cores * hosts // processes) if requested == "auto" else requested
 
 
 def _memory_of_a_process(machine: MachineInfo, device: str, processes: int, hosts: int) -> int | None:
@@ -394,15 +396,15 @@ def refuse_unfit_for_roles(experiment: Experiment, kind: AnyKind) -> None:
     refuse_sizing_with_roles(experiment)
 
 
-def _backend(asked: Literal["auto", "gloo", "nccl"], device: str) -> Literal["gloo", "nccl"]:
-    if asked == "nccl" and device == "cpu":
+def _backend(requested: Literal["auto", "gloo", "nccl"], device: str) -> Literal["gloo", "nccl"]:
+    if requested == "nccl" and device == "cpu":
         raise UserError(
             "train.backend is nccl, but train.device is cpu, and nccl moves GPU memory only",
             fix="set train.backend=gloo",
         )
-    if asked == "auto":
+    if requested == "auto":
         return "nccl" if device == "cuda" else "gloo"
-    return asked
+    return requested
 
 
 def _task_plan(experiment: Experiment, dataset: DatasetInfo) -> TaskPlan:

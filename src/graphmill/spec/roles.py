@@ -47,7 +47,7 @@ class RolesSpec(Spec):
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RoleRank:
     """One process, as its role counts: a rank among `num_ranks`, of which its host has `ranks_here`."""
 
     role: Role
@@ -107,7 +107,7 @@ def fits(samplers: int, trainers: int, hosts: int) -> bool:
 def hosts_that_train(roles: RolesSpec, hosts: int) -> int:
     """Number of hosts that train, which are the first ones; the others only sample. Roles must fit."""
     refuse_unfit_roles(roles, hosts)
-    return seat_of(0, roles, hosts).num_hosts
+    return role_rank_of(0, roles, hosts).num_hosts
 
 
 def first_host_that_samples(roles: RolesSpec, hosts: int) -> int:
@@ -115,12 +115,12 @@ def first_host_that_samples(roles: RolesSpec, hosts: int) -> int:
     return 0 if _is_mixed(roles, hosts) else hosts_that_train(roles, hosts)
 
 
-def seat_of(process: int, roles: RolesSpec, hosts: int) -> Seat:
+def role_rank_of(process: int, roles: RolesSpec, hosts: int) -> RoleRank:
     """What process number `process` is; processes are numbered host by host. Roles must fit (`refuse_unfit_roles`).
 
-    >>> [seat_of(process, RolesSpec(samplers=2, trainers=4), hosts=2).role for process in range(6)]
+    >>> [role_rank_of(process, RolesSpec(samplers=2, trainers=4), hosts=2).role for process in range(6)]
     ['trainer', 'trainer', 'sampler', 'trainer', 'trainer', 'sampler']
-    >>> [seat_of(process, RolesSpec(samplers=1, trainers=2), hosts=3).role for process in range(3)]
+    >>> [role_rank_of(process, RolesSpec(samplers=1, trainers=2), hosts=3).role for process in range(3)]
     ['trainer', 'trainer', 'sampler']
     """
     per_host = roles.num_processes // hosts
@@ -128,16 +128,16 @@ def seat_of(process: int, roles: RolesSpec, hosts: int) -> Seat:
     if _is_mixed(roles, hosts):
         trainers_here, samplers_here = roles.trainers // hosts, roles.samplers // hosts
         if place < trainers_here:
-            return Seat("trainer", host * trainers_here + place, place, roles.trainers, trainers_here)
+            return RoleRank("trainer", host * trainers_here + place, place, roles.trainers, trainers_here)
         place -= trainers_here
-        return Seat("sampler", host * samplers_here + place, place, roles.samplers, samplers_here)
+        return RoleRank("sampler", host * samplers_here + place, place, roles.samplers, samplers_here)
     if process < roles.trainers:
-        return Seat("trainer", process, place, roles.trainers, per_host)
-    return Seat("sampler", process - roles.trainers, place, roles.samplers, per_host)
+        return RoleRank("trainer", process, place, roles.trainers, per_host)
+    return RoleRank("sampler", process - roles.trainers, place, roles.samplers, per_host)
 
 
 def process_of(role: Role, rank: int, roles: RolesSpec, hosts: int) -> int:
-    """The number of the process that is a rank of a role: the inverse of `seat_of`."""
+    """The number of the process that is a rank of a role: the inverse of `role_rank_of`."""
     per_host = roles.num_processes // hosts
     if not _is_mixed(roles, hosts):
         return rank if role == "trainer" else roles.trainers + rank

@@ -17,7 +17,7 @@ from graphmill.config.keys import keys_of
 from graphmill.config.problems import Problem, add_problem, refuse
 from graphmill.config.yaml_text import read_document
 from graphmill.spec.experiment import CustomModelSpec, Experiment
-from graphmill.spec.load import beside, load_experiment, named_or_inline
+from graphmill.spec.load import load_experiment, named_or_inline, next_to
 from graphmill.spec.recipes import find_recipe, is_search
 
 Value = Any
@@ -127,7 +127,7 @@ def load_search(
         draft = Draft.of(document)
         draft.value.update(given)
         search = checked(Search, draft, str(path))
-        search = search.model_copy(update={"experiment": beside(path, search.experiment)})
+        search = search.model_copy(update={"experiment": next_to(path, search.experiment)})
     else:
         name = load_experiment(source, overrides).name
         value = {"name": f"tune-{name}", "experiment": str(source), **given}

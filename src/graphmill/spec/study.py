@@ -26,7 +26,7 @@ from graphmill.config.frozen import Spec
 from graphmill.config.problems import Problem, refuse
 from graphmill.config.yaml_text import read_document
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.load import DEFAULT_RECIPE, beside, named_or_inline
+from graphmill.spec.load import DEFAULT_RECIPE, named_or_inline, next_to
 from graphmill.spec.recipes import PIPELINE_KEY, find_recipe, is_search
 
 StudyKind = Literal["sweep", "strong", "weak", "sensitivity"]
@@ -99,7 +99,7 @@ def load_study(source: str | Path) -> Study:
     document = read_document(path, holds="a study")
     _refuse_experiment(document.value, str(path))
     study = checked(Study, Draft.of(document), str(path))
-    return study.model_copy(update={"experiment": beside(path, study.experiment)})
+    return study.model_copy(update={"experiment": next_to(path, study.experiment)})
 
 
 def expand(study: Study) -> list[Cell]:

@@ -24,12 +24,12 @@ class HasFeatures(Protocol):
         """Whether they are dense, no counts, and their columns of unlike scale."""
 
 
-def transform_of(asked: FeatureTransform | Literal["auto"], dataset: HasFeatures) -> FeatureTransform:
+def transform_of(transform: FeatureTransform | Literal["auto"], dataset: HasFeatures) -> FeatureTransform:
     """What is done to the features of some data; `UserError` if it is not for such features."""
-    if asked == "auto":
+    if transform == "auto":
         return "standardised" if dataset.scales_differ else "as_stored"
-    refuse_other_form(asked, dataset)
-    return asked
+    refuse_other_form(transform, dataset)
+    return transform
 
 
 def refuse_other_form(features: FeatureTransform, dataset: HasFeatures) -> None:

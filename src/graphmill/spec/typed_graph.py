@@ -85,8 +85,8 @@ class PartedInfo(TypedInfo):
             f" graphmill prepare {self.name} --dataset-root {root} (add --from PATH if it is not a download)",
         )
 
-    def placed(self, asked: PartitionSpec | None) -> InParts | None:
+    def placed(self, spec: PartitionSpec | None) -> InParts | None:
         """How its parts are divided among hosts; None: it is stored whole."""
-        if asked is None or self.num_parts is None:
+        if spec is None or self.num_parts is None:
             return None
-        return InParts(self.num_parts, asked.placement, asked.topology, asked.seeds)
+        return InParts(self.num_parts, spec.placement, spec.topology, spec.seeds)

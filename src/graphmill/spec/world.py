@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
-from graphmill.spec.roles import RolesSpec, Seat, fits, refuse_unfit_roles, seat_of
+from graphmill.spec.roles import RoleRank, RolesSpec, fits, refuse_unfit_roles, role_rank_of
 
 if TYPE_CHECKING:
     from graphmill.spec.plan import MachineInfo, Plan
@@ -55,24 +55,24 @@ class World(Spec):
     @property
     def ranks_per_host(self) -> int:
         """Ranks of each host that has ranks: whole hosts may sample only."""
-        return self.seat(0).ranks_here
+        return self.role_rank(0).ranks_here
 
     @property
     def hosts_with_ranks(self) -> int:
         """Number of hosts that train."""
         return self.ranks // self.ranks_per_host
 
-    def seat(self, process: int) -> Seat:
+    def role_rank(self, process: int) -> RoleRank:
         """What process number `process` is; they are numbered host by host."""
         roles = self.roles
         if roles is not None:
-            return seat_of(process, roles, self.hosts)
+            return role_rank_of(process, roles, self.hosts)
         each = self.ranks // self.hosts
-        return Seat("trainer", process, process % each, self.ranks, each)
+        return RoleRank("trainer", process, process % each, self.ranks, each)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RankSpan:
     """Steps of a run that the same number of ranks did; it ends where the next begins."""
 
     first_step: int  # of each rank, steps done before it
@@ -178,30 +178,30 @@ def effect_of(plan: "Plan") -> str:
     return "the same seeds at each step, but each rank updates alone between syncs, so losses are others"
 
 
-def stretches_of(starts: Iterable[tuple[int, int]]) -> tuple[Stretch, ...]:
+def spans_of(starts: Iterable[tuple[int, int]]) -> tuple[RankSpan, ...]:
     """Which number of ranks did which steps, of (steps done, ranks) at every start of a run, in turn.
 
     A start forgets what was done after its step: that is done again.
 
-    >>> stretches_of([(0, 4), (10, 2), (10, 3), (20, 3), (15, 4)])
-    (Stretch(first_step=0, ranks=4), Stretch(first_step=10, ranks=3), Stretch(first_step=15, ranks=4))
+    >>> spans_of([(0, 4), (10, 2), (10, 3), (20, 3), (15, 4)])
+    (RankSpan(first_step=0, ranks=4), RankSpan(first_step=10, ranks=3), RankSpan(first_step=15, ranks=4))
     """
-    found: list[Stretch] = []
+    found: list[RankSpan] = []
     for first_step, ranks in starts:
         found = [known for known in found if known.first_step < first_step]
         if not found or found[-1].ranks != ranks:
-            found.append(Stretch(first_step, ranks))
+            found.append(RankSpan(first_step, ranks))
     return tuple(found)
 
 
-def ranks_at(stretches: Iterable[Stretch], steps_done: int) -> int:
+def ranks_at(spans: Iterable[RankSpan], steps_done: int) -> int:
     """How many ranks did the step that made it `steps_done`, 1 or more; 0: none is known to have done it."""
-    return next((known.ranks for known in reversed(list(stretches)) if known.first_step < steps_done), 0)
+    return next((known.ranks for known in reversed(list(spans)) if known.first_step < steps_done), 0)
 
 
-def in_words(stretches: Iterable[Stretch]) -> str:
-    """Describe stretches of ranks, such as `ranks: 4 to step 10, then 2`."""
-    known = list(stretches)
+def spans_text(spans: Iterable[RankSpan]) -> str:
+    """Describe spans of ranks, such as `ranks: 4 to step 10, then 2`."""
+    known = list(spans)
     ends = [*(later.first_step for later in known[1:]), None]
     parts = [f"{each.ranks}{'' if end is None else f' to step {end}'}" for each, end in zip(known, ends, strict=True)]
     return f"ranks: {', then '.join(parts)}"

@@ -106,8 +106,8 @@ def _by_format(tensors: list[Tensor]) -> Iterable[list[Tensor]]:
     return found.values()
 
 
-def _take_apart(together: Tensor, tensors: list[Tensor]) -> None:
-    for tensor, part in zip(tensors, torch.split(together, [tensor.numel() for tensor in tensors]), strict=True):
+def _take_apart(joined: Tensor, tensors: list[Tensor]) -> None:
+    for tensor, part in zip(tensors, torch.split(joined, [tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(part.view_as(tensor))
 
 

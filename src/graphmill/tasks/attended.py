@@ -25,13 +25,13 @@ def recorded(model: nn.Module) -> Iterator[list[AttentionWeights]]:
     def ask(_: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return given, {**named, "return_attention_weights": True}
 
-    def take(_: nn.Module, __: object, result: tuple[Tensor, AttentionWeights]) -> Tensor:
+    def record(_: nn.Module, __: object, result: tuple[Tensor, AttentionWeights]) -> Tensor:
         found.append(result[1])
         return result[0]
 
     layers = layers_of(model)
     hooks = [layer.register_forward_pre_hook(ask, with_kwargs=True) for layer in layers]
-    hooks += [layer.register_forward_hook(take) for layer in layers]
+    hooks += [layer.register_forward_hook(record) for layer in layers]
     try:
         yield found
     finally:

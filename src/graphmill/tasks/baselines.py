@@ -28,7 +28,7 @@ class ScoresBaselines(Protocol):
     """The function that a kind names: `Baselines.score`."""
 
     def __call__(
-        self, own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool
+        self, task_plan: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool
     ) -> Iterator[BaselineScore]:
         """Scores of the baselines called `names` on each of `splits`, over the data of a task's plan section.
 
@@ -55,16 +55,16 @@ def work_in_words(operations: float, num_bytes: float) -> str:
 
 
 def score_baselines(
-    own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool = False
+    task_plan: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool = False
 ) -> Iterator[BaselineScore]:
-    """`ScoresBaselines` of the task whose plan section `own` is; nothing if its kind has none."""
-    kind = find_kind(own.kind)
+    """`ScoresBaselines` of the task whose plan section `task_plan` is; nothing if its kind has none."""
+    kind = find_kind(task_plan.kind)
     if kind.baselines.score and names:
-        yield from cast("ScoresBaselines", load(kind.baselines.score))(own, names, splits, bounded=bounded)
+        yield from cast("ScoresBaselines", load(kind.baselines.score))(task_plan, names, splits, bounded=bounded)
 
 
-def score_beside_runs(own: TaskPlan) -> Iterator[BaselineScore]:
+def score_beside_runs(task_plan: TaskPlan) -> Iterator[BaselineScore]:
     """Score the baselines that are measured before every run, on val and test; those without scores are left out."""
-    names = [baseline.name for baseline in find_kind(own.kind).baselines.methods if baseline.scored == "start"]
-    found = score_baselines(own, names, ("val", "test"), bounded=True)
+    names = [baseline.name for baseline in find_kind(task_plan.kind).baselines.methods if baseline.scored == "start"]
+    found = score_baselines(task_plan, names, ("val", "test"), bounded=True)
     return (score for score in found if score.values is not None)

@@ -6,7 +6,7 @@ from typing import Any
 from graphmill.sample.service.served import SamplerClient
 from graphmill.spec.kinds.extras import Sampling
 from graphmill.spec.plan import Plan
-from graphmill.spec.roles import Seat
+from graphmill.spec.roles import RoleRank
 from graphmill.sync.group import Group
 from graphmill.tasks.stores import load
 from graphmill.tasks.task import AnyTask, ServesBatches
@@ -18,8 +18,8 @@ def build_task(plan: Plan, group: Group, served: SamplerClient | None = None) ->
     return task
 
 
-def build_server(plan: Plan, group: Group, trainers: Sequence[int], first: Seat) -> ServesBatches:
-    """A sampler's share of it, for the trainers that it serves; `first`: the seat of the first of all trainers.
+def build_server(plan: Plan, group: Group, trainers: Sequence[int], first: RoleRank) -> ServesBatches:
+    """A sampler's share of it, for the trainers that it serves; `first`: the rank of the first of all trainers.
 
     Plans of kinds that have none are refused (`spec.plan.refuse_unfit_for_roles`).
     """

@@ -86,16 +86,16 @@ def custom_loss(plan: Plan, loss: ClassifierLossSpec, group: Group) -> CustomLos
 class ClassifierLoss:
     """What a classification is trained on: cross-entropy by the weights of classes, in nats, or the user's own."""
 
-    asked: ClassifierLossSpec
+    spec: ClassifierLossSpec
     class_weights: Tensor | None  # float32 [num_classes], on the device; None: every seed counts 1
     custom: CustomLoss | None  # None: cross-entropy
 
     @classmethod
     def of(
-        cls, plan: Plan, asked: ClassifierLossSpec, group: Group, *, num_classes: int, labels: Tensor
+        cls, plan: Plan, spec: ClassifierLossSpec, group: Group, *, num_classes: int, labels: Tensor
     ) -> "ClassifierLoss":
         """`labels` [num_seeds]: of all seeds that are trained on."""
-        return cls(asked, class_weights(asked, num_classes, labels, group.device), custom_loss(plan, asked, group))
+        return cls(spec, class_weights(spec, num_classes, labels, group.device), custom_loss(plan, spec, group))
 
     def weights(
         self, schedule: SeedSchedule | BudgetSchedule, labels: Labels, epoch: int, step: int
@@ -111,8 +111,8 @@ class ClassifierLoss:
 
     def sum(self, seeds: AnySeeds, logits: Tensor, labels: Tensor) -> Tensor:
         """Sum of the losses of logits [num_seeds, num_classes] in float32 and labels [num_seeds]."""
-        if isinstance(self.asked, CrossEntropySpec):
-            smoothing, weight = self.asked.label_smoothing, self.class_weights
+        if isinstance(self.spec, CrossEntropySpec):
+            smoothing, weight = self.spec.label_smoothing, self.class_weights
             return F.cross_entropy(logits, labels, weight=weight, label_smoothing=smoothing, reduction="sum")
         assert self.custom is not None
         return self.custom.sum(seeds, logits, labels)

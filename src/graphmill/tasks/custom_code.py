@@ -32,22 +32,22 @@ def find_named(key: str, target: str, options: Mapping[str, Any], *, fix: str) -
     return found
 
 
-def _is_of_torchs(found: object) -> bool:
+def _is_of_torchs(value: object) -> bool:
     """Whether it is a module of torch's, makes one, computes with tensors, or was compiled by torch for the user."""
-    is_operation = inspect.isbuiltin(found) and found.__module__ == "torch"  # nn.functional lists some of these
-    return is_operation or isinstance(found, nn.Module | torch.jit.ScriptFunction) or is_class_of_modules(found)
+    is_operation = inspect.isbuiltin(value) and value.__module__ == "torch"  # nn.functional lists some of these
+    return is_operation or isinstance(value, nn.Module | torch.jit.ScriptFunction) or is_class_of_modules(value)
 
 
-def is_class_of_modules(found: object) -> bool:
+def is_class_of_modules(value: object) -> bool:
     """Whether calling it makes a module of torch's."""
-    return inspect.isclass(found) and issubclass(found, nn.Module)
+    return inspect.isclass(value) and issubclass(value, nn.Module)
 
 
-def _defined_in(found: object) -> str:
+def _defined_in(value: object) -> str:
     """The module of a function, of a class, or of an object's class; "": of a built-in, which does not say."""
-    while isinstance(found, functools.partial):
-        found = found.func
-    where = getattr(found, "__module__", None)
+    while isinstance(value, functools.partial):
+        value = value.func
+    where = getattr(value, "__module__", None)
     return where if isinstance(where, str) else ""
 
 
@@ -70,9 +70,9 @@ def find_function(section: str, target: str, options: Mapping[str, Any], *, fix:
     return made
 
 
-def _makes_callables(found: type) -> bool:
+def _makes_callables(class_: type) -> bool:
     """Whether what the class makes can be called, as far as the class says before it is called itself."""
-    return any("__call__" in vars(each) for each in found.__mro__)
+    return any("__call__" in vars(each) for each in class_.__mro__)
 
 
 def called(target: str, function: Callable[..., Any], *arguments: Any, what: str) -> Any:  # noqa: ANN401  # a stranger's

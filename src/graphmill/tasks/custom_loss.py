@@ -69,14 +69,14 @@ class CustomLoss:
             )
 
 
-def _problem_of(found: object, truths: Tensor, *, trained: bool) -> str | None:
+def _problem_of(returned: object, truths: Tensor, *, trained: bool) -> str | None:
     """What is wrong with what a loss returned, to follow "it makes"."""
-    if not isinstance(found, Tensor):
-        return "nothing (None)" if found is None else f"a {type(found).__name__}, not a tensor,"
-    if found.shape != truths.shape:
-        return f"{list(found.shape)}" if found.dim() else "one number ([])"
-    if not found.is_floating_point():
-        return f"whole numbers ({found.dtype})"
-    if trained and not found.requires_grad:
+    if not isinstance(returned, Tensor):
+        return "nothing (None)" if returned is None else f"a {type(returned).__name__}, not a tensor,"
+    if returned.shape != truths.shape:
+        return f"{list(returned.shape)}" if returned.dim() else "one number ([])"
+    if not returned.is_floating_point():
+        return f"whole numbers ({returned.dtype})"
+    if trained and not returned.requires_grad:
         return "values that depend on no output (detached, or counted)"
     return None

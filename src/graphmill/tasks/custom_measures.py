@@ -68,7 +68,7 @@ class CustomMeasures:
 
 
 def _number(target: str, function: Callable[..., Any], outputs: Tensor, truths: Tensor) -> float:
-    what = _in_words(outputs, truths)
+    what = _describe(outputs, truths)
     found = called(target, function, outputs, truths, what=what)
     number = None if isinstance(found, str) else _float(found)
     if number is None:
@@ -79,7 +79,7 @@ def _number(target: str, function: Callable[..., Any], outputs: Tensor, truths: 
 
 
 def _pair(target: str, function: Callable[..., Any], outputs: Tensor, truths: Tensor) -> tuple[float, float]:
-    what = _in_words(outputs, truths)
+    what = _describe(outputs, truths)
     found = called(target, function, outputs, truths, what=what)
     both = [_float(each) for each in found] if isinstance(found, tuple) else []
     if len(both) != 2 or both[0] is None or both[1] is None:  # a total and its weight
@@ -90,18 +90,18 @@ def _pair(target: str, function: Callable[..., Any], outputs: Tensor, truths: Te
     return both[0], both[1]
 
 
-def _float(found: object) -> float | None:
+def _float(returned: object) -> float | None:
     try:
-        return float(found)  # type: ignore[arg-type]  # whatever a stranger's code returned
+        return float(returned)  # type: ignore[arg-type]  # whatever a stranger's code returned
     except (TypeError, ValueError, RuntimeError):
         return None
 
 
-def _in_words(outputs: Tensor, truths: Tensor) -> str:
+def _describe(outputs: Tensor, truths: Tensor) -> str:
     return f"outputs {list(outputs.shape)} and truths {list(truths.shape)}"
 
 
-def _shown(found: object) -> str:
-    if isinstance(found, Tensor):
-        return f"a tensor {list(found.shape)}"
-    return "nothing (None)" if found is None else f"a {type(found).__name__}"
+def _shown(returned: object) -> str:
+    if isinstance(returned, Tensor):
+        return f"a tensor {list(returned.shape)}"
+    return "nothing (None)" if returned is None else f"a {type(returned).__name__}"

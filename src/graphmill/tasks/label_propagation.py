@@ -96,9 +96,9 @@ def _reaching(topology: Topology, known: KnownLabels) -> NDArray[np.float32]:
     return found
 
 
-def _shares(found: NDArray[np.float32]) -> NDArray[np.float32]:
+def _shares(sums: NDArray[np.float32]) -> NDArray[np.float32]:
     """Divide rows by their last column, in place."""
-    whole = found[:, -1:].copy()
-    np.divide(found, whole, out=found, where=whole > _LEAST)
-    found *= whole > _LEAST
-    return found
+    whole = sums[:, -1:].copy()
+    np.divide(sums, whole, out=sums, where=whole > _LEAST)
+    sums *= whole > _LEAST
+    return sums

@@ -106,15 +106,15 @@ def _counts(guesses: Tensor, truths: Tensor) -> Tensor:
     return torch.cat([each.sum(dim=0).double() for each in (guesses & truths, truths, guesses)])
 
 
-def positive_weights(asked: ClassifierLossSpec, labels: Tensor, device: torch.device) -> Tensor | None:
+def positive_weights(spec: ClassifierLossSpec, labels: Tensor, device: torch.device) -> Tensor | None:
     """How much a 1 counts beside a 0, by label, float32 [num_labels]; None: as much.
 
     Args:
-        asked: balanced: as much as there are zeros for each one.
+        spec: balanced: as much as there are zeros for each one.
         labels: of all seeds that are trained on, int8 [num_seeds, num_labels].
         device: of the result.
     """
-    match asked.class_weights if isinstance(asked, CrossEntropySpec) else "none":
+    match spec.class_weights if isinstance(spec, CrossEntropySpec) else "none":
         case "none":
             return None
         case "balanced":
@@ -128,14 +128,14 @@ def positive_weights(asked: ClassifierLossSpec, labels: Tensor, device: torch.de
 class LabelsLoss:
     """What several labels are trained on: binary cross-entropy, a mean over labels, in nats; or the user's own."""
 
-    asked: ClassifierLossSpec
+    spec: ClassifierLossSpec
     positive_weights: Tensor | None  # float32 [num_labels], on the device; None: a 1 counts as a 0 does
     custom: CustomLoss | None  # None: binary cross-entropy
 
     @classmethod
-    def of(cls, plan: Plan, asked: ClassifierLossSpec, group: Group, *, labels: Tensor) -> "LabelsLoss":
+    def of(cls, plan: Plan, spec: ClassifierLossSpec, group: Group, *, labels: Tensor) -> "LabelsLoss":
         """`labels` [num_seeds, num_labels]: of all seeds that are trained on."""
-        return cls(asked, positive_weights(asked, labels, group.device), custom_loss(plan, asked, group))
+        return cls(spec, positive_weights(spec, labels, group.device), custom_loss(plan, spec, group))
 
     def weights(
         self, schedule: SeedSchedule | BudgetSchedule, labels: Labels, epoch: int, step: int
@@ -149,8 +149,8 @@ class LabelsLoss:
         truths = labels.to(logits.dtype)
         if self.custom is not None:
             return self.custom.sum(seeds, logits, truths) / labels.shape[1]
-        assert isinstance(self.asked, CrossEntropySpec)
-        if smoothing := self.asked.label_smoothing:
+        assert isinstance(self.spec, CrossEntropySpec)
+        if smoothing := self.spec.label_smoothing:
             truths = truths * (1 - smoothing) + smoothing / 2
         total = F.binary_cross_entropy_with_logits(logits, truths, pos_weight=self.positive_weights, reduction="sum")
         return total / labels.shape[1]
@@ -163,10 +163,10 @@ class LabelsLoss:
         return self.sum(seeds, logits.float(), labels).double().to(cross_entropy)
 
 
-def check_judgement(plan: Plan, asked: ClassifierLossSpec, num_labels: int) -> None:
+def check_judgement(plan: Plan, spec: ClassifierLossSpec, num_labels: int) -> None:
     """Try a user-defined loss and measures on made-up logits; `UserError` where one does not fit."""
     device = torch.device(plan.device)
-    own_loss, own_measures = custom_loss(plan, asked, Group(0, 1, device)), CustomMeasures.of(plan)
+    own_loss, own_measures = custom_loss(plan, spec, Group(0, 1, device)), CustomMeasures.of(plan)
     logits = torch.randn(8, num_labels, device=device)
     labels = (torch.arange(8 * num_labels, device=device) % 3 == 0).view(8, num_labels)
     if own_loss is not None:

@@ -38,7 +38,7 @@ class Store(Protocol):
     def verify(self) -> None:
         """Read everything and compare checksums. `UserError` names the first breach."""
 
-    def info(self, asked: Any) -> DatasetInfo:  # noqa: ANN401  # the dataset section of the task's experiment
+    def info(self, spec: Any) -> DatasetInfo:  # noqa: ANN401  # the dataset section of the task's experiment
         """What the planner must know. `UserError` if the data do not allow what is asked."""
 
     def described(self) -> Sequence[tuple[str, Any]]:
@@ -51,7 +51,7 @@ class CutsByBudget(Protocol):
 
     def num_batches(
         self,
-        asked: Any,  # noqa: ANN401  # the dataset section of the task's experiment
+        spec: Any,  # noqa: ANN401  # the dataset section of the task's experiment
         *,
         rng_seed: int,
         max_nodes: int,
@@ -103,9 +103,9 @@ def open_store(kind: AnyKind, path: Path) -> Store:
     return cast("Store", load(kind.data.store).open(path))
 
 
-def prepare_store(kind: AnyKind, asked: Preparation) -> Store:
+def prepare_store(kind: AnyKind, preparation: Preparation) -> Store:
     """Build the prepared data that are asked for."""
-    return cast("Store", load(kind.data.prepare)(asked))
+    return cast("Store", load(kind.data.prepare)(preparation))
 
 
 def store_path(name: str, root: Path) -> Path:

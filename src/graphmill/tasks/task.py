@@ -143,9 +143,9 @@ class ServesBatches(Protocol):
         """
 
     def begin(self) -> None:
-        """Begin to count for `said`."""
+        """Begin to count for `spent`."""
 
-    def said(self) -> Tensor:
+    def spent(self) -> Tensor:
         """What making batches took since `begin`, and what it fetched."""
 
     def scale(self) -> tuple[Tensor, Tensor]:
@@ -245,7 +245,7 @@ class Verdict:
     score: float
     is_alarm: bool
     is_attack: bool | None  # as the stream itself says; None: it does not
-    causes: Mapping[str, Sequence[tuple[str, float]]]  # by sort, the heaviest first, as shares of all of the sort
+    attributions: Mapping[str, Sequence[tuple[str, float]]]  # by sort, the heaviest first, as shares of all of the sort
 
 
 class Detector(Protocol):
@@ -261,7 +261,7 @@ class Detector(Protocol):
         `source` names the stream in messages. What is wrong with single lines is logged once for each sort.
         """
 
-    def remarks(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
         """What there is to say of the stream so far, when it has ended or is not read any further."""
 
 
@@ -292,7 +292,7 @@ class UsedLater(Protocol):
     """What a class of tasks may offer for the use of finished runs. Without it `UserError` says what is missing."""
 
     @staticmethod
-    def on_other_data(own: Any, store: Any) -> Any:  # noqa: ANN401  # the task's own plan section, and its own store
+    def on_other_data(task_plan: Any, store: Any) -> Any:  # noqa: ANN401  # the task's own plan section, and its own store
         """The section over other prepared data; `UserError` if the model does not fit them."""
 
     @staticmethod
@@ -305,5 +305,5 @@ class ChecksModel(Protocol):
     """A class of tasks that can say before a run whether a user-defined model fits: see `tasks.check_model`."""
 
     @staticmethod
-    def check_model(plan: Plan, own: Any) -> None:  # noqa: ANN401  # the task's own plan section
+    def check_model(plan: Plan, task_plan: Any) -> None:  # noqa: ANN401  # the task's own plan section
         """`UserError` if it does not."""

@@ -23,7 +23,7 @@ from graphmill.sample.service.served import SamplerClient
 from graphmill.slurm.job import job_deadline
 from graphmill.spec.differences import other_computation
 from graphmill.spec.plan import Plan
-from graphmill.spec.roles import Seat
+from graphmill.spec.roles import RoleRank
 from graphmill.spec.weights import InitialWeights
 from graphmill.spec.world import World
 from graphmill.sync.group import Group
@@ -54,14 +54,14 @@ class RankContext:
     start_s: float  # from the start of this process until it began to work
 
     @property
-    def seat(self) -> Seat:
+    def role_rank(self) -> RoleRank:
         """Role of the process, and its rank among those of that role."""
-        return self.world.seat(self.process.rank)
+        return self.world.role_rank(self.process.rank)
 
     @property
     def writes_records(self) -> bool:
         """Whether it is rank 0 of those that train."""
-        return self.seat.role == "trainer" and self.seat.rank == 0
+        return self.role_rank.role == "trainer" and self.role_rank.rank == 0
 
 
 def plan_over_data(context: RankContext) -> tuple[Plan, str]:
@@ -75,8 +75,8 @@ def plan_over_data(context: RankContext) -> tuple[Plan, str]:
 
 def build(context: RankContext, device: torch.device, alive: Callable[[], None], link: Link | None = None) -> Training:
     """Everything one rank trains with, on `device`; `alive` is called at each step. `link`: to its sampler."""
-    folder, plan, seat = context.folder, context.plan, context.seat
-    group = Group(seat.rank, seat.num_ranks, device, num_hosts=seat.num_hosts)
+    folder, plan, role_rank = context.folder, context.plan, context.role_rank
+    group = Group(role_rank.rank, role_rank.num_ranks, device, num_hosts=role_rank.num_hosts)
     over_data, data = plan_over_data(context)
     task = build_task(over_data, group, None if link is None else _served(context, link, group))
     initial = _initial_weights(folder, plan, task.model)
@@ -87,16 +87,16 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None],
         plan=plan,
         group=group,
         num_parameters=learner.replica.num_parameters,
-        interface=_interface(plan, seat),
+        interface=_interface(plan, role_rank),
         attempt=max(1, len(folder.attempts())),
-        num_hosts=seat.num_hosts,
-        utilisation=MonitorFolder(folder.monitor_dir).summarise if seat.rank == 0 else None,
+        num_hosts=role_rank.num_hosts,
+        utilisation=MonitorFolder(folder.monitor_dir).summarise if role_rank.rank == 0 else None,
     )
     profile = None
     if plan.profile is not None:
         profile = StepProfile(plan.profile, plan, group, folder, context.stop, stats.paused, alive)
         profile.begin()
-    progress = Progress(plan, shown=seat.rank == 0, world_size=seat.num_ranks)
+    progress = Progress(plan, shown=role_rank.rank == 0, world_size=role_rank.num_ranks)
     return Training(
         plan=plan,
         group=group,
@@ -104,7 +104,7 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None],
         learner=learner,
         checkpoints=CheckpointStore(folder.checkpoints_dir, folder.plan_hash(), group),
         stats=stats,
-        run_log=RunLog(folder, seat.rank, context.events, progress, plan.kind),
+        run_log=RunLog(folder, role_rank.rank, context.events, progress, plan.kind),
         time_left=_time_left(context),
         alive=alive,
         profile=profile,
@@ -115,7 +115,7 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None],
 
 
 def _served(context: RankContext, link: Link, group: Group) -> SamplerClient:
-    roles, rank = context.world.roles, context.seat.rank
+    roles, rank = context.world.roles, context.role_rank.rank
     assert roles is not None, "a run without roles has no sampler"
     speaks = roles.trainers_of(roles.sampler_of(rank))[0] == rank
     return SamplerClient(link, context.plan.prefetch, speaks, group.spans, context.stop.ask)
@@ -150,15 +150,15 @@ def _initial_weights(folder: RunFolder, plan: Plan, model: nn.Module) -> Loaded 
     return replace(loaded, otherwise=tuple(otherwise))
 
 
-def _copied(path: Path, asked: InitialWeights) -> Weights:
+def _copied(path: Path, initial: InitialWeights) -> Weights:
     """The run's own copy of weights; `UserError` if they are not those of the plan."""
     copied = Weights.read(path)
-    weights = replace(copied, described=f"{copied.described}, a copy from {asked.source}")
+    weights = replace(copied, described=f"{copied.described}, a copy from {initial.source}")
     found = weights.checksum()
-    if found != asked.checksum:
+    if found != initial.checksum:
         raise UserError(
-            f"{path}: its weights have checksum {found}, plan.json says {asked.checksum}",
-            fix=f"copy {asked.path} there again, or start a new run",
+            f"{path}: its weights have checksum {found}, plan.json says {initial.checksum}",
+            fix=f"copy {initial.path} there again, or start a new run",
         )
     return weights
 
@@ -176,7 +176,7 @@ def _hand_over_sources(folder: RunFolder, plan: Plan, task: AnyTask) -> None:
 
 
 def _time_left(context: RankContext) -> TimeLeft:
-    if context.seat.rank:
+    if context.role_rank.rank:
         return TimeLeft(context.stop)
     return TimeLeft(
         context.stop,
@@ -186,8 +186,8 @@ def _time_left(context: RankContext) -> TimeLeft:
     )
 
 
-def _interface(plan: Plan, seat: Seat) -> str | None:
+def _interface(plan: Plan, role_rank: RoleRank) -> str | None:
     """The network interface whose traffic is counted."""
-    if seat.num_ranks == 1 or plan.backend != "gloo":
+    if role_rank.num_ranks == 1 or plan.backend != "gloo":
         return None
-    return os.environ.get("GLOO_SOCKET_IFNAME") or ("lo" if seat.num_hosts == 1 else None)
+    return os.environ.get("GLOO_SOCKET_IFNAME") or ("lo" if role_rank.num_hosts == 1 else None)

@@ -34,11 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(machine_info().num_cores)
     section = parse_json(options.section.read_bytes())
     kind = find_kind(section["kind"])
-    own = kind.plan.model_validate(section)
+    task_plan = kind.plan.model_validate(section)
     try:
         for baseline in kind.baselines.methods:
             _print({"baseline": baseline.name})
-            found = list(score_baselines(own, [baseline.name], ("val", "test"), bounded=not options.all))
+            found = list(score_baselines(task_plan, [baseline.name], ("val", "test"), bounded=not options.all))
             scores = {score.split: score.values for score in found if score.values is not None}
             _print({"scores": scores, "why_not": next((score.why_not for score in found if score.why_not), "")})
     except UserError as error:

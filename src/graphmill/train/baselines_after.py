@@ -21,7 +21,7 @@ _SPLITS: Final[tuple[Split, ...]] = ("val", "test")
 
 def score_after(training: "Training") -> None:
     """Record the baselines that are `scored="end"` with the run. None of them can end it: what cannot be is said."""
-    run_log, own = training.run_log, training.plan.task
+    run_log, task_plan = training.run_log, training.plan.task
     logs_root = run_log.folder.logs_root(training.plan.run_id)
     recorded = recorded_baselines(run_log.folder).get("test", {})
     for baseline in training.plan.kind.baselines.methods:
@@ -30,20 +30,20 @@ def score_after(training: "Training") -> None:
         if training.time_left.is_up():
             run_log.progress.say(f"{baseline.words} and what follows are not scored: no time is left")
             return
-        scores = costly_scores(logs_root, own, baseline, run_log.progress.say)
+        scores = costly_scores(logs_root, task_plan, baseline, run_log.progress.say)
         for split in _SPLITS:
             if split in scores:
                 run_log.baseline(BaselineScore(baseline.name, split, scores[split]))
 
 
-def costly_scores(logs_root: Path, own: TaskPlan, baseline: Baseline, say: Callable[[str], None]) -> Scores:
-    """What a baseline scores on `own`'s data, kept from before in `logs_root` or scored now; empty: `say` has why."""
-    kept = KeptBaselines.of(logs_root, own)
+def costly_scores(logs_root: Path, task_plan: TaskPlan, baseline: Baseline, say: Callable[[str], None]) -> Scores:
+    """Scores of a baseline on a plan's data, kept from before in `logs_root` or scored now; empty: `say` has why."""
+    kept = KeptBaselines.of(logs_root, task_plan)
     if (known := kept.read().get(baseline.name)) is not None:
         return known
     say(f"scoring a baseline: {baseline.words} ({baseline.about})")
     try:
-        found = list(score_baselines(own, [baseline.name], _SPLITS, bounded=True))
+        found = list(score_baselines(task_plan, [baseline.name], _SPLITS, bounded=True))
     except Exception as error:  # noqa: BLE001  # whatever it is: the run is done, and stays so
         say(f"{baseline.words} could not be scored: {type(error).__name__}: {error}")
         return {}

@@ -31,7 +31,7 @@ from graphmill.base.files import fsync_file, fsync_folder, write_json
 from graphmill.base.retries import insist, is_there, make_folder, remove_file, remove_folder, retried
 from graphmill.nn.weights import Weights, read_tensors, write_tensors
 from graphmill.record.documents import json_of
-from graphmill.record.manifest import Manifest, Position, checkpoint_folders, file_checksum, in_words
+from graphmill.record.manifest import Manifest, Position, checkpoint_folders, error_text, file_checksum
 from graphmill.record.weights import WEIGHTS_FILE, checkpoint_name, furthest_whole, read_checkpoint
 from graphmill.sync.group import Group
 
@@ -200,7 +200,7 @@ class CheckpointStore:
         try:
             return read_checkpoint(path, self.plan_hash)
         except (OSError, ValueError) as error:
-            raise UserError(f"{path}: {in_words(error)}", fix=_what_is_left(path)) from None
+            raise UserError(f"{path}: {error_text(error)}", fix=_what_is_left(path)) from None
 
     def _paths(self) -> list[Path]:
         return checkpoint_folders(self.folder)

@@ -38,7 +38,7 @@ class DataCheck:
     folder: Path
     records: Mapping[str, ArrayRecord]
     note: Path | None  # of the run: that this host's files were compared; None: nothing is to be read
-    said: str  # in the note
+    text: str  # of the note
     _error: UserError | None = field(default=None, init=False)
     _num_read: int = field(default=0, init=False)  # files
     _thread: threading.Thread | None = field(default=None, init=False)
@@ -50,7 +50,7 @@ class DataCheck:
         if self.note is not None:
             with suppress(OSError):  # the disk of the run folder fails: whoever writes to it next says so
                 remove_leftovers(self.note)
-        if self.note is not None and not _says(self.note, self.said):
+        if self.note is not None and not _says(self.note, self.text):
             self._thread = threading.Thread(target=self._read, name="data check", daemon=True)
             self._thread.start()
 
@@ -87,7 +87,7 @@ class DataCheck:
         assert self.note is not None
         with self._noting, best_effort_write():
             if not self._is_over:
-                write_text(self.note, self.said)
+                write_text(self.note, self.text)
 
     def _with_fix(self, error: UserError) -> UserError:
         if not is_parts(self.folder):

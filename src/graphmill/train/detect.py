@@ -97,8 +97,8 @@ def detector_of(folder: RunFolder, which: Which, *, trusted: Sequence[str] = ())
     return detector
 
 
-def _threshold(detector: Detector, asked: float | None) -> float:
-    found = detector.threshold if asked is None else asked
+def _threshold(detector: Detector, requested: float | None) -> float:
+    found = detector.threshold if requested is None else requested
     if found is None:
         raise UserError("no threshold was chosen with these weights", fix="give --threshold SCORE")
     if math.isnan(found):
@@ -134,7 +134,7 @@ def _watch(detector: Detector, source: str, layout: str, threshold: float, *, js
                 sys.stdout.write(f"{_as_json(verdict) if json_lines else _as_text(verdict)}\n")
                 sys.stdout.flush()
         finally:
-            for remark in detector.remarks():
+            for remark in detector.notes():
                 _log.info(remark)
     return exits.DONE
 
@@ -166,7 +166,7 @@ def _as_json(verdict: Verdict) -> str:
         "is_alarm": verdict.is_alarm,
         "is_attack": verdict.is_attack,
     }
-    for sort, causes in verdict.causes.items():
+    for sort, causes in verdict.attributions.items():
         facts[sort] = [{"name": name, "share": share} for name, share in causes]
     return json.dumps(facts)
 
@@ -176,7 +176,7 @@ def _as_text(verdict: Verdict) -> str:
     line.write(f"{verdict.number:8} {verdict.begin_s:18.6f} {verdict.end_s:18.6f} {verdict.score:12.6g}  ")
     line.write("ALARM" if verdict.is_alarm else "-")
     if verdict.is_alarm:
-        for sort, causes in verdict.causes.items():
+        for sort, causes in verdict.attributions.items():
             line.write(f"  {sort}: {', '.join(f'{name} {share:.0%}' for name, share in causes)}")
     return line.getvalue()
 

@@ -52,7 +52,7 @@ class EpochStats:
     num_agreed: int = 0  # syncs of this attempt after which the ranks' parameter hashes were compared and equal
     _began: float = 0.0
     _began_at: float = 0.0  # Unix time, s
-    _interface_zero: int = 0  # interface bytes before the attempt, and within `aside`
+    _interface_zero: int = 0  # interface bytes before the attempt, and within `excluded`
     _synced_in_steps: float = 0.0  # s of the epoch
     _zero: dict[Name, float] = field(default_factory=dict)  # seconds of every span when the epoch began
 
@@ -61,7 +61,7 @@ class EpochStats:
         self._interface_zero = self._crossed()
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def excluded(self) -> Iterator[None]:
         """Exclude the interface's bytes within this block (an evaluation, a checkpoint) from training."""
         before = self._crossed()
         try:
@@ -74,7 +74,7 @@ class EpochStats:
         """Exclude this block from training: its time, its collectives and their bytes."""
         began, synced = time.perf_counter(), self.group.spans.seconds["sync"]
         try:
-            with self.aside():
+            with self.excluded():
                 yield
         finally:
             self._began += time.perf_counter() - began
@@ -145,7 +145,7 @@ class EpochStats:
         """Seconds of training in this epoch, earlier attempts included."""
         return self.earlier_s + time.perf_counter() - self._began
 
-    def books(self, steps_done: int, *, mid_epoch: bool) -> SavedStats:
+    def saved(self, steps_done: int, *, mid_epoch: bool) -> SavedStats:
         """What a checkpoint must hold."""
         refuse_divergence(self.loss_sum, steps_done)
         epoch_s = self.elapsed_s() if mid_epoch else 0.0
@@ -157,11 +157,11 @@ class EpochStats:
             spent_s=self.phases() if mid_epoch else {},
         )
 
-    def reopen(self, books: SavedStats) -> None:
+    def reopen(self, saved: SavedStats) -> None:
         """Continue from the books of an earlier attempt."""
-        self.loss_sum, self.earlier_s = books.loss_sum, books.epoch_s
-        self.earlier_phases = dict(books.spent_s)
-        self.earlier, self.before_epoch = books.counters, books.before_epoch
+        self.loss_sum, self.earlier_s = saved.loss_sum, saved.epoch_s
+        self.earlier_phases = dict(saved.spent_s)
+        self.earlier, self.before_epoch = saved.counters, saved.before_epoch
 
     def facts(self, *, epoch: int, steps_done: int, loss: float, num_seeds: tuple[int, int]) -> dict[str, Cell]:
         """The metrics of an epoch, without its evaluation.

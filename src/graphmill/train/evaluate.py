@@ -144,12 +144,12 @@ def measured(run: Judged, split: Split, folder: RunFolder) -> Facts:
 
 def _baselines(run: Judged, split: Split, logs_root: Path) -> dict[str, dict[str, float]]:
     """Baseline → measure → value."""
-    kind, own = run.plan.kind, run.plan.task
+    kind, task_plan = run.plan.kind, run.plan.task
     names = [each.name for each in kind.baselines.methods if each.scored == "start"]
-    found = score_baselines(own, names, (split,), bounded=True)
+    found = score_baselines(task_plan, names, (split,), bounded=True)
     beside = {score.baseline: score.values for score in found if score.values is not None}
     for each in kind.baselines.methods:
-        scores = costly_scores(logs_root, own, each, _log.info) if each.scored == "end" else {}
+        scores = costly_scores(logs_root, task_plan, each, _log.info) if each.scored == "end" else {}
         if split in scores:
             beside[each.name] = scores[split]
     return beside

@@ -91,7 +91,7 @@ class Evaluations:
         )
 
     def _evaluate(self, split: Split) -> Measures:
-        with self.stats.aside():
+        with self.stats.excluded():
             return self.task.evaluate(split, self._pause)
 
     def _evaluate_own_sets(self, num_epochs: int) -> None:
@@ -102,7 +102,7 @@ class Evaluations:
         for name in task.evaluation_sets:
             if name in SPLITS:
                 raise ValueError(f"an evaluation set is called {name!r}, as a split is")
-            with self.stats.aside():
+            with self.stats.excluded():
                 measures = task.evaluate_set(name, self._pause)
             self.run_log.evaluated(num_epochs, name, measures)
 

@@ -214,7 +214,7 @@ class Training:
             epoch=self.epoch,
             step=self.step,
             steps_done=self.steps_done,
-            books=self.stats.books(self.steps_done, mid_epoch=self.step > 0),
+            books=self.stats.saved(self.steps_done, mid_epoch=self.step > 0),
             best=self.evaluations.best,
             patience=self.evaluations.patience if self.plan.early_stopping.patience else None,
         )
@@ -225,7 +225,7 @@ class Training:
         )
         state = ResumeState(self.learner.state(), position)
         with self.group.spans("checkpoint") as span:
-            with self.stats.aside():
+            with self.stats.excluded():
                 self.checkpoints.save(weights, state, parameter_hash=replica.hash(), keep=keep)
             self.saved_at = self.steps_done
             self.prune()

@@ -185,7 +185,7 @@ def _origin(run: Judged, split: str) -> dict[str, Any]:
     """Origin of predictions, and what figures of them need besides: see `spec.kinds.kind`, predictions."""
     kind = run.plan.kind
     about: dict[str, Any] = {**run.facts(split), "task": kind.name}
-    own = read_header(Path(run.plan.dataset.path)).own
+    own = read_header(Path(run.plan.dataset.path)).kind_fields
     match kind.predictions:
         case PredictsClasses(truth=truth, predicted=predicted, names=key, several=several):
             about["class_names"] = own.get(key, [])

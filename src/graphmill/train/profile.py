@@ -76,7 +76,7 @@ class _Busy:
 class StepProfile:
     """The profile of one rank's attempt. `step_ended` is called after every step, by all ranks alike."""
 
-    asked: ProfilePlan
+    profile_plan: ProfilePlan
     plan: Plan
     group: Group
     run: RunFolder
@@ -105,18 +105,18 @@ class StepProfile:
             return
         self._ends.append(time.perf_counter())
         num_steps = len(self._ends)
-        if num_steps in (1, self.asked.wait):
+        if num_steps in (1, self.profile_plan.wait):
             self._busy.append(_Busy.now())
-        if num_steps == self.asked.wait:
+        if num_steps == self.profile_plan.wait:
             with self.paused():
                 self._begin_to_trace()
         elif self._profiler is not None:
-            if num_steps == self.asked.last_step:
+            if num_steps == self.profile_plan.last_step:
                 with self.paused():
                     self._finish()
             else:
                 self._profiler.step()
-                if num_steps == self.asked.wait + self.asked.warmup and self.asked.memory_snapshot:
+                if num_steps == self.profile_plan.wait + self.profile_plan.warmup and self.profile_plan.memory_snapshot:
                     self._snapshot = memory_snapshot(self._snapshot_path)
                     self._snapshot.__enter__()
 
@@ -134,7 +134,7 @@ class StepProfile:
         if self.group.rank == 0:
             _log.warning(
                 f"the attempt ended after {len(self._ends)} steps, before its profile was complete"
-                f" ({self.asked.last_step}): there is none"
+                f" ({self.profile_plan.last_step}): there is none"
             )
 
     def _heard(self, name: Name, began: float, ended: float) -> None:
@@ -155,14 +155,14 @@ class StepProfile:
         self.group.spans.around = None
 
     def _begin_to_trace(self) -> None:
-        asked, is_cuda = self.asked, self.group.device.type == "cuda"
+        profile_plan, is_cuda = self.profile_plan, self.group.device.type == "cuda"
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # it prints when it begins and ends
         self._profiler = profile(
             activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_cuda else [])],
-            schedule=schedule(wait=0, warmup=asked.warmup, active=asked.steps, repeat=1),
-            record_shapes=asked.shapes,
-            profile_memory=asked.memory,
-            with_stack=asked.stacks,
+            schedule=schedule(wait=0, warmup=profile_plan.warmup, active=profile_plan.steps, repeat=1),
+            record_shapes=profile_plan.shapes,
+            profile_memory=profile_plan.memory,
+            with_stack=profile_plan.stacks,
         )
         self._profiler.start()
         if is_cuda:
@@ -193,7 +193,7 @@ class StepProfile:
         if self.group.rank == 0:
             self._merge()
         self.group.barrier()
-        if self.asked.ends_run:
+        if self.profile_plan.ends_run:
             self.stop.ask("the profile is complete")
 
     def _of_rank(self, raw: Path) -> RankPhases:
@@ -201,8 +201,8 @@ class StepProfile:
         rank, host = self.group.rank, socket.gethostname()
         steps = self._steps(own)
         # The first step makes the plans of kernels.
-        timed = steps[1 : self.asked.wait] or steps[: self.asked.wait]
-        traced = steps[-self.asked.steps :]
+        timed = steps[1 : self.profile_plan.wait] or steps[: self.profile_plan.wait]
+        traced = steps[-self.profile_plan.steps :]
         step, phases = summarised(self._spans, timed, thread=own)
         traced_step, _ = summarised(self._spans, traced, thread=own)
         trace = self._trace(raw, rank=rank, host=host, thread=own)
@@ -211,7 +211,7 @@ class StepProfile:
         calls = 0.0 if trace is None else num_operators(trace.events) / len(traced)
         peaks = self._peaks_mib(trace)
         if trace is not None:
-            lines = bounded(trace, self.asked.max_mib)
+            lines = bounded(trace, self.profile_plan.max_mib)
             write_trace(path, trace.header, lines)
         notes = (self._unread(raw),) if trace is None else tuple(trace.notes)
         return RankPhases(
@@ -241,7 +241,7 @@ class StepProfile:
         return found
 
     def _trace(self, raw: Path, *, rank: int, host: str, thread: int) -> Trace | None:
-        if raw.stat().st_size > _UNREAD * self.asked.max_mib * MIB:
+        if raw.stat().st_size > _UNREAD * self.profile_plan.max_mib * MIB:
             return None
         written = parse_json(raw.read_bytes())
         return trace_of(written, self._spans, self._threads, rank=rank, host=host, zero=self._zero, thread=thread)

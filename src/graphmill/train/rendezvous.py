@@ -42,7 +42,7 @@ class PeerLinks:
 @contextmanager
 def rendezvous(context: RankContext, on_lost: Callable[[str], None]) -> Iterator[PeerLinks]:
     """Meet the other processes; a watchdog runs within the block, and calls `on_lost` with the reason."""
-    plan, process, seat, world = context.plan, context.process, context.seat, context.world
+    plan, process, role_rank, world = context.plan, context.process, context.role_rank, context.world
     if process.local_rank == 0:
         start_monitor(context.folder.path)
     if process.world_size == 1:
@@ -53,7 +53,7 @@ def rendezvous(context: RankContext, on_lost: Callable[[str], None]) -> Iterator
     refuse_few_files(process)
     words = context.words or open_words(process, os.environ, _named(context), patience)
     hostnames = exchange_peer_info(words, process, os.environ, patience)
-    names = [f"{world.seat(number).name} on {hostname}" for number, hostname in enumerate(hostnames)]
+    names = [f"{world.role_rank(number).name} on {hostname}" for number, hostname in enumerate(hostnames)]
     interface = choose_interface(hostnames, process, os.environ)
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
@@ -61,7 +61,7 @@ def rendezvous(context: RankContext, on_lost: Callable[[str], None]) -> Iterator
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     silence_s, patience_s = (
         plan.hang_timeout_s,
-        STALL_S if seat.role == "trainer" else math.inf,
+        STALL_S if role_rank.role == "trainer" else math.inf,
     )  # samplers are asked
     own_connection = words.by_own_connection()
     with Watchdog(own_connection, process.rank, names, silence_s, on_lost, patience_s) as watchdog:
@@ -80,12 +80,12 @@ def _named(context: RankContext) -> str:
 
 def _join_group(context: RankContext, words: Words, patience: PeerTimeout) -> None:
     """The process group of those of the same role."""
-    seat, process = context.seat, context.process
-    if seat.num_ranks > 1:
-        is_trainer = seat.role == "trainer"
+    role_rank, process = context.role_rank, context.process
+    if role_rank.num_ranks > 1:
+        is_trainer = role_rank.role == "trainer"
         own = words.store if is_trainer else PrefixStore("samplers", words.store)
         backend = context.plan.backend if is_trainer else "gloo"
-        join_group(backend, own, seat.rank, seat.num_ranks, words=words, process=process, patience=patience)
+        join_group(backend, own, role_rank.rank, role_rank.num_ranks, words=words, process=process, patience=patience)
     words.about("joined").put(str(process.rank), "")
 
 
@@ -122,21 +122,21 @@ def _links(
     context: RankContext, words: Words, names: Sequence[str], hostnames: Sequence[str], patience: PeerTimeout
 ) -> list[Link]:
     """The ways between this process and those of the other role; `names` and `hostnames` of all processes."""
-    roles, seat, prefetch, process = context.world.roles, context.seat, context.plan.prefetch, context.process
+    roles, role_rank, prefetch, process = context.world.roles, context.role_rank, context.plan.prefetch, context.process
     if roles is None:
         return []
     of_role = partial(process_of, roles=roles, hosts=context.world.hosts)
     board = words.about("service")
-    if seat.role == "trainer":
-        sampler = roles.sampler_of(seat.rank)
+    if role_rank.role == "trainer":
+        sampler = roles.sampler_of(role_rank.rank)
         number, key = of_role("sampler", sampler), f"sampler {sampler}"
         offered = board.awaited([key], patience)
         if not offered:
             refuse_absent("serve", sorted(set(range(process.world_size)) - {number}), process, os.environ, patience)
-        return [find_sampler(offered[key], board.derived(key), seat.rank, names[number], prefetch)]
+        return [find_sampler(offered[key], board.derived(key), role_rank.rank, names[number], prefetch)]
     trainers = [names[of_role("trainer", rank)] for rank in range(roles.trainers)]
-    served, address = roles.trainers_of(seat.rank), _own_address(hostnames, process.rank)
-    links = wait_for_trainers(board, seat.rank, served, trainers, prefetch, address, patience.go_on)
+    served, address = roles.trainers_of(role_rank.rank), _own_address(hostnames, process.rank)
+    links = wait_for_trainers(board, role_rank.rank, served, trainers, prefetch, address, patience.go_on)
     came = {link.peer for link in links}
     absent = {of_role("trainer", rank) for rank in served if trainers[rank] not in came}
     present = sorted(set(range(process.world_size)) - absent)

@@ -127,7 +127,7 @@ class RunLog:
     def drawn(self, draws: SettledDraws) -> None:
         """Batches of this rank are drawn in this way from here on."""
         self.events.write(Drawn.model_validate(asdict(draws)))
-        self.progress.say(draws.in_words())
+        self.progress.say(draws.describe())
 
     def evaluated(self, epoch: int, name: str, measures: Measures) -> None:
         """The evaluation set called `name` was evaluated with the weights at the end of `epoch`."""

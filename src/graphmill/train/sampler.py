@@ -118,15 +118,15 @@ class SamplerServer:
         self.num_bytes += frame.num_bytes
 
     def _tell_end(self, epoch: int, num_used: int) -> None:
-        said = self.server.said()
+        said = self.server.spent()
         self._tell_all(MessageType.END, Frame((), (said,)))
         seconds = dict(zip(CLOCKS, said.tolist(), strict=False))
         clocks = {f"{name}_s": round(each, 6) for name, each in seconds.items()}
         self.events.write(Served(epoch=epoch + 1, steps=num_used, bytes=self.num_bytes, clocks=clocks))
 
-    def _evaluate(self, asked: list[Message]) -> None:
+    def _evaluate(self, requests: list[Message]) -> None:
         """Logits of what the first trainer asks for, of all samplers together; each trainer gets those of its nodes."""
-        frames = [link.received(message) for link, message in zip(self.links, asked, strict=True)]
+        frames = [link.received(message) for link, message in zip(self.links, requests, strict=True)]
         nodes, *weights = frames[0].tensors[1:]
         try:
             with self.group.spans("evaluate"):
@@ -153,25 +153,25 @@ class SamplerServer:
 
 def serve(context: RankContext, links: list[Link], alive: Callable[[], None], *, resumed: bool) -> int:
     """Serve the trainers of a run until they are done. Returns the exit status that is theirs, too."""
-    plan, seat, events, roles = context.plan, context.seat, context.events, context.world.roles
+    plan, role_rank, events, roles = context.plan, context.role_rank, context.events, context.world.roles
     assert roles is not None, "a run without roles has no sampler"
-    group = Group(seat.rank, seat.num_ranks, torch.device("cpu"), num_hosts=seat.num_hosts)
+    group = Group(role_rank.rank, role_rank.num_ranks, torch.device("cpu"), num_hosts=role_rank.num_hosts)
     plan, data = plan_over_data(context)
-    server = build_server(plan, group, roles.trainers_of(seat.rank), context.world.seat(0))
+    server = build_server(plan, group, roles.trainers_of(role_rank.rank), context.world.role_rank(0))
     start = Start(
         resumed=resumed,
         steps_done=0,
         parameters=0,
         hostname=socket.gethostname(),
         pid=os.getpid(),
-        world_size=seat.num_ranks,
-        backend="gloo" if seat.num_ranks > 1 else None,
+        world_size=role_rank.num_ranks,
+        backend="gloo" if role_rank.num_ranks > 1 else None,
         plan_hash=context.folder.plan_hash(),
         process_s=context.start_s,
         data=data,
     )
     events.write(start)
-    sampler = SamplerServer(plan, group, server, links, events, lambda: context.stop.asked, alive)
+    sampler = SamplerServer(plan, group, server, links, events, lambda: context.stop.requested, alive)
     status = sampler.serve()
     ending = ending_of(status).name
     if status == exits.DONE:

@@ -132,10 +132,10 @@ def _unknown(host: str, error: socket.gaierror) -> UserError:
     )
 
 
-def _refuse_other_run(words: Words, whole: Store, patience: PeerTimeout) -> None:
+def _refuse_other_run(words: Words, full_store: Store, patience: PeerTimeout) -> None:
     """What this rank says of itself in the store of another run would make it a rank of that one."""
     while True:
-        other = whole.get(_WHOSE).decode(errors="replace") if whole.check([_WHOSE]) else None
+        other = full_store.get(_WHOSE).decode(errors="replace") if full_store.check([_WHOSE]) else None
         if words.get("host") is not None:  # written before the other: a stranger may write that, but not this
             return
         if other is not None:

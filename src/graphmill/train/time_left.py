@@ -41,14 +41,14 @@ class TimeLeft:
             self.stop.warned = False
             self.deadline = self.ask_again(ASK_TIMEOUT_S)
             if not self.has_end:
-                self.stop.asked = True
+                self.stop.requested = True
         self._confirm_deadline()
-        return self.stop.asked or self.deadline.remaining_s() < self.reserve.needed_s
+        return self.stop.requested or self.deadline.remaining_s() < self.reserve.needed_s
 
     def _confirm_deadline(self) -> None:
         """Ask again before it counts, early enough to wait for an answer, and as late as can be: it may be extended."""
         end, left_s = self.deadline.end_time, self.deadline.remaining_s()
-        if end is None or self.ask_again is None or self.stop.asked:
+        if end is None or self.ask_again is None or self.stop.requested:
             return
         if self._confirmed != end:
             self._confirmed, self._num_asked = end, 0
@@ -74,7 +74,7 @@ class TimeLeft:
     def ending(self) -> EndingName:
         """The ending when the ranks decide to stop: out of time by this rank's clock, else stopped on request."""
         by_signal = self.stop.signal is not None
-        by_clock = self.stop.asked or self.deadline.remaining_s() < self.reserve.needed_s
+        by_clock = self.stop.requested or self.deadline.remaining_s() < self.reserve.needed_s
         return "out_of_time" if by_clock and not by_signal and not self.stop.why else "stopped"
 
     def why(self) -> str:
@@ -83,7 +83,7 @@ class TimeLeft:
             return f"stopped on {self.stop.signal.name}"
         if self.stop.why:
             return self.stop.why
-        if self.stop.asked:
+        if self.stop.requested:
             return f"stopped on SIGUSR2, and the end of the job is unknown ({self.deadline.source})"
         if self.deadline.remaining_s() < self.reserve.needed_s:
             return (

@@ -51,7 +51,7 @@ from graphmill.runtime.stop import SIGNALS, StopRequest
 from graphmill.runtime.trust import refuse_foreign_code
 from graphmill.sample.service.link import Link, LostPeerError, MessageType
 from graphmill.spec.kinds.kind import AnyKind
-from graphmill.spec.world import World, in_words, stretches_of
+from graphmill.spec.world import World, spans_of, spans_text
 from graphmill.sync.pause import EvaluationStopped
 from graphmill.tasks.task import Measures
 from graphmill.train.assemble import RankContext, build
@@ -117,13 +117,13 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, words: Words | None = N
     _native.keep_freed_memory()
     context_of = partial(RankContext, folder, plan, world, rank, stop)
     with ExitStack() as until_the_end:
-        seat = world.seat(rank.rank)
-        events = until_the_end.enter_context(EventWriter(folder.events_path_of(seat), rank=seat.rank))
+        role_rank = world.role_rank(rank.rank)
+        events = until_the_end.enter_context(EventWriter(folder.events_path_of(role_rank), rank=role_rank.rank))
         code = exits.ANSWER_IS_NO
         try:
             code = _run(context_of(events, words, start_s), resume=resume)
         finally:
-            _leave_group(together=code in SAVED)
+            _leave_group(all_leave=code in SAVED)
         return code
 
 
@@ -144,10 +144,10 @@ def _refuse_other_number(folder: RunFolder, world: World, started: int) -> None:
     )
 
 
-def _leave_group(*, together: bool) -> None:
-    """`together`: the other ranks leave, too. Destroying an NCCL group waits for all, so a failed rank skips it."""
+def _leave_group(*, all_leave: bool) -> None:
+    """`all_leave`: the other ranks leave, too. Destroying an NCCL group waits for all, so a failed rank skips it."""
     gc.collect()  # nothing may hold the process group when it is destroyed
-    if dist.is_initialized() and (together or dist.get_backend() != "nccl"):
+    if dist.is_initialized() and (all_leave or dist.get_backend() != "nccl"):
         dist.destroy_process_group()
 
 
@@ -178,10 +178,10 @@ def _run(context: RankContext, *, resume: bool) -> int:
         fail("lost", why)
 
     try:
-        is_sampler = context.seat.role == "sampler"
+        is_sampler = context.role_rank.role == "sampler"
         if is_sampler:  # before anything looks for GPUs: they are the trainers', and a process that looks takes memory
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        device = torch.device("cpu") if is_sampler else device_of(context.plan, context.seat.local_rank)
+        device = torch.device("cpu") if is_sampler else device_of(context.plan, context.role_rank.local_rank)
         with rendezvous(context, lost) as peers, checked_data(context) as check:
             context.stop.install()  # not before: one that waits for a rank that was ended would not hear of it
             _heed_the_file(context)
@@ -357,8 +357,8 @@ def _who_did_what(training: Training) -> str:
         starts = events_in(folder.events_path(0), Start)
     except UserError as error:
         return f"not all attempts had {planned} ranks; which did what is not known: {error.message}"
-    stretches = stretches_of((start.steps_done, start.world_size) for start in starts)
-    return in_words(stretches) if {each.ranks for each in stretches} - {planned} else ""
+    spans = spans_of((start.steps_done, start.world_size) for start in starts)
+    return spans_text(spans) if {each.ranks for each in spans} - {planned} else ""
 
 
 def _opening(training: Training, *, resumed: bool) -> str:

@@ -52,7 +52,7 @@ def accounts_of(folder: RunFolder) -> Accounts:
         return Accounts(read_accounts(told), "sacct there, by pull", is_record=False)
     if ids:
         try:
-            accounts = _asked(ids, time.monotonic() + (_LAG_S if _ended_just_now(folder) else 0))
+            accounts = _accounts(ids, time.monotonic() + (_LAG_S if _ended_just_now(folder) else 0))
             why = f"sacct does not know job {', '.join(ids)}"
             if accounts.last is not None:
                 return accounts
@@ -70,7 +70,7 @@ def ended_jobs(folder: RunFolder) -> set[str]:
     return {entry.job_id for entry in read_accounts(retried(folder.sacct_ended_path, Path.read_bytes))}
 
 
-def _asked(ids: list[str], until: float) -> Accounts:
+def _accounts(ids: list[str], until: float) -> Accounts:
     while True:
         accounts = Accounts(accounted(ask_for_rows(ids)), "sacct", is_record=False)
         last = accounts.last

@@ -30,7 +30,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
     last = evidence.last_saved
     names = f"{len(evidence.saved)}, every file as it was written"
     end = f"the last is that of step {last.steps_done}, the best is there" if last else ""
-    yield judged("checkpoints", "whole", lambda: _whole(evidence), names)
+    yield judged("checkpoints", "whole", lambda: _damaged(evidence), names)
     yield judged("checkpoints", "end", lambda: _end(evidence), end)
     weights = "those of the ranks' syncs" if evidence.most_ranks > 1 else "those that the rank recorded"
     yield judged("checkpoints", "weights", lambda: _weights(evidence), weights)
@@ -43,7 +43,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
             yield judged("checkpoints", "ancestor", lambda: _ancestor(evidence, ancestor), f"{known}, as it still is")
 
 
-def _whole(evidence: Evidence) -> Iterator[str]:
+def _damaged(evidence: Evidence) -> Iterator[str]:
     if not evidence.saved:
         yield evidence.unlisted or NotYet("none is there")
     for saved in evidence.saved:
@@ -80,7 +80,7 @@ def _may_have_written(evidence: Evidence, steps_done: int) -> set[int]:
     """How many ranks there were at that step: when it was done, or when an attempt began there and saved it anew."""
     first = evidence.logs[0] if evidence.logs else None
     began = {ranks for steps, ranks in first.worlds if steps == steps_done} if first and not first.rank else set()
-    did = ranks_at(evidence.stretches, steps_done)
+    did = ranks_at(evidence.spans, steps_done)
     return began | ({did} if did else set()) or {evidence.plan.ranks}
 
 

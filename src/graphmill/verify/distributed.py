@@ -10,7 +10,7 @@ from itertools import pairwise
 from graphmill.record.events import Start
 from graphmill.spec.calendar import Calendar
 from graphmill.spec.plan import Plan
-from graphmill.spec.world import effect_of, in_words
+from graphmill.spec.world import effect_of, spans_text
 from graphmill.verify.check import Check, NotYet, judged
 from graphmill.verify.events import EventLog, read_sampler_logs
 from graphmill.verify.evidence import Evidence, took_part
@@ -41,8 +41,8 @@ def checks(evidence: Evidence) -> Iterator[Check]:
     ]
     for name, problems, good in subjects:
         yield judged("distributed", name, problems, good)
-    if {each.ranks for each in evidence.stretches} - {plan.ranks}:
-        said = f"{in_words(evidence.stretches)}; {plan.ranks} were planned: {effect_of(plan)}"
+    if {each.ranks for each in evidence.spans} - {plan.ranks}:
+        said = f"{spans_text(evidence.spans)}; {plan.ranks} were planned: {effect_of(plan)}"
         yield Check("distributed", "elastic", "warn", said)
 
 
@@ -133,7 +133,7 @@ def _replicas(evidence: Evidence) -> Iterator[str]:
         yield "no rank recorded a sync"
         return
     for log in logs:
-        due = (steps for steps in calendar.round_ends() if took_part(log.rank, evidence.stretches, steps))
+        due = (steps for steps in calendar.round_ends() if took_part(log.rank, evidence.spans, steps))
         missing = next((steps for steps in due if steps not in log.syncs), None)
         if missing is not None:
             lacking = f"rank {log.rank} has no sync at step {missing}, where one was due"

@@ -56,10 +56,13 @@ def read_event_log(folder: RunFolder, rank: int) -> EventLog:
 
 def read_sampler_logs(folder: RunFolder, world: World) -> list[EventLog | None]:
     """What each process that samples recorded; None: it left nothing."""
-    seats = [seat for seat in map(world.seat, range(world.processes)) if seat.role == "sampler"]
-    paths = [folder.events_path_of(seat) for seat in seats]
+    role_ranks = [
+        role_rank for role_rank in map(world.role_rank, range(world.processes)) if role_rank.role == "sampler"
+    ]
+    paths = [folder.events_path_of(role_rank) for role_rank in role_ranks]
     return [
-        _read(EventLog(seat.rank), path) if path.exists() else None for seat, path in zip(seats, paths, strict=True)
+        _read(EventLog(role_rank.rank), path) if path.exists() else None
+        for role_rank, path in zip(role_ranks, paths, strict=True)
     ]
 
 

@@ -9,13 +9,13 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.documents import Attempt, Outcome
 from graphmill.record.endings import ENDINGS
 from graphmill.record.evaluations import Evaluated, read_evaluations
-from graphmill.record.manifest import MANIFEST, Manifest, checkpoint_folders, in_words
+from graphmill.record.manifest import MANIFEST, Manifest, checkpoint_folders, error_text
 from graphmill.record.metrics import format_cell, read_table
 from graphmill.record.provenance import Provenance
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.columns import Column
 from graphmill.spec.plan import Plan
-from graphmill.spec.world import Stretch, World, ranks_at, stretches_of
+from graphmill.spec.world import RankSpan, World, ranks_at, spans_of
 from graphmill.verify.check import in_a_line
 from graphmill.verify.events import EventLog, ranks_heard_from, read_event_log
 
@@ -51,7 +51,7 @@ class Evidence:
     logs: list[EventLog]  # of the ranks that some attempt had, and that were heard from
     heard_from: list[int]  # ranks that have a file
     saved: list[Saved]  # oldest first
-    stretches: tuple[Stretch, ...]  # which number of ranks did which steps, by rank 0
+    spans: tuple[RankSpan, ...]  # which number of ranks did which steps, by rank 0
     unlisted: str = ""  # why it is not known which checkpoints there are
 
     @property
@@ -75,7 +75,7 @@ class Evidence:
     @property
     def fewest_ranks(self) -> int:
         """Ranks that were there from the first step to the end."""
-        counts = [self.last_world.ranks, *(each.ranks for each in self.stretches)]
+        counts = [self.last_world.ranks, *(each.ranks for each in self.spans)]
         if not isinstance(self.rows, str):
             counts += [self.world_of(row["attempt"]).ranks for row in self.rows]
         return min(counts)
@@ -112,9 +112,9 @@ def gather(folder: RunFolder, plan: Plan) -> Evidence:
     worlds = [] if isinstance(attempts, str) else [each.world for each in attempts if each.world is not None]
     most = min(max([plan.ranks, *(world.ranks for world in worlds)]), _MAX_RANKS)
     logs = [read_event_log(folder, rank) for rank in heard_from if rank < most]
-    stretches = stretches_of(logs[0].worlds) if logs and logs[0].rank == 0 else ()
+    spans = spans_of(logs[0].worlds) if logs and logs[0].rank == 0 else ()
     for log in logs:
-        _forget_steps_of_others(log, stretches)
+        _forget_steps_of_others(log, spans)
     saved, unlisted = _saved(folder)
     return Evidence(
         folder=folder,
@@ -128,19 +128,19 @@ def gather(folder: RunFolder, plan: Plan) -> Evidence:
         logs=logs,
         heard_from=heard_from,
         saved=saved,
-        stretches=stretches,
+        spans=spans,
         unlisted=unlisted,
     )
 
 
-def _forget_steps_of_others(log: EventLog, stretches: Sequence[Stretch]) -> None:
+def _forget_steps_of_others(log: EventLog, spans: Sequence[RankSpan]) -> None:
     """Drop the syncs of steps that were done again by fewer ranks, without this one."""
-    log.syncs = {steps: sync for steps, sync in log.syncs.items() if took_part(log.rank, stretches, steps)}
+    log.syncs = {steps: sync for steps, sync in log.syncs.items() if took_part(log.rank, spans, steps)}
 
 
-def took_part(rank: int, stretches: Sequence[Stretch], steps_done: int) -> bool:
+def took_part(rank: int, spans: Sequence[RankSpan], steps_done: int) -> bool:
     """Whether a rank was there at a step; all were where it is not known."""
-    return not 0 < ranks_at(stretches, steps_done) <= rank
+    return not 0 < ranks_at(spans, steps_done) <= rank
 
 
 def _as_far_as_it_went(plan: Plan, outcome: Outcome | str | None) -> Plan:
@@ -228,7 +228,7 @@ def _saved(folder: RunFolder) -> tuple[list[Saved], str]:
             missing = isinstance(error, FileNotFoundError)
             if missing and folder.pulled_path.exists():  # what a copy has of one that was pruned meanwhile
                 continue
-            found.append(Saved(path, None, f"{MANIFEST} is missing" if missing else in_words(error)))
+            found.append(Saved(path, None, f"{MANIFEST} is missing" if missing else error_text(error)))
         except UnreadableError as error:
             found.append(Saved(path, None, str(error)))
     return found, ""

@@ -55,7 +55,7 @@ def _epochs(plan: Plan, rows: list[Row]) -> Iterator[str]:
     done = 0
     for epoch, row in enumerate(rows):
         due = calendar.steps_in(epoch) if epoch < calendar.num_epochs else 0
-        done = _whole(row, "steps_done")
+        done = _as_integer(row, "steps_done")
         if row["epoch_steps"] != due:
             yield f"epoch {row['epoch']}: epoch_steps is {row['epoch_steps']}, but {due} were planned"
     if done != plan.last_step:
@@ -66,9 +66,9 @@ def _epochs(plan: Plan, rows: list[Row]) -> Iterator[str]:
 def _seeds(plan: Plan, rows: list[Row]) -> Iterator[str]:
     for row in rows:
         seen = row["num_seeds"]
-        wanted = plan.batches.seeds_in(_whole(row, "epoch_steps"))
+        wanted = plan.batches.seeds_in(_as_integer(row, "epoch_steps"))
         if wanted is None:  # a part of an epoch, in batches of unequal numbers of seeds
-            if not 0 < _whole(row, "num_seeds") < plan.batches.num_seeds:
+            if not 0 < _as_integer(row, "num_seeds") < plan.batches.num_seeds:
                 yield f"epoch {row['epoch']} was cut short, and saw {seen} seeds of {plan.batches.num_seeds}"
         elif seen != wanted:
             yield f"epoch {row['epoch']} saw {seen} seeds of {wanted}"
@@ -134,7 +134,7 @@ def _events(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
 
 def _one_epoch(evidence: Evidence, log: EventLog, row: Row) -> Iterator[str]:
     """Where a row and one rank's events of that epoch differ."""
-    number = _whole(row, "epoch")
+    number = _as_integer(row, "epoch")
     epoch, evaluation = log.epochs.get(number), log.val.get(number)
     told: dict[str, float] = {}
     if epoch is not None:
@@ -246,7 +246,7 @@ def _same(cell: object, value: object) -> bool:
     return math.isclose(cell, value, rel_tol=1e-12, abs_tol=1e-300) or (math.isnan(cell) and math.isnan(value))
 
 
-def _whole(row: Row, column: str) -> int:
+def _as_integer(row: Row, column: str) -> int:
     value = row[column]
     if not isinstance(value, int):
         raise ValueError(f"epoch {row['epoch']}: {column} is empty")  # noqa: TRY004  # damage of a file, not of a type

@@ -52,8 +52,8 @@ def test_a_step_takes_its_share_and_no_more(tmp_path):
 )
 def test_memory_is_shared_out(environ, share, tmp_path):
     two = parse_arguments([*WORDS, "--side-by-side=2", str(tmp_path)])
-    assert Driver(two, environ, Signals()).here.memory_mib == share
-    assert Driver(parse_arguments([*WORDS, str(tmp_path)]), environ, Signals()).here.memory_mib is None
+    assert Driver(two, environ, Signals()).job_here.memory_mib == share
+    assert Driver(parse_arguments([*WORDS, str(tmp_path)]), environ, Signals()).job_here.memory_mib is None
 
 
 def test_runs_of_a_job_look_for_ports_apart_from_each_other():

@@ -146,7 +146,7 @@ def test_a_stop_counts_more_than_the_exit_of_ranks_that_never_began(new_run, cod
         with EventWriter(folder.events_path(0), rank=0) as writer:
             writer.write(START)
     seen = [RankExit(rank, code, None) for rank in (1, 0)]
-    assert judge(folder, AttemptEvidence(started, seen, asked="stopped", status=code)).ending.name == status
+    assert judge(folder, AttemptEvidence(started, seen, requested="stopped", status=code)).ending.name == status
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_lost_host_is_named_unless_a_rank_failed_before(new_run):
         events.write(Failure(message="ValueError: nan", exit_code=1))
     sooner, later = (LostHost("host1", "no answer", time.time() + shift) for shift in (-0.5, 5.0))
     gone = judge(folder, AttemptEvidence(started, [RankExit(1, 1, time.time())], lost=[sooner]))
-    assert (gone.ending.name, gone.first.in_words()) == ("lost", "host1 was lost: no answer")
+    assert (gone.ending.name, gone.first.describe()) == ("lost", "host1 was lost: no answer")
     failed = judge(folder, AttemptEvidence(started, [RankExit(1, 1, time.time())], lost=[later]))
     assert (failed.ending.name, failed.first.process) == ("failed", 1)
 
@@ -198,7 +198,7 @@ def test_ranks_that_are_still_in_their_round_end_as_they_were_asked_to(new_run, 
     for rank in (0, 1):
         with EventWriter(folder.events_path(rank), rank=rank) as events:
             events.write(START)
-    judgement = judge(folder, AttemptEvidence(started, asked=asked))
+    judgement = judge(folder, AttemptEvidence(started, requested=asked))
     note_outcome(folder, judgement, started)
     assert judgement.ending.name == folder.read_outcome().status == asked
     assert folder.read_outcome().message
@@ -209,9 +209,9 @@ def test_an_error_while_saving_is_not_hidden_by_the_wish_to_stop(new_run):
     started = time.time()
     with EventWriter(folder.events_path(0), rank=0) as events:
         events.write(Failure(message="OSError: No space left on device", exit_code=1))
-    judgement = judge(folder, AttemptEvidence(started, asked="out_of_time"))
+    judgement = judge(folder, AttemptEvidence(started, requested="out_of_time"))
     assert judgement.ending.name == "failed"
-    assert "No space left" in judgement.first.in_words()
+    assert "No space left" in judgement.first.describe()
 
 
 def test_a_rank_that_vanished_under_torchrun_is_named(new_run):
@@ -236,8 +236,8 @@ def test_an_error_of_an_earlier_attempt_is_told_by_its_own_hosts_clock(new_run, 
     folder.events_path(1).write_text(re.sub(r'"time": [0-9.]+', f'"time": {then}', text))
     exits = [RankExit(1, -9, started + 10)]
     first = judge(folder, AttemptEvidence(started, exits, ahead_s={0: 0.0, 1: AHEAD_S})).first
-    assert ("ValueError: nan" in first.in_words()) is seen
-    assert ("SIGKILL" in first.in_words()) is not seen
+    assert ("ValueError: nan" in first.describe()) is seen
+    assert ("SIGKILL" in first.describe()) is not seen
 
 
 def test_a_run_is_done_only_where_every_rank_is(new_run):
@@ -247,7 +247,7 @@ def test_a_run_is_done_only_where_every_rank_is(new_run):
         with EventWriter(folder.events_path(rank), rank=rank) as events:
             events.write(last)
     assert judge(folder, AttemptEvidence(started)).ending.name == "out_of_time"
-    assert judge(folder, AttemptEvidence(started, asked="stopped")).ending.name == "stopped"
+    assert judge(folder, AttemptEvidence(started, requested="stopped")).ending.name == "stopped"
 
 
 def test_a_rank_whose_host_reboots_is_lost_and_its_host_is_named(new_run):
@@ -283,9 +283,9 @@ def test_why_a_rank_never_began(new_run, has_begun, message):
     with EventWriter(folder.events_path(0), rank=0) as writer:
         if has_begun:
             writer.write(START)
-    judgement = judge(folder, AttemptEvidence(started, [RankExit(0, 127, None)], said="apptainer: not found"))
+    judgement = judge(folder, AttemptEvidence(started, [RankExit(0, 127, None)], message="apptainer: not found"))
     assert judgement.first is not None
-    assert judgement.first.in_words() == f"rank 0 of 1 failed first: {message}"
+    assert judgement.first.describe() == f"rank 0 of 1 failed first: {message}"
 
 
 @pytest.fixture
@@ -304,8 +304,8 @@ def test_a_sampler_that_fails_first_is_named_as_such(served_run):
             events.write(START)
             events.write(Failure(message=ECHO, exit_code=1))
     judgement = judge(served_run, AttemptEvidence(started, [RankExit(2, -9, started + 1), RankExit(0, 1, started + 2)]))
-    assert judgement.first.in_words().startswith("sampler 0 of 1 failed first: killed by SIGKILL")
-    assert served_run.log_path_of(served_run.world().seat(judgement.first.process)).name == "sampler_0.log"
+    assert judgement.first.describe().startswith("sampler 0 of 1 failed first: killed by SIGKILL")
+    assert served_run.log_path_of(served_run.world().role_rank(judgement.first.process)).name == "sampler_0.log"
 
 
 def test_a_run_is_done_when_its_samplers_are_too(served_run):

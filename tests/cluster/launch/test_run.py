@@ -51,8 +51,10 @@ def test_another_plan_is_refused_but_not_another_machine(tmp_path, make_plan, st
     )
     folder = RunFolder.open(tmp_path / "mine")
     with pytest.raises(UserError, match=r"lr is 0\.01 there and 0\.02 here"):
-        resume_run(folder, asked=make_plan("mine", ranks=1, optimizer={"kind": "adam", "lr": 0.02}), program=stand_in())
-    assert resume_run(folder, asked=make_plan("mine", ranks=1, threads=7), program=stand_in()) == 0
+        resume_run(
+            folder, requested=make_plan("mine", ranks=1, optimizer={"kind": "adam", "lr": 0.02}), program=stand_in()
+        )
+    assert resume_run(folder, requested=make_plan("mine", ranks=1, threads=7), program=stand_in()) == 0
 
 
 def test_differences_name_the_nested_key(make_plan):

@@ -47,7 +47,7 @@ def do_done() -> int:
 
 def do_sleep() -> int:
     """Work until asked to stop, as a rank does: finish the step, checkpoint, exit 75."""
-    while not STOP.asked:
+    while not STOP.requested:
         time.sleep(0.02)
     time.sleep(0.2)
     (FOLDER / f"checkpoint_{RANK.rank}").write_text(str(STOP.signal))
@@ -73,7 +73,7 @@ def do_hang() -> int:
     for _ in range(6000):  # ten minutes: nothing of a test that fails is left behind for long
         with suppress(KeyboardInterrupt):
             time.sleep(0.1)
-        if STOP.asked:
+        if STOP.requested:
             (FOLDER / f"asked_{RANK.rank}").write_text(str(STOP.signal))
     return 0
 

@@ -49,9 +49,9 @@ def main() -> int:
     done = max((row.epoch for row in read_evaluations(folder, is_growing=True)), default=0)
     for epoch in range(done + 1, epochs + 1):
         time.sleep(epoch_s)
-        while hangs and epoch > 6 and not STOP.asked:
+        while hangs and epoch > 6 and not STOP.requested:
             time.sleep(0.02)
-        if STOP.asked and "deaf" not in what:
+        if STOP.requested and "deaf" not in what:
             return 75
         append_evaluation(folder.evaluations_path, epoch, "val", {"micro_f1": score(lr, epoch, seed)})
     best = {"epoch": epochs, "micro_f1": score(lr, epochs, seed)}

@@ -31,11 +31,11 @@ class Board:
     """What processes tell each other, of two threads."""
 
     def __init__(self) -> None:
-        self.said: Queue[str] = Queue()
+        self.spent: Queue[str] = Queue()
 
     def put(self, key: str, word: str) -> None:
         assert key == "sampler 0"
-        self.said.put(word)
+        self.spent.put(word)
 
     def derived(self, purpose: str) -> str:
         return f"{purpose:x<32}"
@@ -119,7 +119,7 @@ def test_batches_come_in_order_until_there_are_enough(ends, used):
             batches.close()
             if used:
                 assert told.result() == used
-                assert served.said == [1.0, 2.0, 4.0, 8.0]
+                assert served.spent == [1.0, 2.0, 4.0, 8.0]
             else:  # nothing was asked for
                 trainer.tell(MessageType.EPOCH)
                 trainer.tell(MessageType.STOP)

@@ -166,7 +166,7 @@ def test_measures_and_baselines(small):
     assert found.num_seeds == len(small.instances("val"))
     assert found.values["feasible"] == 1.0
     names = [each.name for each in KIND.baselines.methods]
-    scores = {each.baseline: each.values for each in score_baselines(one.own, names, ("val",))}
+    scores = {each.baseline: each.values for each in score_baselines(one.task_plan, names, ("val",))}
     assert scores["oracle"]["dual_gap"] == pytest.approx(0.0, abs=1e-12)
     assert scores["oracle"]["u_mae"] == pytest.approx(0.0, abs=1e-12)
     assert found.values["dual_gap"] <= scores["row_minima"]["dual_gap"] + 1e-6
@@ -224,7 +224,7 @@ def test_a_model_of_ones_own(small, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     model = {"kind": "custom", "target": "my_lap.Mine"}
     one = task(small, model=model)
-    Assignment.check_model(one.plan, one.own)
+    Assignment.check_model(one.plan, one.task_plan)
     assert one.evaluate("val").values["feasible"] == 1.0
     assert gradient(one, 0, 0).any()
     sys.modules.pop("my_lap")

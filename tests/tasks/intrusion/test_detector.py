@@ -88,7 +88,7 @@ def test_scores_and_causes_are_those_of_the_model(graphs, name):
         scores = model.scores(batch).numpy()
     _near(judge.score(graphs), scores)
     assert np.abs(scores).max() > 1e-3
-    causes = judge.weigh(graphs)
+    causes = judge.attribute(graphs)
     np.testing.assert_array_equal(causes.of_nodes, model.inner.reference(batch).numpy())
     assert causes.of_nodes.max() > 0.1
 
@@ -96,11 +96,11 @@ def test_scores_and_causes_are_those_of_the_model(graphs, name):
 @pytest.mark.parametrize("name", ["gat", "vgae, largest error", "fusion"])
 def test_a_window_is_judged_alike_alone_and_among_others(graphs, name):
     judge = Judge(_model(SPECS[name], graphs))
-    scores, whole = judge.score(graphs), judge.weigh(graphs)
+    scores, whole = judge.score(graphs), judge.attribute(graphs)
     nodes, edges = np.cumsum(graphs.num_nodes)[:-1], np.cumsum(graphs.num_edges)[:-1]
     of_nodes, of_edges = np.split(whole.of_nodes, nodes), np.split(whole.of_edges, edges)
     for row, one in enumerate(graphs.parts(1)):
-        alone = judge.weigh(one)
+        alone = judge.attribute(one)
         _near(judge.score(one), scores[row])
         np.testing.assert_array_equal(alone.of_nodes, of_nodes[row])
         np.testing.assert_array_equal(alone.of_edges, of_edges[row])
@@ -109,7 +109,7 @@ def test_a_window_is_judged_alike_alone_and_among_others(graphs, name):
 
 def test_pairs_are_counted_against_benign_windows(graphs):
     """What a pair has too often is at its edge, and what it lacks beside its ids."""
-    causes = Judge(_model(SPECS["gat"], graphs)).weigh(graphs)
+    causes = Judge(_model(SPECS["gat"], graphs)).attribute(graphs)
     usual = Counter()
     for number in range(0, len(graphs), 2):
         usual.update({pair: count / (len(graphs) // 2) for pair, count in _counts(graphs, number).items()})

@@ -76,7 +76,7 @@ def test_a_relational_encoder_learns_from_typed_links(task):
     assert np.isfinite(losses).all()
     found = task.evaluate("test")
     assert 0 < found.values["mrr"] <= 1
-    assert task.own.ranked == "both"
+    assert task.task_plan.ranked == "both"
 
 
 def test_scores_and_ranks_of_a_split(task):

@@ -319,7 +319,7 @@ def test_scores_beside_a_link_are_those_of_the_pairs(spec):
         torch.arange(6) % 3,
     )
     replaces = torch.rand(6, 4) < 0.5
-    found = head.beside(sources, targets, relations, others, replaces)
+    found = head.score_others(sources, targets, relations, others, replaces)
     for link, place in product(range(6), range(4)):
         other = others[link, place]
         pair = (sources[link], other) if replaces[link, place] else (other, targets[link])
@@ -336,7 +336,9 @@ def test_scores_among_shared_nodes_are_those_of_the_pairs(spec, num_targets):
     relations = torch.arange(6) % 3
     found = head.among(sources, targets, relations, others, num_targets)
     replaces = (torch.arange(5) < num_targets).expand(6, -1)
-    torch.testing.assert_close(found, head.beside(sources, targets, relations, others.expand(6, -1, -1), replaces))
+    torch.testing.assert_close(
+        found, head.score_others(sources, targets, relations, others.expand(6, -1, -1), replaces)
+    )
 
 
 LOSSES = [BinaryLossSpec(), MarginLossSpec(kind="margin"), SoftmaxLossSpec(kind="softmax")]

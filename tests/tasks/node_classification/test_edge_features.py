@@ -390,7 +390,7 @@ def test_graphsage_means_by_weight_alike_in_parts_and_as_loaded(weighted):
         in_parts = build_task(planned_means(weighted, "parts/edgy/2-ldg"), ALONE)
         in_parts.model.load_state_dict(model.state_dict())
         of_parts = in_parts.exact_logits(np.arange(NUM_WEIGHTED), never_pause)[1]
-        loaded = NodeClassifier(model, task.own.features)
+        loaded = NodeClassifier(model, task.task_plan.features)
         of_loaded = loaded(x, ends, edge_weight=weight).detach()
         embedded = task.predict(None, embeddings=True).values["embedding"]
         assert torch.equal(loaded.embed(x, ends, weight).detach(), torch.from_numpy(embedded))
@@ -429,10 +429,10 @@ def test_loaded_models_refuse_strange_weights(weighted, weight, said):
     if isinstance(weight, float):
         own[3], weight = weight, own
     with pytest.raises(InvalidInputError, match=said):
-        NodeClassifier(task.model.eval(), task.own.features)(x, ends, edge_weight=weight)
+        NodeClassifier(task.model.eval(), task.task_plan.features)(x, ends, edge_weight=weight)
     task.model.is_weighted = False
     with pytest.raises(InvalidInputError, match="edge_weight is given, and the model does not read"):
-        NodeClassifier(task.model, task.own.features)(x, ends, edge_weight=own)
+        NodeClassifier(task.model, task.task_plan.features)(x, ends, edge_weight=own)
 
 
 @pytest.mark.parametrize("in_parts", [False, True])

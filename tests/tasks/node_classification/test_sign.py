@@ -186,7 +186,7 @@ def test_propagated_labels_are_in_what_a_plan_says_of_memory(root):
 
 def labels_read(task, nodes):
     """What stands beside the features in the rows of some nodes [n, num_classes]."""
-    rows, count = task.access.source.features, task.own.dataset.num_classes
+    rows, count = task.access.source.features, task.task_plan.dataset.num_classes
     if not isinstance(rows, SparseFeatures):
         return rows.x[nodes, -count:]
     found = np.zeros((rows.num_nodes, rows.num_features), dtype=np.float32)
@@ -199,15 +199,15 @@ def labels_read(task, nodes):
 def test_labels_of_the_training_nodes_stand_beside_the_features(root, dataset, reads):
     plan = plan_of(root, dataset, WITH_LABELS | {"hops_read": reads})
     task = build_task(plan, ALONE)
-    store, everyone = task.access.store, np.arange(task.own.dataset.num_nodes)
+    store, everyone = task.access.store, np.arange(task.task_plan.dataset.num_nodes)
     train = store.nodes_in("train")
-    known = KnownLabels(train, store.labels[train], task.own.dataset.num_classes)
+    known = KnownLabels(train, store.labels[train], task.task_plan.dataset.num_classes)
     expected = label_shares_of_others(store.topology(undirected=True), known, plan.seed)
     assert expected.any()
     assert np.array_equal(labels_read(task, everyone), expected)
     without = build_task(plan_of(root, dataset, {"hops_read": reads}), ALONE)
     extra = task.model.first.shape[0] - without.model.first.shape[0]
-    assert extra == task.own.dataset.num_classes
+    assert extra == task.task_plan.dataset.num_classes
     assert modelled(plan).num_parameters == sum(each.numel() for each in task.model.parameters() if each.requires_grad)
 
 
@@ -217,7 +217,7 @@ def test_of_fewer_training_nodes_no_other_label_is_read(root):
     task = build_task(plan, ALONE)
     store = task.access.store
     drawn = np.sort(np.concatenate([batch.seeds.ids for batch in task.batches(0, 0)]))
-    known = KnownLabels(drawn, store.labels[drawn], task.own.dataset.num_classes)
+    known = KnownLabels(drawn, store.labels[drawn], task.task_plan.dataset.num_classes)
     expected = label_shares_of_others(store.topology(undirected=True), known, plan.seed)
     assert len(drawn) == 5 < len(store.nodes_in("train"))
     assert np.array_equal(labels_read(task, np.arange(store.metadata.num_nodes)), expected)

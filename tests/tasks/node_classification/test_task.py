@@ -179,7 +179,7 @@ def test_a_strangers_model_is_evaluated_with_all_neighbours(planned, monkeypatch
         logits = task.model.inner.eval()(x, edge_index)[nodes]
     assert not task.model.inner.norm.running_mean.any(), "nothing is learnt from what is judged"
     labels = torch.from_numpy(task.labels[nodes.numpy()])
-    expected = measures(tally(logits, labels), task.own.dataset.num_classes)
+    expected = measures(tally(logits, labels), task.task_plan.dataset.num_classes)
     assert found.values == expected.values
     size = magnitude(task.model.inner.eval(), x, edge_index)[nodes]
     degree = int(np.diff(topology.indptr).max())

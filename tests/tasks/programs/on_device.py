@@ -146,8 +146,8 @@ def exact(task: NodeClassification) -> dict[str, Any]:
     WAITS.clear()
     COPIED.clear()
     _, logits = task.exact_logits(nodes, never_pause)
-    topology = task.access.store.topology(undirected=task.own.undirected)
-    wanted = layerwise.wanted_rows(topology, nodes, len(task.own.num_neighbors))
+    topology = task.access.store.topology(undirected=task.task_plan.undirected)
+    wanted = layerwise.wanted_rows(topology, nodes, len(task.task_plan.num_neighbors))
     blocks = sum(-(-len(each) // ROWS_AT_A_TIME) for each in wanted)
     return {"waits": list(WAITS), "copied": list(COPIED), "blocks": blocks, "logits": logits.tolist()}
 
@@ -166,7 +166,7 @@ def prefetch_on_device(make: Any, depth: int, *, together: bool = False) -> Iter
             yield item
             del item
 
-    return prefetch(made, depth, together=together)
+    return prefetch(made, depth, collective=together)
 
 
 def _comes_back(training: Training, found: int) -> bool:

@@ -91,7 +91,7 @@ def plan_command(
     command = Command(words=tuple(words), data=None if data is None else str(data.absolute()))
     _refuse_overrides(command, overrides)
     given = {text.partition("=")[0] for text in overrides}
-    own = {"slurm.job_name_prefix": f'"{name_of(words)}"', **_fixed(command)}
+    own = {"slurm.job_name_prefix": f'"{name_of(words)}"', **_required(command)}
     if not given & {"slurm.gpus_per_host", "slurm.gres"}:
         own["train.device"] = "cpu"
     unsaid = [f"{key}={value}" for key, value in own.items() if key not in given]
@@ -128,12 +128,12 @@ def _refuse_better(words: Sequence[str]) -> None:
                 )
 
 
-def _fixed(command: Command) -> dict[str, str]:
+def _required(command: Command) -> dict[str, str]:
     return _FIXED if command.goes_on else {**_FIXED, **_ONCE}
 
 
 def _refuse_overrides(command: Command, overrides: Sequence[str]) -> None:
-    fixed = _fixed(command)
+    fixed = _required(command)
     for text in overrides:
         key, _, value = text.partition("=")
         if not key.startswith(_SECTIONS):

@@ -85,9 +85,9 @@ class CommandDriver(Driver):
         if status == exits.DONE:
             return Judgement(DONE, None)
         otherwise = "it had not left yet" if status is None else f"srun ended with exit status {status}"
-        how = next((seen.in_words() for seen in step.exits()), otherwise)
-        if self.asked is not None:
-            return Judgement(ENDINGS[self.asked], None, f"{ENDINGS[self.asked].text}; the command: {how}")
+        how = next((seen.describe() for seen in step.exits()), otherwise)
+        if self.requested is not None:
+            return Judgement(ENDINGS[self.requested], None, f"{ENDINGS[self.requested].text}; the command: {how}")
         if is_ours and status in _OWN_WORDS and step.exits():
             return Judgement(ending_of(status), None, f"the command: {how}")
         said = step.first_error()

@@ -36,7 +36,7 @@ def with_code(requests: Sequence[RunRequest], *, copies: bool | None, environ: M
     if copies is False:
         return [_importing(request, None, None) for request in requests]
     fresh = [request for request in requests if copies or not _was_submitted(request)]
-    found = _found(fresh, environ)
+    found = _code_by_path(fresh, environ)
     done = []
     for request in requests:
         if _was_submitted(request) and not copies:
@@ -45,7 +45,7 @@ def with_code(requests: Sequence[RunRequest], *, copies: bool | None, environ: M
         own = found[tuple(search_path(request.job, environ))]
         root = request.folder.logs_root(request.plan.run_id)
         done.append(_importing(request, None if own is None else own.snapshot(root), own))
-    for text in dict.fromkeys(filter(None, map(_told, done))):
+    for text in dict.fromkeys(filter(None, map(_copied_text, done))):
         _log.info(text)
     return done
 
@@ -63,7 +63,7 @@ def tried_code(request: RunRequest, environ: Mapping[str, str]) -> Iterator[dict
         yield found
 
 
-def _found(requests: Sequence[RunRequest], environ: Mapping[str, str]) -> dict[tuple[str, ...], OwnCode | None]:
+def _code_by_path(requests: Sequence[RunRequest], environ: Mapping[str, str]) -> dict[tuple[str, ...], OwnCode | None]:
     """The code of all requests that look for it in the same folders, by those."""
     alike: dict[tuple[str, ...], list[RunRequest]] = {}
     for request in requests:
@@ -93,19 +93,19 @@ def _continued(request: RunRequest, environ: Mapping[str, str]) -> RunRequest:
     return _importing(request, kept, own if problem is not None else None)
 
 
-def _importing(request: RunRequest, code: Snapshot | None, own: OwnCode | None) -> RunRequest:
+def _importing(request: RunRequest, code: Snapshot | None, own_code: OwnCode | None) -> RunRequest:
     if request.job.code == code:
-        return replace(request, own_code=own)
+        return replace(request, own_code=own_code)
     job = request.job.model_copy(update={"code": code})
     changes = differences(read_job(request.folder), job) if _was_submitted(request) else request.changes
-    return replace(request, job=job, script=render_script(job), own_code=own, changes=changes)
+    return replace(request, job=job, script=render_script(job), own_code=own_code, changes=changes)
 
 
 def _was_submitted(request: RunRequest) -> bool:
     return request.folder.plan_path.exists() and request.folder.job_path.exists()
 
 
-def _told(request: RunRequest) -> str:
+def _copied_text(request: RunRequest) -> str:
     if request.own_code is None or request.job.code is None:
         return ""
     names = request.own_code.names

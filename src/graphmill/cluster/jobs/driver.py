@@ -131,7 +131,7 @@ class Driver:
         except (UnreadableError, OSError) as error:  # what the ranks left cannot be judged now
             if not is_io_error(error):
                 raise
-            unjudged = Judgement(ENDINGS[self.asked or "io_error"], None, str(error))
+            unjudged = Judgement(ENDINGS[self.requested or "io_error"], None, str(error))
             return self.follow(folder, unjudged, tries_left=0)
 
     def is_asked_to_stop(self, folder: RunFolder) -> bool:
@@ -145,7 +145,7 @@ class Driver:
 
     def world(self, folder: RunFolder) -> World | None:
         """Return as many ranks as the job has room for, which may differ from the plan; None: there are no ranks."""
-        hosts, plan = self.here.num_hosts, folder.read_plan()
+        hosts, plan = self.job_here.num_hosts, folder.read_plan()
         ranks = hosts * self.arguments.ranks_per_host - plan.world.samplers
         return world_of(plan, ranks=ranks, hosts=hosts)
 
@@ -155,7 +155,7 @@ class Driver:
         return JobEnvironment(self.environ)
 
     @property
-    def here(self) -> JobHere:
+    def job_here(self) -> JobHere:
         """The properties of this job that commands depend on."""
         number, whole = self.arguments.side_by_side, self.job.memory_mib
         memory = None if number == 1 or whole is None else whole // number
@@ -163,7 +163,7 @@ class Driver:
 
     def here_for(self, folder: RunFolder) -> JobHere:
         """Job environment with the data of the run added, which a container must be shown."""
-        return self.here if self.arguments.container is None else replace(self.here, data=self.data(folder))
+        return self.job_here if self.arguments.container is None else replace(self.job_here, data=self.data(folder))
 
     def data(self, folder: RunFolder) -> Path | None:
         """The prepared data that are read; None: there are none."""
@@ -192,7 +192,7 @@ class Driver:
         """How an attempt ended whose data could not be staged."""
         problem = f"staging the dataset failed: {step.first_error() or f'srun ended with exit status {step.status}'}"
         status = exits.BAD_REQUEST if step.status == exits.BAD_REQUEST else None
-        return judge(folder, AttemptEvidence(started, asked=self.asked, status=status, problem=problem))
+        return judge(folder, AttemptEvidence(started, requested=self.requested, status=status, problem=problem))
 
     def start(self, folder: RunFolder, started: float) -> Decision:
         """Start the ranks, and judge how they ended."""
@@ -207,10 +207,10 @@ class Driver:
             evidence = AttemptEvidence(
                 started,
                 step.exits() if self.arguments.launcher == "srun" else (),
-                asked=self.asked,
+                requested=self.requested,
                 status=step.status,
                 problem=unsaid(step),
-                said=step.first_error() or last_line(folder.log_path(0), since=started),
+                message=step.first_error() or last_line(folder.log_path(0), since=started),
             )
             judgement = judge(folder, self._with_cause(evidence, folder))
             decision = self.follow(folder, judgement, tries_left=TRIES - trial)
@@ -310,7 +310,7 @@ class Driver:
         )
 
     @property
-    def asked(self) -> EndingName | None:
+    def requested(self) -> EndingName | None:
         """The ending that Slurm, or a person, asked for."""
         return None if self.cause is None else self.cause.ending
 
@@ -320,14 +320,14 @@ class Driver:
         Of ranks that left no word of their own Slurm may know more: that it took the hosts away, or that time was up.
         None has one where it still ran the task prolog: a stop ends that, and the tasks with an exit status of Slurm's.
         """
-        if evidence.asked is not None:
+        if evidence.requested is not None:
             return evidence
         found = judge(folder, evidence)
         is_silent = found.first is None or found.first.is_echo or found.first.is_by_signal
         is_silent = is_silent or not has_begun(folder, evidence.started)
         if found.ending.name == "stopped" or (found.ending.name == "failed" and is_silent):
             self.ask_why(folder, is_asked=found.ending.name == "stopped")
-        return replace(evidence, asked=self.asked)
+        return replace(evidence, requested=self.requested)
 
     def ask_why(self, folder: RunFolder, *, is_asked: bool = True) -> None:
         """Set `cause`. `is_asked`: it is known that a signal came, if not from whom."""
@@ -349,7 +349,7 @@ class Driver:
         decision = decide(end, on_time_limit=arguments.follow, max_attempts=arguments.max_attempts)
         if decision.step == "other_port":
             first = judgement.first
-            _log.warning(f"{first.in_words() if first else judgement.ending.text}; {decision.reason}")
+            _log.warning(f"{first.describe() if first else judgement.ending.text}; {decision.reason}")
             return decision
         if decision.step == "finish":
             decision = replace(decision, reason=self.finished)

@@ -18,7 +18,7 @@ from graphmill.diagnose.job_hosts import JOB_SCRIPT, HostReport
 from graphmill.record.documents import SubmittedJob, read_document
 from graphmill.slurm.commands import SlurmError, scancel
 from graphmill.slurm.queue import JobReading, Queue
-from graphmill.slurm.states import in_words
+from graphmill.slurm.states import explain_reason
 from graphmill.spec.job.resolve import Job, resolve_job
 from graphmill.spec.job.work import ExamineHosts
 from graphmill.spec.load import DEFAULT_RECIPE, load_experiment
@@ -50,16 +50,16 @@ def plan_examination(overrides: Sequence[str], folder: Path) -> Examination:
     return Examination(job, folder, Submission(folder / JOB_SCRIPT, render_script(job)))
 
 
-def examine_hosts(asked: Examination, environ: Mapping[str, str], tell: Callable[[str], None]) -> HostReport:
+def examine_hosts(examination: Examination, environ: Mapping[str, str], tell: Callable[[str], None]) -> HostReport:
     """Submit the job, wait for its end and return what it found. Whatever ends this before ends the job as well.
 
     `tell` is called with a sentence whenever the job's state has changed.
     """
-    check_with_slurm(asked.submission, environ)
-    asked.folder.mkdir(parents=True)
-    write_text(asked.submission.script_path, asked.submission.script)
-    job = submit_script(asked.submission, environ)
-    tell(f"job {job.job_id}: {asked.folder}")
+    check_with_slurm(examination.submission, environ)
+    examination.folder.mkdir(parents=True)
+    write_text(examination.submission.script_path, examination.submission.script)
+    job = submit_script(examination.submission, environ)
+    tell(f"job {job.job_id}: {examination.folder}")
     try:
         last = _wait(job, tell)
     except BaseException:
@@ -67,7 +67,7 @@ def examine_hosts(asked: Examination, environ: Mapping[str, str], tell: Callable
             scancel([job.job_id], cluster=job.cluster)
             tell(f"job {job.job_id} was cancelled")
         raise
-    return _report(asked, job, last)
+    return _report(examination, job, last)
 
 
 def _wait(job: SubmittedJob, tell: Callable[[str], None]) -> JobReading | None:
@@ -89,24 +89,24 @@ def _wait(job: SubmittedJob, tell: Callable[[str], None]) -> JobReading | None:
 def _state(reading: JobReading) -> str:
     if reading.phase != "waits":
         return f"runs on {reading.hosts}"
-    reason = in_words(reading.reason)
+    reason = explain_reason(reading.reason)
     if reason.is_hopeless:
         raise UserError(f"as asked for, the job will never start: {reason.meaning}", fix=reason.advice)
     return f"waits: {reason.meaning}"
 
 
-def _report(asked: Examination, job: SubmittedJob, last: JobReading | None) -> HostReport:
-    path = asked.folder / REPORT
+def _report(examination: Examination, job: SubmittedJob, last: JobReading | None) -> HostReport:
+    path = examination.folder / REPORT
     until = time.monotonic() + SEEN_WITHIN_S
     has_succeeded = last is None or last.has_succeeded
     while not path.exists() and has_succeeded and time.monotonic() < until:
         time.sleep(_LOOK_EVERY_S)
     if path.exists():
         return read_document(path, HostReport, "look again")
-    outputs = sorted(asked.folder.glob("*.out"))
+    outputs = sorted(examination.folder.glob("*.out"))
     said = outputs[-1].read_text(encoding="utf-8", errors="replace").splitlines()[-_LINES:] if outputs else []
     raise UserError(
         f"job {job.job_id} left no report; it ended as {last.state if last else 'unknown to Slurm'}"
         + "".join(f"\n  {line}" for line in said),
-        fix=f"read what is in {asked.folder}",
+        fix=f"read what is in {examination.folder}",
     )

@@ -27,7 +27,7 @@ def examine(driver: Driver, folder: Path) -> int:
     """Look at the hosts of this job. Returns the exit status of the job: done, if there is a report."""
     rendezvous = driver.rendezvous(1)
     hosts = expand_hostlist(driver.job.hosts)
-    command = examine_command(driver.arguments, folder, driver.here, hosts)
+    command = examine_command(driver.arguments, folder, driver.job_here, hosts)
     step = SrunStep.start(command, environment(driver.arguments, driver.environ, rendezvous))
     if not step.wait(driver.signals, lambda: driver.signals.terminated):
         step.kill()
@@ -36,7 +36,9 @@ def examine(driver: Driver, folder: Path) -> int:
     until = time.monotonic() + SEEN_WITHIN_S
     while not problem and not all(path.exists() for path in paths) and time.monotonic() < until:
         time.sleep(_LOOK_EVERY_S)
-    report = HostReport(job_id=driver.here.job_id, expected=tuple(hosts), hosts=tuple(_facts(paths)), problem=problem)
+    report = HostReport(
+        job_id=driver.job_here.job_id, expected=tuple(hosts), hosts=tuple(_facts(paths)), problem=problem
+    )
     write_text(folder / REPORT, report.model_dump_json(indent=2) + "\n")
     return exits.DONE
 

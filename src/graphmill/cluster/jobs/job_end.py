@@ -120,7 +120,7 @@ def report_failure(folder: RunFolder, judgement: Judgement) -> None:
     if folder.is_command():
         said = last_lines(folder.log_path(0), TAIL_LINES)
     elif first is not None and first.process is not None:
-        said = last_lines(folder.log_path_of(folder.world().seat(first.process)), TAIL_LINES)
+        said = last_lines(folder.log_path_of(folder.world().role_rank(first.process)), TAIL_LINES)
     sys.stderr.write(judgement.report([] if judgement.ending.name == "lost" else said, log=None, resume=None))
     sys.stderr.flush()
 

@@ -49,8 +49,8 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
     prepare_embedded(experiment, root)
     machine = MachineInfo(num_cores=job.cores_here or here.num_cores, num_gpus=here.num_gpus, gpu_names=here.gpu_names)
 
-    def plan_of(asked: Experiment) -> Plan:
-        return plan_experiment(asked, dataset_root=root, run_id=str(new.run_id), machine=machine, hosts=hosts)
+    def plan_of(variant: Experiment) -> Plan:
+        return plan_experiment(variant, dataset_root=root, run_id=str(new.run_id), machine=machine, hosts=hosts)
 
     folder = RunFolder.create(BatchSizes(logs_root).plan(experiment, plan_of), logs_root)
     if new.script is not None:

@@ -173,13 +173,13 @@ def retry(
         _leave_out(follows, left_out)
 
 
-def note_requeue(folder: RunFolder, own: str) -> None:
+def note_requeue(folder: RunFolder, job_id: str) -> None:
     """Record that this job is to begin again, with the runs that it holds."""
-    together = next((job.side_by_side for job in reversed(folder.jobs()) if job.job_id == own), 1)
-    folder.note_job(SubmittedJob(job_id=own, time=time.time(), how="requeue", side_by_side=together))
+    together = next((job.side_by_side for job in reversed(folder.jobs()) if job.job_id == job_id), 1)
+    folder.note_job(SubmittedJob(job_id=job_id, time=time.time(), how="requeue", side_by_side=together))
 
 
-def _to_leave_out(folder: RunFolder, own: str, lost: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+def _to_leave_out(folder: RunFolder, job_id: str, lost: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """Hosts that the next attempt is to leave out: those that were lost, besides what the job leaves out already.
 
     None where Slurm could then never start it: it would wait for ever.
@@ -187,7 +187,7 @@ def _to_leave_out(folder: RunFolder, own: str, lost: Sequence[str], environ: Map
     if not lost:
         return []
     try:
-        names = list(dict.fromkeys([*show_job(own).excluded_hosts, *lost]))
+        names = list(dict.fromkeys([*show_job(job_id).excluded_hosts, *lost]))
         if len(names) > _MOST_LEFT_OUT:
             _log.info(f"{', '.join(lost)} may be used again: {_MOST_LEFT_OUT} hosts at most are left out")
             return []
@@ -236,22 +236,22 @@ def _note_problem(folder: RunFolder, problem: str, environ: Mapping[str, str]) -
             folder.write_outcome(outcome.model_copy(update={"message": message}))
 
 
-def _waiting(folder: RunFolder, own: str) -> list[QueuedJob]:
+def _waiting(folder: RunFolder, job_id: str) -> list[QueuedJob]:
     """Our other jobs that wait with this run's script, the first submitted first."""
-    return [job for job in jobs_of_script(folder.script_path) if job.job_id != own and job.phase == "waits"]
+    return [job for job in jobs_of_script(folder.script_path) if job.job_id != job_id and job.phase == "waits"]
 
 
-def ending_before(told: EndingName | None, state: str) -> Ending:
+def ending_before(recorded: EndingName | None, state: str) -> Ending:
     """How the attempt before ended, by the run folder and by Slurm's word for its job; "": Slurm does not know it.
 
     >>> ending_before(None, "CANCELLED").name, ending_before("stopped", "PREEMPTED").name, ending_before(None, "").name
     ('stopped', 'preempted', 'lost')
     """
-    if told is None or (told == "stopped" and state):  # SIGTERM came to the ranks: it says not from whom
+    if recorded is None or (recorded == "stopped" and state):  # SIGTERM came to the ranks: it says not from whom
         return ENDINGS[_BY_SLURM.get(state, "lost")]
-    if told == "done" or ENDINGS[told].retried:
-        return ENDINGS[told]
-    return ENDINGS[_TAKEN_AWAY.get(state, told)]
+    if recorded == "done" or ENDINGS[recorded].retried:
+        return ENDINGS[recorded]
+    return ENDINGS[_TAKEN_AWAY.get(state, recorded)]
 
 
 def why_leave(folder: RunFolder, environ: Mapping[str, str], *, max_attempts: int, retries: int) -> str:

@@ -167,7 +167,7 @@ def _weights(pipeline: Pipeline, source: SourceSpec, logs_root: Path) -> InitFro
 
 
 def record_of(
-    stages: Stages, chosen: Sequence[StageSpec], found: Mapping[str, RunRequest | UserError]
+    stages: Stages, chosen: Sequence[StageSpec], requests: Mapping[str, RunRequest | UserError]
 ) -> SubmittedPipeline:
     """What the jobs will read. `UserError` if a chosen stage needs one that is neither done nor chosen."""
     names = [stage.name for stage in chosen]
@@ -184,7 +184,7 @@ def record_of(
         logs_root=str(stages.logs_root),
         time=time.time(),
         chosen=tuple(name for name in names if stages.runs.state(name).status != DONE),
-        stages=tuple(_recorded(stages, stage, found[stage.name]) for stage in stages.pipeline.stages),
+        stages=tuple(_recorded(stages, stage, requests[stage.name]) for stage in stages.pipeline.stages),
     )
 
 

@@ -188,14 +188,14 @@ def try_profile(site: Site) -> Iterator[Tried]:
     for name, kind in site.hosts.items():
         for partition in kind.slurm_partitions:
             try:
-                script = render_script(resolve_job(load_experiment(DEFAULT_RECIPE, _whole(kind, partition)), site))
+                script = render_script(resolve_job(load_experiment(DEFAULT_RECIPE, _full_host(kind, partition)), site))
                 environment, _ = sbatch_environment(script, os.environ)
                 yield Tried(partition, name, True, sbatch_test_only(script, environ=environment))
             except UserError as error:
                 yield Tried(partition, name, False, error.message)
 
 
-def _whole(kind: HostKind, partition: str) -> list[str]:
+def _full_host(kind: HostKind, partition: str) -> list[str]:
     """The overrides that ask for one whole host."""
     gpus = f"slurm.gres=gpu:{kind.gpu_type}:{kind.gpus}" if kind.gpu_type else f"slurm.gpus_per_host={kind.gpus}"
     return [

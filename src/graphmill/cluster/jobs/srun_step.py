@@ -44,7 +44,7 @@ class SrunStep:
     """A started srun."""
 
     process: "subprocess.Popen[bytes]"
-    said: list[str]  # lines of its standard error
+    error_lines: list[str]  # lines of its standard error
     reader: threading.Thread
 
     @classmethod
@@ -56,10 +56,10 @@ class SrunStep:
             raise UserError(
                 f"{command[0]} cannot be run: {error.strerror}", fix="see whether the job's PATH finds Slurm's programs"
             ) from None
-        said: list[str] = []
-        reader = threading.Thread(target=_pass_on, args=(process, said), daemon=True)
+        error_lines: list[str] = []
+        reader = threading.Thread(target=_pass_on, args=(process, error_lines), daemon=True)
         reader.start()
-        return cls(process, said, reader)
+        return cls(process, error_lines, reader)
 
     @property
     def status(self) -> int | None:
@@ -92,7 +92,7 @@ class SrunStep:
 
     def found_no_slurm(self) -> bool:
         """Whether it failed because the controller did not answer, and reported the end of no task."""
-        return bool(self.status) and not self.exits() and any(is_silence(line) for line in self.said)
+        return bool(self.status) and not self.exits() and any(is_silence(line) for line in self.error_lines)
 
     def was_ended(self) -> bool:
         """Whether a SIGTERM ended what it started: Slurm's, most likely, whatever for."""
@@ -101,12 +101,12 @@ class SrunStep:
 
     def first_error(self) -> str:
         """The first line that reports more than that tasks were ended: of a rank, of staging, of srun. "": none."""
-        found = (_ERROR.fullmatch(line.strip()) for line in self.said if not is_of_an_end(line))
+        found = (_ERROR.fullmatch(line.strip()) for line in self.error_lines if not is_of_an_end(line))
         return next((each["what"] for each in found if each), "")
 
     def exits(self) -> list[RankExit]:
         """What srun reported about tasks that failed, in its order. It reports no times."""
-        return [exit_ for line in self.said for exit_ in exits_in(line)]
+        return [exit_ for line in self.error_lines for exit_ in exits_in(line)]
 
 
 def is_of_an_end(line: str) -> bool:
@@ -149,12 +149,12 @@ def _numbers(text: str) -> list[int]:
     return found
 
 
-def _pass_on(process: "subprocess.Popen[bytes]", said: list[str]) -> None:
+def _pass_on(process: "subprocess.Popen[bytes]", error_lines: list[str]) -> None:
     assert process.stderr is not None, "it is a pipe"
     for line in process.stderr:
         sys.stderr.buffer.write(line)
         sys.stderr.buffer.flush()
-        said.append(line.decode("utf-8", errors="replace").rstrip("\n"))
+        error_lines.append(line.decode("utf-8", errors="replace").rstrip("\n"))
 
 
 def unsaid(step: SrunStep) -> str:

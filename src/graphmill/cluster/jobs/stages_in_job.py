@@ -188,7 +188,7 @@ class _StagesInJob:
     def _evaluated(self, planned: PlannedStage, title: str) -> StageEnd:
         if self.submitted.evaluate_on == "own":
             return "done"
-        python = single_python(self.driver.arguments, self.folder.path, self.driver.here)
+        python = single_python(self.driver.arguments, self.folder.path, self.driver.job_here)
         try:
             evaluate_on_all(self.stages, planned.stage, self.plan_of, python=python)
         except UserError as error:

@@ -274,11 +274,11 @@ def submit_array(array: Array, environ: Mapping[str, str]) -> list[SubmittedJob]
     return jobs
 
 
-def _tasks(job_id: str, number: int, together: int) -> Iterator[dict[str, Any]]:
+def _tasks(job_id: str, number: int, cells_per_task: int) -> Iterator[dict[str, Any]]:
     """Task that holds each cell, in the order of cells, and how many cells that task holds."""
     for index in range(number):
-        task = index // together
-        yield {"job_id": f"{job_id}_{task}", "side_by_side": min(together, number - task * together)}
+        task = index // cells_per_task
+        yield {"job_id": f"{job_id}_{task}", "side_by_side": min(cells_per_task, number - task * cells_per_task)}
 
 
 @contextmanager

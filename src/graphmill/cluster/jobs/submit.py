@@ -129,9 +129,9 @@ def plan_request(
     train = experiment.train.model_copy(update={"ranks": size.ranks})
     machine = MachineInfo(num_cores=size.cpus_per_host, num_gpus=size.gpus_per_host)
 
-    def plan_of(asked: Experiment) -> Plan:
+    def plan_of(variant: Experiment) -> Plan:
         return plan_experiment(
-            asked,
+            variant,
             dataset_root=dataset_root.absolute(),
             run_id=str(folder.path.relative_to(logs_root)),
             machine=machine,

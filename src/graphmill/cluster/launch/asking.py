@@ -113,10 +113,10 @@ class Asking:
             pruner=optuna.pruners.NopPruner(),
             direction="maximize" if self.higher_is_better else "minimize",
         )
-        study.add_trials([self._told(trial) for trial in trials])
+        study.add_trials([self._frozen(trial) for trial in trials])
         return study
 
-    def _told(self, trial: SearchTrial) -> "optuna.trial.FrozenTrial":
+    def _frozen(self, trial: SearchTrial) -> "optuna.trial.FrozenTrial":
         import optuna
 
         states = optuna.trial.TrialState

@@ -27,7 +27,7 @@ from graphmill.record.events import Event, Finish, Start, Stop, events_in
 from graphmill.record.manifest import saved_steps
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder, best_effort_write
-from graphmill.spec.roles import Seat
+from graphmill.spec.roles import RoleRank
 
 Events = list[Event]
 
@@ -67,11 +67,11 @@ class AttemptEvidence:
     exits: Sequence[RankExit] = ()  # in the order in which they were seen; not all need be known
     killed: float = _NEVER  # when the launcher ended the ranks that were left: exits from then on carry no information
     ahead_s: Mapping[int, float] | None = None  # by process: how far the clock of its events is ahead of ours
-    asked: EndingName | None = None  # to end as: stopped, interrupted, out_of_time or preempted
+    requested: EndingName | None = None  # to end as: stopped, interrupted, out_of_time or preempted
     lost: Sequence[LostHost] = ()
     status: int | None = None  # of srun or torchrun, which holds for all ranks if it is 0 or 75
     problem: str = ""  # the message if no rank reported one
-    said: str = ""  # by whoever started the ranks, of why one could not begin: a program that is not there
+    message: str = ""  # by whoever started the ranks, of why one could not begin: a program that is not there
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class ProcessFailure:
         """Whether a signal ended it, or it vanished under torchrun, and so it had no word of its own."""
         return self.process is not None and (self.code is None or _is_by_signal(self.code))
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Describe the failure for a message."""
         if self.process is None or self.code in _OWN_STATUS:  # of the whole run, whichever rank says so first
             return self.what
@@ -114,21 +114,23 @@ class Judgement:
         """Whether it is not a failure: done, or left after a checkpoint."""
         return self.ending.exit_status in SAVED
 
-    def report(self, said: Sequence[str], *, log: str | None, resume: str | None) -> str:
-        """The message about the first failure. `said`: its last lines; `log`: where all of them are."""
-        what = self.first.in_words() if self.first else self.problem or "the ranks failed and left no error"
+    def report(self, last_lines: Sequence[str], *, log: str | None, resume: str | None) -> str:
+        """The message about the first failure. `last_lines`: of its log; `log`: where all of them are."""
+        what = self.first.describe() if self.first else self.problem or "the ranks failed and left no error"
         read = f"read {log}, fix it, then " if log else ""
-        lines = [f"error: {what}", *(f"  | {quoted(line)}" for line in said)]
+        lines = [f"error: {what}", *(f"  | {quoted(line)}" for line in last_lines)]
         return "\n".join([*lines, *([f"  → {read}continue with `{resume}`"] if resume else []), ""])
 
 
 def judge(folder: RunFolder, evidence: AttemptEvidence) -> Judgement:
     """How the attempt that began at `evidence.started` ended. Reads the run folder, writes nothing."""
     world = folder.world()
-    seats = [world.seat(process) for process in range(world.processes)]
-    by_process = [_events(folder.events_path_of(seat), process, evidence) for process, seat in enumerate(seats)]
+    role_ranks = [world.role_rank(process) for process in range(world.processes)]
+    by_process = [
+        _events(folder.events_path_of(role_rank), process, evidence) for process, role_rank in enumerate(role_ranks)
+    ]
     outcome = folder.read_outcome()
-    first = _first(by_process, seats, evidence, several_hosts=world.hosts > 1)
+    first = _first(by_process, role_ranks, evidence, several_hosts=world.hosts > 1)
     ending = _ending(by_process, evidence, first, None if outcome is None else outcome.status)
     silent = [events for events, code in zip(by_process, _codes(by_process, evidence), strict=True) if code is None]
     lost_hosts = sorted({_host(events) for events in silent if _host(events)}) if ending.name == "lost" else []
@@ -177,7 +179,7 @@ def _events(path: Path, process: int, evidence: AttemptEvidence) -> Events:
 
 
 def _first(
-    by_process: Sequence[Events], seats: Sequence[Seat], evidence: AttemptEvidence, *, several_hosts: bool
+    by_process: Sequence[Events], role_ranks: Sequence[RoleRank], evidence: AttemptEvidence, *, several_hosts: bool
 ) -> ProcessFailure | None:
     """The failure that came first: by the rank's own event if it left one, else by its exit.
 
@@ -192,11 +194,13 @@ def _first(
     missed = any(_code(events) == exits.LOST_A_RANK for events in by_process)
     exit_of = {seen.rank: seen for seen in reversed(evidence.exits)}  # the first exit of each
     order = [seen.rank for seen in evidence.exits]
-    for process in sorted(range(len(seats)), key=lambda number: order.index(number) if number in order else len(order)):
+    for process in sorted(
+        range(len(role_ranks)), key=lambda number: order.index(number) if number in order else len(order)
+    ):
         failure = _failure(process, by_process, exit_of.get(process), evidence, missed=missed)
         if failure is not None:
             host = _host(by_process[process]) if several_hosts else ""
-            who = f"{seats[process].name} of {seats[process].num_ranks}"
+            who = f"{role_ranks[process].name} of {role_ranks[process].num_ranks}"
             found.append(ProcessFailure(process, who, host, *failure))
     return min(found, key=lambda failure: (failure.is_echo, failure.time), default=None)
 
@@ -224,10 +228,10 @@ def _failure(
     if _code(events) in SAVED or (seen is not None and (is_killed_by_us or not seen.failed)):
         return None
     if seen is not None:
-        never_began = f": {evidence.said}" if evidence.said and not events else ""
-        return seen.code, f"{seen.in_words()}{never_began}", moment, seen.code == exits.LOST_A_RANK
+        never_began = f": {evidence.message}" if evidence.message and not events else ""
+        return seen.code, f"{seen.describe()}{never_began}", moment, seen.code == exits.LOST_A_RANK
     others = any(_code(other) not in (None, *SAVED) for other in by_process)
-    is_gone = others and not missed and evidence.asked is None and not evidence.exits
+    is_gone = others and not missed and evidence.requested is None and not evidence.exits
     return (None, "ended without an error", _NEVER, False) if is_gone else None
 
 
@@ -249,13 +253,13 @@ def _ending(
         status = max(code for code in codes if code is not None)
         if status == exits.DONE:
             return DONE
-        asked = evidence.asked if evidence.asked != "interrupted" else "stopped"  # it came too late
-        return ENDINGS[asked or ending_of(status, word).name]
+        requested = evidence.requested if evidence.requested != "interrupted" else "stopped"  # it came too late
+        return ENDINGS[requested or ending_of(status, word).name]
     if exits.PORT_BUSY in codes and not any(isinstance(event, Start) for events in by_process for event in events):
         return ENDINGS["port_busy"]
     has_no_word = not any(by_process) and first is not None and first.code not in _OWN_STATUS
-    if evidence.asked and (first is None or first.is_echo or first.code in _KILLED or has_no_word):
-        return ENDINGS[evidence.asked]
+    if evidence.requested and (first is None or first.is_echo or first.code in _KILLED or has_no_word):
+        return ENDINGS[evidence.requested]
     if first is not None and first.code in _ASKED and first.code != exits.INTERRUPTED:
         return ENDINGS["stopped"]
     code = evidence.status if first is None else first.code
@@ -302,7 +306,7 @@ def _reason(judgement: Judgement) -> str:
         case "interrupted":
             return STOPPED_AT_ONCE
     if judgement.first is not None:
-        return judgement.first.in_words()
+        return judgement.first.describe()
     return judgement.problem or "the ranks ended and left no error"
 
 

@@ -72,10 +72,10 @@ def run_ranks(
         watch(bool(signals.received))
     if killed < float("inf") and sys.stdout.isatty():
         sys.stdout.write(_SHOW_CURSOR)  # a killed rank 0 cannot show the cursor again that its progress bars hid
-    judgement = judge(folder, AttemptEvidence(started, ended, killed, asked=signals.asked))
+    judgement = judge(folder, AttemptEvidence(started, ended, killed, requested=signals.requested))
     if judgement.first is not None and judgement.ending.name != "interrupted":
         _report(judgement, judgement.first, ranks, folder)
-    elif ranks[0].shown is not None and signals.asked is None:
+    elif ranks[0].shown is not None and signals.requested is None:
         ranks[0].shown.release()
     note_outcome(folder, judgement, started)
     return judgement.ending.exit_status
@@ -95,7 +95,7 @@ class StopSignals:
         return self.received.count(signal.SIGINT)
 
     @property
-    def asked(self) -> EndingName | None:
+    def requested(self) -> EndingName | None:
         """The ending that was requested."""
         if not self.received:
             return "stopped" if self.is_ended_by_watch else None
@@ -241,7 +241,7 @@ def _start(
     try:
         for number in range(world.processes):
             own = {**environ, "RANK": str(number), "LOCAL_RANK": str(number)}
-            log = folder.log_path_of(world.seat(number))
+            log = folder.log_path_of(world.role_rank(number))
             ranks.append(RankProcess(number, program, own, log, imports=imports))
     except BaseException:
         for rank in ranks:
@@ -269,7 +269,7 @@ def _supervise(
         failed = any(rank.failed for rank in ended)
         if failed or signals.num_interrupts > 1:
             give_up = min(give_up, time.monotonic() + grace_s)
-        elif ranks[0].shown is not None and signals.asked is None:  # else it may be how an import was interrupted
+        elif ranks[0].shown is not None and signals.requested is None:  # else it may be how an import was interrupted
             ranks[0].shown.release(older_than_s=_HOLD_S)
         if time.monotonic() > give_up and killed == float("inf"):
             killed = time.time()

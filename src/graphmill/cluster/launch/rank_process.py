@@ -42,7 +42,7 @@ class RankExit:
         """Whether the rank is neither done nor stopped after a checkpoint."""
         return self.code not in SAVED
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Describe the exit for a message."""
         if self.code == exits.LOST_A_RANK:
             return "another rank became unresponsive"

@@ -42,19 +42,19 @@ def start_run(
 def resume_run(
     folder: RunFolder,
     *,
-    asked: Plan | None = None,
+    requested: Plan | None = None,
     world: World | None = None,
     program: Sequence[str] = WORKER,
     watch: Watch | None = None,
 ) -> int:
     """Continue a run as it was planned, and wait for its end; `watch` may end it. Returns its exit status.
 
-    `asked` is what the user would plan now: if it differs, the request is refused. `world`: see `world_here`.
+    `requested` is what the user would plan now: if it differs, the request is refused. `world`: see `world_here`.
     """
     refuse_several_tasks(os.environ)
     plan = folder.read_plan()
-    if asked is not None:
-        refuse_other_plan(folder, plan, asked)
+    if requested is not None:
+        refuse_other_plan(folder, plan, requested)
     return _attempt(folder, plan, world=world or world_here(folder), program=program, watch=watch)
 
 

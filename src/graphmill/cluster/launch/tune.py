@@ -104,7 +104,7 @@ class Tuning:
                 write_text(self.best_path, f"{said}\n{text}")
         return trial
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """How many trials ended how, and the time they took."""
         trials = self.folder.trials()
         told = ", ".join(f"{number} {state}" for state, number in counts(trials).items() if number)
@@ -119,7 +119,7 @@ class Tuning:
                     with self.folder.claim(trial.number):
                         continue
                 except OwnedError as error:
-                    found[trial.name] = error.owner.in_words() if error.owner else "another process"
+                    found[trial.name] = error.owner.describe() if error.owner else "another process"
         return found
 
     def loop(self, is_asked: Callable[[], bool]) -> int:
@@ -173,7 +173,7 @@ class Tuning:
             ends.append(end)
             if end.state != "complete":
                 break
-        told = self._told(ends)
+        told = self._end_of(ends)
         with self.folder.lock():
             self.folder.tell(told)
         self._say(trial, told)
@@ -187,7 +187,7 @@ class Tuning:
         place = f"{trial.number + 1}/{most}" if most is not None else f"{trial.number + 1}"
         values = {**trial.values, **({} if seed is None else {SEED: seed})}
         if not run.is_done():
-            _log.info(f"[{place}] {trial.name}: {in_words(values)}")
+            _log.info(f"[{place}] {trial.name}: {values_text(values)}")
         follower = Follower(run, self.measure.name, lambda *seen: self._pruned_at(run, rivals, *seen), self.clock)
         code, why = self._run(run, values, follower)
         if code in _BY_CHANCE and run.plan_path.exists() and not follower.is_asked:
@@ -238,7 +238,7 @@ class Tuning:
         said = why or (outcome.message if outcome is not None else "") or ending_of(code).text
         return TrialEnd(trial=number, state="failed", scores=scores, why=said)
 
-    def _told(self, ends: Sequence[TrialEnd]) -> TrialEnd:
+    def _end_of(self, ends: Sequence[TrialEnd]) -> TrialEnd:
         """How a trial ended, by the ends of its runs: one that fails is the last."""
         first, last, seeds = ends[0], ends[-1], self.search.seeds
         if not seeds or last.state == "pruned":
@@ -316,7 +316,7 @@ def best_of(trials: Sequence[SearchTrial], measure: Measure) -> SearchTrial | No
     return choose(found, key=lambda each: each[0])[1] if found else None
 
 
-def in_words(values: Mapping[str, Any]) -> str:
+def values_text(values: Mapping[str, Any]) -> str:
     """Values in one line, each by the last word of its key."""
     texts = {key: f"{value:.4g}" if isinstance(value, float) else f"{value}" for key, value in values.items()}
     return ", ".join(f"{key.rpartition('.')[2]} {text}" for key, text in texts.items())

@@ -39,7 +39,7 @@ def read_dataset(folder: Path, share: Share | None = None) -> Dataset:
     `share`: of a graph in parts, what is to be copied. What else `folder` has, or lacks, does not matter then.
     """
     metadata = read_header(folder)
-    if share is None and "parts_version" in metadata.own:
+    if share is None and "parts_version" in metadata.kind_fields:
         _refuse_some_parts(folder)
     arrays = metadata.arrays if share is None else _arrays_of(folder, share)
     found = (
@@ -57,7 +57,7 @@ def read_dataset(folder: Path, share: Share | None = None) -> Dataset:
 
 
 def _again(folder: Path, metadata: Header) -> str:
-    if "parts_version" not in metadata.own:
+    if "parts_version" not in metadata.kind_fields:
         return "prepare the dataset again: graphmill prepare NAME --force"
     from graphmill.partition.metadata import again, read_parts_metadata
 

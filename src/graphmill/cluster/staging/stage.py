@@ -294,7 +294,7 @@ def _shared_instead(dataset: Dataset, message: str, seconds: float) -> StagedHos
     )
 
 
-def in_words(staged: StagedHost) -> str:
+def staged_text(staged: StagedHost) -> str:
     """One line for a log."""
     size = f"{staged.bytes / 2**20:,.1f} MiB"
     if staged.outcome == "reused":
@@ -334,7 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _log.error(f"{error}\n  → make room, or set staging.on_failure=use_shared")
         return exits.ANSWER_IS_NO
     if staged.outcome != "use_shared":
-        _log.info(in_words(staged))
+        _log.info(staged_text(staged))
     return exits.DONE
 
 

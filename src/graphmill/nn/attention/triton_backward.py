@@ -21,10 +21,10 @@ def put_pairs(pairs, slots, is_edge, heads, is_head, alpha, of_logit, HEADS: tl.
 
 
 @triton.jit
-def put_part(whole, sums, part, node, value, columns, is_column, WIDTH: tl.constexpr):
+def put_part(full, sums, part, node, value, columns, is_column, WIDTH: tl.constexpr):
     """A node's row of a gradient, or its part's row among the partial sums."""
     if part < 0:
-        put(whole + node * WIDTH + columns, value, is_column)
+        put(full + node * WIDTH + columns, value, is_column)
     else:
         tl.store(sums + part * WIDTH + columns, value, mask=is_column)
 

@@ -23,17 +23,17 @@ def tile_of(sources, edge_ids, first, start, end, num_stored, target, num_edges,
 
 @triton.jit
 def scored(
-    messages, source, own, nodes, ids, is_stored, is_loop, is_edge, edge_attr, loop_attr, edge_weight, num_edges,
-    columns, is_column, EDGE_DIM: tl.constexpr, WIDTH: tl.constexpr,
+    messages, source, target_scores, nodes, ids, is_stored, is_loop, is_edge, edge_attr, loop_attr, edge_weight,
+    num_edges, columns, is_column, EDGE_DIM: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """The scores [BLOCK, GROUP, SCORES] of a tile, of which `own` [GROUP, SCORES] are the target's.
+    """The scores [BLOCK, GROUP, SCORES] of a tile, of which `target_scores` [GROUP, SCORES] are the target's.
 
     Without scores of sources those are `messages`, the tile of x.
     """
     z = messages
     if source is not None:
         z = rows(source, nodes, is_edge, columns, is_column, WIDTH)
-    z += own[None, :, :]
+    z += target_scores[None, :, :]
     if edge_attr is not None:
         z = add_features(
             z, edge_attr, loop_attr, edge_weight, ids, is_stored, is_loop, num_edges, columns, is_column, EDGE_DIM,

@@ -25,10 +25,10 @@ class Cleaned(NamedTuple):
     nodes: Ids  # ascending
     num_nodes: int  # of the whole graph
 
-    def whole(self, found: NDArray[np.int32]) -> Parts:
+    def of_all_nodes(self, parts_of_nodes: NDArray[np.int32]) -> Parts:
         """The parts of all nodes: what was found for these, and -1 for the others."""
         parts = nothing_assigned(self.num_nodes)
-        parts[self.nodes] = found
+        parts[self.nodes] = parts_of_nodes
         return parts
 
 

@@ -59,11 +59,11 @@ def partition_with(method: Literal["kaminpar", "metis"], problem: PartitionProbl
         graph, out = Path(name) / "graph.parhip", Path(name) / "parts"
         cleaned = write_graph_file(graph, problem.graph, problem.weights)
         if problem.num_parts == 1 or len(cleaned.nodes) == 0:
-            return Found(cleaned.whole(np.zeros(len(cleaned.nodes), np.int32)), 0)
+            return Found(cleaned.of_all_nodes(np.zeros(len(cleaned.nodes), np.int32)), 0)
         seed = problem.rng_seed % _MOST_SEED
         arguments = [method, str(graph), str(out), str(problem.num_parts), str(seed)]
         _run(method, arguments)
-        parts = cleaned.whole(_read(method, out, len(cleaned.nodes), problem.num_parts))
+        parts = cleaned.of_all_nodes(_read(method, out, len(cleaned.nodes), problem.num_parts))
         return Found(parts, int(Path(f"{out}.peak").read_text()))
 
 
@@ -83,8 +83,8 @@ def _run(method: str, arguments: list[str]) -> None:
         raise _failed(method, process.returncode, said)
 
 
-def _failed(method: str, code: int, said: str) -> UserError:
-    last = said.strip()[-_SHOWN:]
+def _failed(method: str, code: int, output: str) -> UserError:
+    last = output.strip()[-_SHOWN:]
     told = f"; it said: {last}" if last else ""
     fix = "try --method ldg, which needs no partitioner, or another --seed"
     if code < 0:

@@ -100,16 +100,16 @@ class AnnouncedFetcher:
         )
         return _Heard(self.features.heard(rows), edges)
 
-    def _swap(self, asked: _Asked, heard: _Heard, coming: _Asked | None) -> tuple[NewRows, list[EdgeRows], _Heard]:
+    def _swap(self, sent: _Asked, heard: _Heard, coming: _Asked | None) -> tuple[NewRows, list[EdgeRows], _Heard]:
         """Rows to and from all ranks, and the questions for what is coming."""
         none = [_NOTHING] * len(heard.rows)
-        rows, of_rows = self.features.answer(heard.rows, asked.rows)
+        rows, of_rows = self.features.answer(heard.rows, sent.rows)
         edges = none if self.edges is None else [self.edges.answer(question) for question in heard.edges]
         questions = [none, none] if coming is None else coming.sections
         exchange = self._lasts if coming is None else self._between
-        received = exchange.swap_sections(rows, [*questions, edges, of_rows], len(asked.window))
+        received = exchange.swap_sections(rows, [*questions, edges, of_rows], len(sent.window))
         *questions, edges, of_rows = received.sections
-        new = NewRows(asked.needs.lacking, *self.features.table(received, of_rows, asked.rows))
+        new = NewRows(sent.needs.lacking, *self.features.table(received, of_rows, sent.rows))
         return new, self._edge_rows(edges), self._heard(*questions)
 
     def _edge_rows(self, answers: Sequence[NDArray[Any]]) -> list[EdgeRows]:

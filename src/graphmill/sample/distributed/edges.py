@@ -33,15 +33,15 @@ class EdgeFetcher:
     wire: Wire
     columns: Sequence[int]  # of the stored features, in the order in which a model reads them
     undirected: bool
-    _asked: Exchange = field(init=False, repr=False)
+    _questions: Exchange = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_asked", Exchange(self.wire))
+        object.__setattr__(self, "_questions", Exchange(self.wire))
 
     def fetch(self, window: Sequence[Sampled]) -> list[EdgeRows]:
         """Rows of each batch's edges, in their order [num_edges, num_columns]: ids go to owners, rows come back."""
         asked = self.ask(window)
-        answers = [self.answer(question) for question in self._asked.swap(asked.messages, len(window))]
+        answers = [self.answer(question) for question in self._questions.swap(asked.messages, len(window))]
         return self.put_together(asked, self.wire.swap(answers, asked.targets.counts))
 
     def ask(self, window: Sequence[Sampled]) -> EdgesAsked:
@@ -62,12 +62,12 @@ class EdgeFetcher:
         of_ids = len(question) // (8 + dtype.itemsize) * 8
         return self._serve(NodeIds(question[of_ids:].view(dtype).astype(np.int64)), question[:of_ids].view(np.int64))
 
-    def put_together(self, asked: EdgesAsked, answers: Sequence[EdgeRows]) -> list[EdgeRows]:
+    def put_together(self, request: EdgesAsked, answers: Sequence[EdgeRows]) -> list[EdgeRows]:
         """Rows of each batch's edges, in their order, from the answers of all ranks [world_size]."""
         received = np.concatenate(answers)
         values = np.empty_like(received)
-        values[asked.targets.order] = received
-        return np.split(values, np.cumsum(asked.nums_edges)[:-1])
+        values[request.targets.order] = received
+        return np.split(values, np.cumsum(request.nums_edges)[:-1])
 
     def _serve(self, targets: NodeIds, edge_ids: EdgeIds) -> EdgeRows:
         found = self.shares.locate(targets)

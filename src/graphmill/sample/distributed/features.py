@@ -43,10 +43,10 @@ class RowsOfBatch:
     tables: Features | StackedFeatures
     rows: StorageIds  # [num_nodes]
 
-    def together(self, num_threads: int) -> Features:
+    def gathered(self, num_threads: int) -> Features:
         """The rows in one table of their own."""
         if isinstance(self.tables, StackedFeatures):
-            return self.tables.take(self.rows, num_threads)
+            return self.tables.gather(self.rows, num_threads)
         return self.tables  # sparse ones were put together when they were fetched
 
 
@@ -110,13 +110,13 @@ class FeatureFetcher:
     held: RowHolder | None = None
     counts: FetchCounts = field(default_factory=FetchCounts)
     _finder: _native.RowFinder = field(init=False, repr=False)
-    _asked: Exchange = field(init=False, repr=False)
+    _questions: Exchange = field(init=False, repr=False)
     _answers: Exchange = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         begin, end = self.shares.own_parts
         self._finder = _native.RowFinder(self.shares.book.storage, begin, end)
-        self._asked, self._answers = Exchange(self.wire), Exchange(self.wire)
+        self._questions, self._answers = Exchange(self.wire), Exchange(self.wire)
 
     def fetch(self, batches: Sequence[NodeIds]) -> list[RowsOfBatch]:
         """Find the rows of each batch."""
@@ -177,7 +177,7 @@ class FeatureFetcher:
         All ranks must call it, for equally many batches.
         """
         asked = self.shares.questions(NodeIds(nodes))
-        heard = self.heard(self._asked.swap(asked.ids, num_batches))
+        heard = self.heard(self._questions.swap(asked.ids, num_batches))
         rows, messages = self.answer(heard, asked)
         received = self._answers.swap_sections(rows, [messages], num_batches)
         return self.table(received, received.sections[0], asked)
@@ -186,7 +186,7 @@ class FeatureFetcher:
         """The nodes that each rank asks for."""
         return [message.view(self.shares.book.id_dtype) for message in messages]
 
-    def answer(self, heard: Sequence[NDArray[Any]], asked: Questions) -> tuple[KnownRows, list[Bytes]]:
+    def answer(self, heard: Sequence[NDArray[Any]], questions: Questions) -> tuple[KnownRows, list[Bytes]]:
         """The rows that each rank asks for, in front of a message or in it: sparse ones have a length each."""
         if self._is_sparse:
             return KnownRows.none(len(heard)), [self._sparse_message(ids) for ids in heard]
@@ -197,19 +197,19 @@ class FeatureFetcher:
             rows = StorageIds(self._own_rows(heard[rank]))
             stacked.x.copy(rows, memory.view(dtype).reshape(-1, width), self.num_threads)
 
-        rows = KnownRows(dtype.itemsize * width, [len(ids) for ids in heard], asked.counts, write)
+        rows = KnownRows(dtype.itemsize * width, [len(ids) for ids in heard], questions.counts, write)
         return rows, [np.empty(0, dtype=np.uint8)] * len(heard)
 
-    def table(self, received: Received, messages: Sequence[Bytes], asked: Questions) -> tuple[Features, Ids]:
+    def table(self, received: Received, messages: Sequence[Bytes], questions: Questions) -> tuple[Features, Ids]:
         """What has come of `answer`, and of each node that was asked for its row."""
         first = self.features[0]
         if isinstance(first, SparseFeatures):
             self.counts.fetched_bytes += sum(map(len, messages))
-            table = _sparse_table(messages, asked.counts, first.num_features)
-            return table, asked.places(np.arange(len(asked.order)))
-        self.counts.fetched_bytes += sum(asked.counts) * received.table.shape[1]
-        rows = [begin + np.arange(count) for begin, count in zip(received.first_rows, asked.counts, strict=True)]
-        return DenseFeatures(received.table.view(first.x.dtype), first.dtype), asked.places(np.concatenate(rows))
+            table = _sparse_table(messages, questions.counts, first.num_features)
+            return table, questions.places(np.arange(len(questions.order)))
+        self.counts.fetched_bytes += sum(questions.counts) * received.table.shape[1]
+        rows = [begin + np.arange(count) for begin, count in zip(received.first_rows, questions.counts, strict=True)]
+        return DenseFeatures(received.table.view(first.x.dtype), first.dtype), questions.places(np.concatenate(rows))
 
     @property
     def _is_sparse(self) -> bool:

@@ -132,10 +132,12 @@ def open_partitioned(
     return PartitionedData(Shares(graph, placement, rank), topology, undirected, cache_ratio)
 
 
-def _ranks_per_host(asked: int | None, world_size: int) -> int:
-    if asked is not None:
-        asked = whole_number("ranks_per_host", asked)
-    found = asked if asked is not None else int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world_size > 1 else 1
+def _ranks_per_host(requested: int | None, world_size: int) -> int:
+    if requested is not None:
+        requested = whole_number("ranks_per_host", requested)
+    found = (
+        requested if requested is not None else int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world_size > 1 else 1
+    )
     if found < 1 or world_size % found:
         raise UserError(
             f"ranks_per_host is {found}, and {world_size} ranks do not divide into hosts of as many",
@@ -185,10 +187,10 @@ class PartedLoaderGraph:
             with_edge_ids=True,
         )
 
-    def prepare(self, input_ids: NDArray[np.int64], batch_size: int, fanouts: tuple[int, ...], said: str) -> None:
+    def prepare(self, input_ids: NDArray[np.int64], batch_size: int, fanouts: tuple[int, ...], settings: str) -> None:
         """Compare the ranks' loaders, which would wait for each other if they differed; fetch what is held."""
-        said += f" {self.data.topology} {self.data.undirected} {self.data.cache_ratio} {self.num_nodes}"
-        digest = np.frombuffer(hashlib.sha256(said.encode() + input_ids.tobytes()).digest(), dtype=np.int64)
+        settings += f" {self.data.topology} {self.data.undirected} {self.data.cache_ratio} {self.num_nodes}"
+        digest = np.frombuffer(hashlib.sha256(settings.encode() + input_ids.tobytes()).digest(), dtype=np.int64)
         heard = self._wire.swap([digest] * self.world_size, [len(digest)] * self.world_size)
         others = [rank for rank, its in enumerate(heard) if not np.array_equal(its, digest)]
         if others:
@@ -208,7 +210,7 @@ class PartedLoaderGraph:
         (found,) = self._announced.fetch([sampled], None if following is None else [following])
         batch.e_id = torch.from_numpy(sampled.edge_ids)
         rows = RowsOfBatch(found.features, found.rows)
-        batch.x = torch.from_numpy(_dense_rows(rows.together(self.num_threads)))
+        batch.x = torch.from_numpy(_dense_rows(rows.gathered(self.num_threads)))
         if self._announced.edges is not None:
             self._fill_edges(batch, torch.from_numpy(found.edge_values))
         if self._classes is not None:

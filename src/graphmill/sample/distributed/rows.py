@@ -30,14 +30,14 @@ def sparse_rows_of(tables: Sequence[Features], rows: Ids) -> SparseFeatures:
         places = np.flatnonzero((rows >= begin) & (rows < end))
         pieces.append(_Taken(table, rows[places] - begin, places))
         begin = end
-    return _together(pieces, len(rows))
+    return _joined(pieces, len(rows))
 
 
 def rows_of(tables: Sequence[Features], rows: Ids, num_threads: int) -> Features:
     """Rows [n] of tables that are counted through, one under another, in a table of their own."""
     if isinstance(tables[0], SparseFeatures):
         return sparse_rows_of(tables, rows)
-    return StackedFeatures.of(tables).take(StorageIds(rows), num_threads)
+    return StackedFeatures.of(tables).gather(StorageIds(rows), num_threads)
 
 
 def row_bytes_of(table: Features) -> float:
@@ -47,7 +47,7 @@ def row_bytes_of(table: Features) -> float:
     return len(table.values) * 8 / max(1, table.num_nodes)
 
 
-def _together(pieces: Sequence[_Taken], num_rows: int) -> SparseFeatures:
+def _joined(pieces: Sequence[_Taken], num_rows: int) -> SparseFeatures:
     num_features, indptr = pieces[0].table.num_features, np.zeros(num_rows + 1, dtype=np.int64)
     for piece in pieces:
         table = piece.table.indptr

@@ -99,10 +99,10 @@ class PartedSampler:
         of_batches = zip(*found, strict=True)
         return [_put_back(_joined(rows), one.order) for rows, one in zip(of_batches, asked, strict=True)]
 
-    def _pick_for(self, asked: Sequence[NDArray[Any]], fanout: int, key: int) -> list[_Rows]:
+    def _pick_for(self, nodes_by_rank: Sequence[NDArray[Any]], fanout: int, key: int) -> list[_Rows]:
         """What nodes of this rank's parts draw in one batch, for each rank that asks."""
-        rows = self._pick(NodeIds(np.concatenate(asked).astype(np.int64)), fanout, key)
-        return _cut_rows(rows, [len(nodes) for nodes in asked])
+        rows = self._pick(NodeIds(np.concatenate(nodes_by_rank).astype(np.int64)), fanout, key)
+        return _cut_rows(rows, [len(nodes) for nodes in nodes_by_rank])
 
     def _pick(self, nodes: NodeIds, fanout: int, key: int) -> _Rows:
         """What nodes of this rank's parts draw, in their order."""

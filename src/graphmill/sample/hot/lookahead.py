@@ -61,7 +61,7 @@ class Lookahead:
 class LookaheadCache:
     """The nodes whose rows a rank has of other parts, while windows go by."""
 
-    asked: Lookahead
+    lookahead: Lookahead
     nodes: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64), init=False)  # distinct, in any order
     _num_uses: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32), init=False)
     """Windows that have needed each node since it was fetched."""
@@ -72,10 +72,12 @@ class LookaheadCache:
         `coming`: of each window, of each of its batches, the nodes that it needs, none twice; of other nodes, too.
         """
         nearest, num_batches = self._in_sight(coming)
-        stays = np.flatnonzero(nearest != _OUT_OF_SIGHT) if self.asked.max_rows is None else np.arange(len(self.nodes))
-        if self.asked.max_rows is not None and len(stays) > self.asked.max_rows:
+        stays = (
+            np.flatnonzero(nearest != _OUT_OF_SIGHT) if self.lookahead.max_rows is None else np.arange(len(self.nodes))
+        )
+        if self.lookahead.max_rows is not None and len(stays) > self.lookahead.max_rows:
             order = np.lexsort((self.nodes, -self._num_uses, -num_batches, nearest))
-            stays = np.sort(order[: self.asked.max_rows])
+            stays = np.sort(order[: self.lookahead.max_rows])
         self.nodes, self._num_uses = self.nodes[stays], self._num_uses[stays] + (nearest[stays] == 0)
         return stays
 

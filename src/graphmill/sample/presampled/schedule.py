@@ -163,27 +163,27 @@ def identity_to_read(folder: Path, wanted: ScheduleIdentity) -> ScheduleIdentity
     return found
 
 
-def refuse_other(folder: Path, wanted: ScheduleIdentity, found: ScheduleIdentity | None = None) -> None:
-    """Raise a `UserError` with both values unless the folder is of this identity. `found`: its own, if it is known."""
-    found = read_identity(folder) if found is None else found
-    names = differing(found, wanted)
+def refuse_other(folder: Path, wanted: ScheduleIdentity, known: ScheduleIdentity | None = None) -> None:
+    """Raise a `UserError` with both values unless the folder is of this identity. `known`: its own, if it was read."""
+    known = read_identity(folder) if known is None else known
+    names = differing(known, wanted)
     if not names:
         return
     several = ", ".join(
-        f"{KEY_OF[name]} is {_text(getattr(wanted, name))} here and {_text(getattr(found, name))} there"
+        f"{KEY_OF[name]} is {_text(getattr(wanted, name))} here and {_text(getattr(known, name))} there"
         for name in names
     )
     raise UserError(
-        f"{folder} was presampled for another run: {several}{_why_not_cut(wanted, found, names)}",
+        f"{folder} was presampled for another run: {several}{_why_not_cut(wanted, known, names)}",
         fix="presample for this run: graphmill presample with the same options and another --output",
     )
 
 
-def _why_not_cut(wanted: ScheduleIdentity, found: ScheduleIdentity, names: list[str]) -> str:
+def _why_not_cut(wanted: ScheduleIdentity, known: ScheduleIdentity, names: list[str]) -> str:
     """Where only the cut of global batches differs: why they cannot be cut for these ranks."""
     if set(names) - OF_THE_CUT:
         return ""
-    at_once = [each.batch_size * each.ranks for each in (wanted, found)]
+    at_once = [each.batch_size * each.ranks for each in (wanted, known)]
     if at_once[0] != at_once[1]:
         return f"; a global batch has {at_once[0]} seeds here and {at_once[1]} there, and only the same can be cut anew"
     return "; without resampling at every hop (graphsage has it) draws depend on what else is in a rank's batch"

@@ -27,7 +27,7 @@ class SamplerClient:
     speaks: bool  # for the trainers of its sampler: sends what all of them know, as the weights
     spans: Spans
     on_wish: Callable[[str], None]  # called with the reason if the sampler is asked to stop
-    said: list[float] = field(default_factory=list)  # by the sampler, of the batches of the epoch that ended last
+    spent: list[float] = field(default_factory=list)  # by the sampler, of the batches of the epoch that ended last
     evaluation_bytes: int = 0  # that samplers received from one another for `logits`
     _has_ended: bool = field(default=True, init=False)  # the epoch that was asked for last
 
@@ -100,8 +100,8 @@ class SamplerClient:
 
     def _end(self, message: Message) -> None:
         (numbers,) = self.link.received(message).tensors
-        self.said, self._has_ended = numbers.tolist(), True
-        for name, seconds in zip(CLOCKS, self.said, strict=False):
+        self.spent, self._has_ended = numbers.tolist(), True
+        for name, seconds in zip(CLOCKS, self.spent, strict=False):
             if name != "fetch":  # which is here what receiving takes
                 self.spans.seconds[name] += seconds
 

@@ -42,7 +42,7 @@ def changed_job(job: Job, site: Site, overrides: Sequence[str]) -> Job:
     problems = list(text_problems(slurm))
     changes = dict(_changes(job, slurm, site, problems)) | dict(_size(job, slurm, asked.train.ranks, problems))
     changed = Job.model_validate(job.model_dump() | changes)
-    problems += limit_problems(site, _asked(changed))
+    problems += limit_problems(site, _request_of(changed))
     refuse(problems, f"the request to {site.name}")
     return changed
 
@@ -156,7 +156,7 @@ def _changes(job: Job, slurm: SlurmSpec, site: Site, problems: list[Problem]) ->
         )
 
 
-def _asked(job: Job) -> ResourceRequest:
+def _request_of(job: Job) -> ResourceRequest:
     return ResourceRequest(
         time_s=job.time_s,
         hosts=job.hosts,

@@ -13,7 +13,7 @@ from graphmill.config.frozen import Spec
 from graphmill.config.problems import Problem, refuse
 from graphmill.runtime.snapshot import Snapshot
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.job.limits import ResourceRequest, cpus_paid_for, kernel_problems, kernel_remarks, limit_problems
+from graphmill.spec.job.limits import ResourceRequest, cpus_paid_for, kernel_notes, kernel_problems, limit_problems
 from graphmill.spec.job.options import (
     ApptainerSpec,
     ContainerSpec,
@@ -154,21 +154,21 @@ def resolve_job(
     problems = [*text_problems(slurm), *_folder_problems(run_folders, begin)]
     sizes = sizes_of(experiment, slurm, site, problems)
     staging = _staging(experiment, site, problems)
-    problems += limit_problems(site, sizes.asked)
-    problems += kernel_problems(experiment, site, sizes.asked)
+    problems += limit_problems(site, sizes.request)
+    problems += kernel_problems(experiment, site, sizes.request)
     problems += _clashes(slurm, sizes, run_folders)
     refuse(problems, f"the request to {site.name}")
     name = f"{slurm.job_name_prefix or experiment.name}-n{slurm.hosts}"
     return Job(
         name=name,
         site=site.name,
-        time_s=sizes.asked.time_s,
+        time_s=sizes.request.time_s,
         ranks_per_host=sizes.ranks,
         samplers=0 if experiment.roles is None else experiment.roles.samplers,
         cpus_per_rank=sizes.cpus_per_rank,
-        gpus_per_host=sizes.asked.gpus,
-        gres=slurm.gres or (f"gpu:{sizes.asked.gpus}" if site.gpus_as == "gres" and sizes.asked.gpus else None),
-        signal_before_s=signal_before_s(slurm, sizes.asked.time_s),
+        gpus_per_host=sizes.request.gpus,
+        gres=slurm.gres or (f"gpu:{sizes.request.gpus}" if site.gpus_as == "gres" and sizes.request.gpus else None),
+        signal_before_s=signal_before_s(slurm, sizes.request.time_s),
         output_dir=slurm.output_dir or _output_dir(run_folders),
         env={key: str(slurm.env[key]) for key in sorted(slurm.env)},
         python=slurm.python or python,
@@ -177,7 +177,7 @@ def resolve_job(
         staging=staging,
         work=TrainRuns(run_folders=tuple(run_folders), begin=None if run_folders else begin or Begin()),
         job_commands=site.job_commands,
-        remarks=(*_remarks(site, slurm, sizes.asked), *kernel_remarks(experiment, site, sizes.asked)),
+        remarks=(*_notes(site, slurm, sizes.request), *kernel_notes(experiment, site, sizes.request)),
         **{field: getattr(slurm, field) for field in _AS_ASKED},
     )
 
@@ -268,7 +268,7 @@ def _output_dir(run_folders: Sequence[str]) -> str | None:
 
 
 def _clashes(slurm: SlurmSpec, sizes: JobSize, run_folders: Sequence[str]) -> Iterator[Problem]:
-    asked = sizes.asked
+    asked = sizes.request
     _, in_gres = gpus_in_gres(slurm.gres)
     if slurm.gres is not None and slurm.gpus_per_host not in (None, in_gres or 0):
         yield Problem(
@@ -295,15 +295,15 @@ def _clashes(slurm: SlurmSpec, sizes: JobSize, run_folders: Sequence[str]) -> It
         yield Problem("slurm.array", "would train one run several times at once", "leave out slurm.array")
 
 
-def _remarks(site: Site, slurm: SlurmSpec, asked: ResourceRequest) -> Iterator[str]:
-    paid = cpus_paid_for(site, asked)
+def _notes(site: Site, slurm: SlurmSpec, request: ResourceRequest) -> Iterator[str]:
+    paid = cpus_paid_for(site, request)
     if paid is not None:
         cpus, why = paid
         yield (
-            f"{asked.memory_mib:.0f}M of memory take {cpus} CPUs on {site.name} ({why}), not {asked.cpus}, and all are"
-            f" charged: slurm.cpus_per_host={cpus} costs the same"
+            f"{request.memory_mib:.0f}M of memory take {cpus} CPUs on {site.name} ({why}), not {request.cpus},"
+            f" and all are charged: slurm.cpus_per_host={cpus} costs the same"
         )
-    for partition in (asked.slurm_partition or "").split(","):
+    for partition in (request.slurm_partition or "").split(","):
         queue = site.slurm_partitions.get(partition)
         if queue and queue.preempt_mode == "cancel" and slurm.on_time_limit == "requeue":
             yield (

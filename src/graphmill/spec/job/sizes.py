@@ -20,7 +20,7 @@ _GPUS_IN_GRES: Final = re.compile(r"(?:^|,)gpu(?::([A-Za-z][A-Za-z0-9_.-]*))?(?:
 class JobSize:
     """What is asked of the batch system, and how it is shared out on a host."""
 
-    asked: ResourceRequest
+    request: ResourceRequest
     ranks: int  # processes of each host, of both roles
     cpus_per_rank: int
 

@@ -54,15 +54,15 @@ def default_kind() -> AnyKind:
     return find_kind(DEFAULT_TASK)
 
 
-def _checked(found: object, name: str) -> AnyKind:
-    if not isinstance(found, Kind):
+def _checked(candidate: object, name: str) -> AnyKind:
+    if not isinstance(candidate, Kind):
         raise UserError(
-            f"task.kind {name} is a {type(found).__name__}, not a graphmill.spec.kinds.kind.Kind",
+            f"task.kind {name} is a {type(candidate).__name__}, not a graphmill.spec.kinds.kind.Kind",
             fix="name the Kind of that module: package.module:KIND",
         )
-    if found.name != name:
+    if candidate.name != name:
         raise UserError(
-            f"the kind at {name} calls itself {found.name!r}, and plans are found again by that name",
+            f"the kind at {name} calls itself {candidate.name!r}, and plans are found again by that name",
             fix=f"set its name to {name!r}",
         )
-    return found
+    return candidate

@@ -14,20 +14,22 @@ from graphmill.tasks.assignment.page import COLUMN_REDUCED, ORACLE, ROW_MINIMA, 
 from graphmill.tasks.baselines import BaselineScore
 
 
-def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:
+def score(
+    task_plan: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool
+) -> Iterator[BaselineScore]:
     """`tasks.baselines.ScoresBaselines` of assignment, one instance in memory at a time."""
     del bounded  # all of it is little work
-    assert isinstance(own, AssignmentPlan)
-    store = AssignmentStore.open(Path(own.dataset.path))
-    sizes = [bucket.size for bucket in own.dataset.buckets if bucket.size not in own.replay.sizes]
+    assert isinstance(task_plan, AssignmentPlan)
+    store = AssignmentStore.open(Path(task_plan.dataset.path))
+    sizes = [bucket.size for bucket in task_plan.dataset.buckets if bucket.size not in task_plan.replay.sizes]
     for split in splits:
         found = {name: list[tuple[float, float, bool]]() for name in names}
-        for i in store.instances(split, sizes, own.families):
+        for i in store.instances(split, sizes, task_plan.families):
             problem = PreparedInstance.of(store, int(i))
             for name in names:
                 one = judged(problem.costs, *seed_of(name, problem), problem.optimum, problem.u)
                 found[name].append((one.gap, one.u_mae, one.is_feasible))
-            store.forget(int(i))
+            store.evict(int(i))
         for name in names:
             gap, u_mae, feasible = np.array(found[name], dtype=np.float64).reshape(-1, 3).T
             values = {"dual_gap": np.median(gap), "u_mae": u_mae.mean(), "feasible": feasible.mean()}

@@ -85,14 +85,14 @@ def _chosen(store: AssignmentStore, options: AssignmentBenchOptions) -> list[int
             numbers.append(number)
     if not numbers:
         raise UserError(
-            f"the {options.split} split holds no instance of sizes {_asked(options.sizes)}, families"
-            f" {_asked(options.families)}",
+            f"the {options.split} split holds no instance of sizes {_listed(options.sizes)}, families"
+            f" {_listed(options.families)}",
             fix="leave out -o sizes=… and -o families=…, or name some that `graphmill inspect` shows",
         )
     return numbers
 
 
-def _asked(values: Sequence[object] | None) -> str:
+def _listed(values: Sequence[object] | None) -> str:
     return "all" if values is None else ", ".join(map(str, values))
 
 

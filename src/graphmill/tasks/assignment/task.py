@@ -39,7 +39,7 @@ class Assignment:
     """One rank's share of the problem that a plan describes."""
 
     plan: Plan
-    own: AssignmentPlan
+    task_plan: AssignmentPlan
     group: Group
     store: AssignmentStore = field(init=False)
     model: PotentialModel = field(init=False)
@@ -48,12 +48,12 @@ class Assignment:
     evaluated: InstanceCollector = field(init=False)  # what is evaluated has memory of its own, for one batch
 
     def __post_init__(self) -> None:
-        plan, own = self.plan, self.own
-        self.store = open_planned(AssignmentStore, own.dataset)
-        self.model = build_model(plan, own, rank=self.group.rank).to(self.group.device)
-        self.schedule = _schedule(plan, own, self.store).among(self.group.world_size)
-        with_oracle, pinned = own.loss.supervised > 0, self.group.device.type == "cuda"
-        buffers = CostBuffers(largest_batch(own, plan.batch_size), pinned)
+        plan, task_plan = self.plan, self.task_plan
+        self.store = open_planned(AssignmentStore, task_plan.dataset)
+        self.model = build_model(plan, task_plan, rank=self.group.rank).to(self.group.device)
+        self.schedule = _schedule(plan, task_plan, self.store).among(self.group.world_size)
+        with_oracle, pinned = task_plan.loss.supervised > 0, self.group.device.type == "cuda"
+        buffers = CostBuffers(largest_batch(task_plan, plan.batch_size), pinned)
         self.collector = InstanceCollector(self.store, with_oracle, buffers)
         self.evaluated = InstanceCollector(self.store, with_oracle, CostBuffers(0, pinned))
 
@@ -81,9 +81,9 @@ class Assignment:
         predicted = self.model(batch)
         shares = [self._missing(predicted, batch, number) for number in range(len(predicted.rounds))]
         loss = torch.stack(shares).mean(dim=0).sum()
-        if self.own.loss.supervised:
+        if self.task_plan.loss.supervised:
             far = distance(predicted.last.v, batch.oracle_v, batch.instances, predicted.scale)
-            loss = loss + self.own.loss.supervised * far.sum()
+            loss = loss + self.task_plan.loss.supervised * far.sum()
         return loss
 
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
@@ -114,28 +114,28 @@ class Assignment:
                 for begin in range(0, len(ids), at_once):
                     part = ids[begin : begin + at_once]
                     found = zip(part, self._judged(part), strict=True)
-                    parts += [_told(self.store, int(i), split, each) for i, (each, _) in found]
+                    parts += [_potential_columns(self.store, int(i), split, each) for i, (each, _) in found]
         values = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         return Predictions({"potential": np.arange(len(values["instance"]))}, values)
 
     @staticmethod
-    def check_model(plan: Plan, own: AssignmentPlan) -> None:
+    def check_model(plan: Plan, task_plan: AssignmentPlan) -> None:
         """`UserError` if what the user defined does not fit the plan; without data, in a moment."""
-        check_model(plan, own)
+        check_model(plan, task_plan)
 
     @staticmethod
-    def on_other_data(own: AssignmentPlan, store: AssignmentStore) -> AssignmentPlan:
+    def on_other_data(task_plan: AssignmentPlan, store: AssignmentStore) -> AssignmentPlan:
         """The plan section over other prepared instances, of all their sizes and families."""
         found = store.info(AssignmentDatasetSpec(name=store.metadata.name))
         counts = tuple(bucket.num_train for bucket in found.buckets)
-        return own.model_copy(update={"dataset": found, "sizes": None, "families": None, "counts": counts})
+        return task_plan.model_copy(update={"dataset": found, "sizes": None, "families": None, "counts": counts})
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
         """Trained model, called as model(costs), without prepared data."""
-        own = plan.task
-        assert isinstance(own, AssignmentPlan)
-        model = build_model(plan, own, rank=0)
+        task_plan = plan.task
+        assert isinstance(task_plan, AssignmentPlan)
+        model = build_model(plan, task_plan, rank=0)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
         return CostsToPotentials(model.inner)
 
@@ -147,9 +147,9 @@ class Assignment:
 
     def _buckets(self, split: Split) -> Iterator[tuple[Ids, int]]:
         """Ids of the instances of a split, by size, and how many are computed together."""
-        for bucket in self.own.dataset.buckets:
-            if bucket.size not in self.own.replay.sizes:
-                ids = self.store.instances(split, (bucket.size,), self.own.families)
+        for bucket in self.task_plan.dataset.buckets:
+            if bucket.size not in self.task_plan.replay.sizes:
+                ids = self.store.instances(split, (bucket.size,), self.task_plan.families)
                 yield ids, instances_at_once(bucket.max_rows, bucket.max_cols)
 
     @torch.no_grad()
@@ -168,7 +168,7 @@ class Assignment:
             v = found[place, : problem.costs.shape[1]]
             u = row_potentials(problem.costs, v)
             yield judged(problem.costs, u, v, problem.optimum, problem.u), losses[place]
-            self.store.forget(int(i))
+            self.store.evict(int(i))
 
     def _make(self, epoch: int, first_step: int) -> Iterator[AssignmentBatch]:
         for step in range(first_step, self.plan.calendar.steps_in(epoch)):
@@ -177,21 +177,23 @@ class Assignment:
             yield batch
 
 
-def _schedule(plan: Plan, own: AssignmentPlan, store: AssignmentStore) -> SeedSchedule | BucketSchedule:
+def _schedule(plan: Plan, task_plan: AssignmentPlan, store: AssignmentStore) -> SeedSchedule | BucketSchedule:
     """Which instances each rank learns from at each step."""
     buckets = []
-    for bucket, count in zip(own.dataset.buckets, own.counts, strict=True):
-        ids = store.instances("train", (bucket.size,), own.families)
-        buckets.append(ids if bucket.size in own.replay.sizes else drawn(ids, count, plan.seed))
+    for bucket, count in zip(task_plan.dataset.buckets, task_plan.counts, strict=True):
+        ids = store.instances("train", (bucket.size,), task_plan.families)
+        buckets.append(ids if bucket.size in task_plan.replay.sizes else drawn(ids, count, plan.seed))
     if len(buckets) == 1:
         return SeedSchedule.equal(buckets[0], plan.batches, plan.seed)
     return BucketSchedule.of(buckets, plan.batches, plan.seed)
 
 
-def _told(store: AssignmentStore, instance: int, split: Split, found: JudgedPotentials) -> dict[str, NDArray[Any]]:
+def _potential_columns(
+    store: AssignmentStore, instance: int, split: Split, potentials: JudgedPotentials
+) -> dict[str, NDArray[Any]]:
     """Potentials of an instance as columns of a table: those of its rows, then those of its columns."""
     is_transposed = PreparedInstance.of(store, instance).is_transposed
-    u, v = (found.v, found.u) if is_transposed else (found.u, found.v)
+    u, v = (potentials.v, potentials.u) if is_transposed else (potentials.u, potentials.v)
     count = len(u) + len(v)
     return {
         "instance": np.full(count, instance),

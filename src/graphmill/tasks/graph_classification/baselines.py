@@ -16,7 +16,7 @@ from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore
 from graphmill.tasks.classification import measures_of_guesses
 from graphmill.tasks.graph_classification.data.store import GraphSetStore, ids_in
 from graphmill.tasks.graph_classification.page import MAJORITY, MEANS, SUBTREES, GraphClassificationPlan
-from graphmill.tasks.graph_classification.task import asked_of, by_name
+from graphmill.tasks.graph_classification.task import by_name, dataset_spec
 from graphmill.tasks.regression import EVALUATIONS, Csr, fit
 
 ROUNDS: Final = 3
@@ -45,7 +45,7 @@ def subtree_counts(graphs: GraphSet, train: NDArray[np.int64], rounds: int = ROU
             joined = keys_below(_OWN, labels) + (sums[first_in[1:]] - sums[first_in[:-1]])
             labels = np.unique(joined, return_inverse=True)[1].astype(np.int64)
         found.append(_counted(graph_of_node, labels, is_train))
-    return _beside(found, graphs.num_graphs)
+    return _stacked(found, graphs.num_graphs)
 
 
 def _first_labels(x: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -68,25 +68,28 @@ def _counted(
     return graph[chosen], number[label[chosen]], counts[chosen], int(kept.sum())
 
 
-def _beside(found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]], num_graphs: int) -> Csr:
-    first = np.cumsum([0, *(count for *_, count in found)])
-    graph = np.concatenate([each[0] for each in found])
-    label = np.concatenate([each[1] + start for each, start in zip(found, first, strict=False)])
-    counts = np.concatenate([each[2] for each in found])
+def _stacked(blocks: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]], num_graphs: int) -> Csr:
+    first = np.cumsum([0, *(count for *_, count in blocks)])
+    graph = np.concatenate([each[0] for each in blocks])
+    label = np.concatenate([each[1] + start for each, start in zip(blocks, first, strict=False)])
+    counts = np.concatenate([each[2] for each in blocks])
     order = np.argsort(graph, kind="stable")
     indptr = np.concatenate([[0], np.cumsum(np.bincount(graph, minlength=num_graphs))])
     return Csr(indptr, label[order], np.log1p(counts[order]), int(first[-1]))
 
 
-def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:
+def score(
+    task_plan: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool
+) -> Iterator[BaselineScore]:
     """`tasks.baselines.ScoresBaselines` of graph classification."""
-    assert isinstance(own, GraphClassificationPlan)
-    store = GraphSetStore.open(Path(own.dataset.path))
-    codes, labels = store.split_codes(asked_of(own)), np.asarray(store.labels)
-    train, num_classes = ids_in(codes, "train"), own.dataset.num_classes
+    assert isinstance(task_plan, GraphClassificationPlan)
+    store = GraphSetStore.open(Path(task_plan.dataset.path))
+    codes, labels = store.split_codes(dataset_spec(task_plan)), np.asarray(store.labels)
+    train, num_classes = ids_in(codes, "train"), task_plan.dataset.num_classes
     for name in names:
-        if bounded and (_bytes_of(name, own) > MOST_BYTES or _operations_of(name, own) > MOST_OPERATIONS):
-            why = f"it reads {own.dataset.num_nodes:,} nodes: graphmill baseline {own.dataset.name} --all scores it"
+        if bounded and (_bytes_of(name, task_plan) > MOST_BYTES or _operations_of(name, task_plan) > MOST_OPERATIONS):
+            known = task_plan.dataset
+            why = f"it reads {known.num_nodes:,} nodes: graphmill baseline {known.name} --all scores it"
             yield from (BaselineScore(name, split, None, why) for split in splits)
             continue
         if name == MAJORITY.name:
@@ -102,21 +105,21 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
             yield BaselineScore(name, split, by_name(measures_of_guesses(guesses[ids], labels[ids], num_classes)))
 
 
-def _bytes_of(name: str, own: GraphClassificationPlan) -> int:
+def _bytes_of(name: str, task_plan: GraphClassificationPlan) -> int:
     """What a baseline holds at a time: every node's features, and labels of nodes and edges."""
-    known = own.dataset
+    known = task_plan.dataset
     features = known.num_nodes * known.num_features
     if name == SUBTREES.name:
         return 12 * features + 8 * (10 * known.num_nodes + 4 * known.num_edges)
     return 8 * features if name == MEANS.name else 0
 
 
-def _operations_of(name: str, own: GraphClassificationPlan) -> float:
+def _operations_of(name: str, task_plan: GraphClassificationPlan) -> float:
     """Operations of a regression on counts of subtrees, of each node its label in each round; of others 0."""
     return (
         0.0
         if name != SUBTREES.name
-        else EVALUATIONS * 4.0 * (ROUNDS + 1) * own.dataset.num_nodes * own.dataset.num_classes
+        else EVALUATIONS * 4.0 * (ROUNDS + 1) * task_plan.dataset.num_nodes * task_plan.dataset.num_classes
     )
 
 

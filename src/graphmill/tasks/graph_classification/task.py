@@ -46,7 +46,7 @@ class GraphClassification:
     """One rank's share of the problem that a plan describes."""
 
     plan: Plan
-    own: GraphClassificationPlan
+    task_plan: GraphClassificationPlan
     group: Group
     model: GraphModel = field(init=False)
     feed: GraphFeed = field(init=False)
@@ -56,15 +56,15 @@ class GraphClassification:
     custom_measures: CustomMeasures = field(init=False)
 
     def __post_init__(self) -> None:
-        plan, own = self.plan, self.own
-        store = open_planned(GraphSetStore, own.dataset)
-        self.codes, self.labels = store.split_codes(asked_of(own)), store.labels
-        scale = _scale(own, store, self.codes)
-        self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
-        ids = drawn(ids_in(self.codes, "train"), own.dataset.num_train, plan.seed)
+        plan, task_plan = self.plan, self.task_plan
+        store = open_planned(GraphSetStore, task_plan.dataset)
+        self.codes, self.labels = store.split_codes(dataset_spec(task_plan)), store.labels
+        scale = _scale(task_plan, store, self.codes)
+        self.model = build_model(plan, task_plan, rank=self.group.rank, standardise=scale).to(self.group.device)
+        ids = drawn(ids_in(self.codes, "train"), task_plan.dataset.num_train, plan.seed)
         self.feed = GraphFeed.of(plan, self.group, store.graphs, self.labels, ids)
-        num_classes, labels = own.dataset.num_classes, self._labels_of(ids)
-        self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
+        num_classes, labels = task_plan.dataset.num_classes, self._labels_of(ids)
+        self.loss = ClassifierLoss.of(plan, task_plan.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)
 
     @property
@@ -98,7 +98,7 @@ class GraphClassification:
         total = tally(logits, labels)
         seeds, device = EvaluationSeeds(SeedIds(mine)), self.group.device
         total[0] = self.loss.of_split(seeds, logits.to(device), labels.to(device), total[0])
-        found = measures(self.group.sum_numbers(total), self.own.dataset.num_classes)
+        found = measures(self.group.sum_numbers(total), self.task_plan.dataset.num_classes)
         values = by_name(found.values) | self._custom_measures_of(ids, split, logits, [len(share) for share in shares])
         return replace(found, values=values)
 
@@ -123,19 +123,19 @@ class GraphClassification:
 
     def attention(self, splits: Sequence[Split] | None) -> Attention:
         """Attention of the edges of the graphs of the splits; nodes are counted within their graph."""
-        heads = heads_of(self.model, self.own.model.kind)
+        heads = heads_of(self.model, self.task_plan.model.kind)
         return Attention(("graph", "source", "target"), heads, self._attended(self._graphs_of(splits)))
 
     @staticmethod
-    def check_model(plan: Plan, own: GraphClassificationPlan) -> None:
+    def check_model(plan: Plan, task_plan: GraphClassificationPlan) -> None:
         """`UserError` if what the user defined does not fit the plan; without data, in a moment."""
-        check_model(plan, own)
-        check_judgement(plan, own.loss, own.dataset.num_classes)
+        check_model(plan, task_plan)
+        check_judgement(plan, task_plan.loss, task_plan.dataset.num_classes)
 
     @staticmethod
-    def on_other_data(own: GraphClassificationPlan, store: GraphSetStore) -> GraphClassificationPlan:
+    def on_other_data(task_plan: GraphClassificationPlan, store: GraphSetStore) -> GraphClassificationPlan:
         """The plan section over other prepared graphs with the same features and classes, in their own splits."""
-        found, known = store.info(GraphSetDatasetSpec(name=store.metadata.name)), own.dataset
+        found, known = store.info(GraphSetDatasetSpec(name=store.metadata.name)), task_plan.dataset
         for what, here, there in (
             ("features", found.num_features, known.num_features),
             ("edge features", found.num_edge_features, known.num_edge_features),
@@ -146,15 +146,15 @@ class GraphClassification:
                     f"{found.name} has {here} {what}, and the model was trained on {known.name} with {there}",
                     fix="give graphs that were prepared with the same features and classes",
                 )
-        return own.model_copy(update={"dataset": found, "fold": None})
+        return task_plan.model_copy(update={"dataset": found, "fold": None})
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
         """Trained model, called as model(x, edge_index, batch), without prepared data."""
-        own = plan.task
-        assert isinstance(own, GraphClassificationPlan)
-        scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None
-        model = build_model(plan, own, rank=0, standardise=scale)
+        task_plan = plan.task
+        assert isinstance(task_plan, GraphClassificationPlan)
+        scale = Standardise.unknown(task_plan.dataset.num_features) if task_plan.features == "standardised" else None
+        model = build_model(plan, task_plan, rank=0, standardise=scale)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
         if isinstance(model.inner, Gin | GraphAttention):
             return GraphClassifier(model.inner, scale)
@@ -176,7 +176,7 @@ class GraphClassification:
         self.model.eval()
         logits = [self.model(batch).float().cpu() for batch in self.feed.in_order(ids, pause, most=most)]
         self.model.train()
-        return torch.cat([torch.empty(0, self.own.dataset.num_classes), *logits])
+        return torch.cat([torch.empty(0, self.task_plan.dataset.num_classes), *logits])
 
     @torch.no_grad()
     def _embeddings(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -214,14 +214,16 @@ def by_name(values: Mapping[str, float]) -> dict[str, float]:
     return {measure.name: known[measure.name] for measure in KIND.measures}
 
 
-def asked_of(own: GraphClassificationPlan) -> GraphSetDatasetSpec:
+def dataset_spec(task_plan: GraphClassificationPlan) -> GraphSetDatasetSpec:
     """The dataset section that a plan was made of, as far as it divides the graphs."""
-    return GraphSetDatasetSpec(name=own.dataset.name, fold=own.fold, folds=own.folds, fold_seed=own.fold_seed)
+    return GraphSetDatasetSpec(
+        name=task_plan.dataset.name, fold=task_plan.fold, folds=task_plan.folds, fold_seed=task_plan.fold_seed
+    )
 
 
-def _scale(own: GraphClassificationPlan, store: GraphSetStore, codes: NDArray[np.int8]) -> Standardise | None:
+def _scale(task_plan: GraphClassificationPlan, store: GraphSetStore, codes: NDArray[np.int8]) -> Standardise | None:
     """Scale by the nodes of the training graphs alone; None unless the plan asks for it."""
-    if own.features != "standardised":
+    if task_plan.features != "standardised":
         return None
     graphs = store.graphs
     is_train = np.repeat(codes == 0, np.diff(graphs.node_offsets))

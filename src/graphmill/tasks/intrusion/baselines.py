@@ -213,11 +213,13 @@ def _of_ids(graphs: WindowGraphs, is_fitted: NDArray[np.bool_], *, is_benign: ND
     return np.concatenate([counts, gaps, payloads.reshape(len(graphs), -1)], axis=1, dtype=np.float32)
 
 
-def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:
+def score(
+    task_plan: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool
+) -> Iterator[BaselineScore]:
     """`tasks.baselines.ScoresBaselines` of intrusion detection. The threshold is chosen on the validation windows."""
-    assert isinstance(own, IntrusionPlan)
-    store = CaptureStore.open(Path(own.dataset.path))
-    codes, labels = store.split_codes(own.division), np.asarray(store.labels)
+    assert isinstance(task_plan, IntrusionPlan)
+    store = CaptureStore.open(Path(task_plan.dataset.path))
+    codes, labels = store.split_codes(task_plan.division), np.asarray(store.labels)
     is_train, is_val, windows = codes == SPLITS.index("train"), codes == SPLITS.index("val"), store.windows()
     for name in names:
         why_not = _why_not(name, labels[is_train], labels[is_val])
@@ -225,7 +227,7 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
             operations, num_bytes = boosting_cost(windows)
             if operations > MOST_OPERATIONS or num_bytes > MOST_BYTES:
                 work = work_in_words(operations, num_bytes)
-                why_not = f"it would take {work}: graphmill baseline {own.dataset.name} --all scores it"
+                why_not = f"it would take {work}: graphmill baseline {task_plan.dataset.name} --all scores it"
         if why_not:
             yield from (BaselineScore(name, split, None, why_not) for split in splits)
             continue

@@ -21,7 +21,7 @@ from graphmill.tasks.intrusion.reference import ids_of_pairs
 def detector(model: Detecting, *, window: int, stride: int) -> LiveWindows:
     """`model`, which trains no more. Its threshold is NaN if none was chosen."""
     threshold, judge = float(model.threshold), Judge(model)
-    return LiveWindows(judge.score, judge.weigh, None if np.isnan(threshold) else threshold, window, stride)
+    return LiveWindows(judge.score, judge.attribute, None if np.isnan(threshold) else threshold, window, stride)
 
 
 class Judge:
@@ -37,7 +37,7 @@ class Judge:
         return scores
 
     @torch.inference_mode()
-    def weigh(self, graphs: WindowGraphs) -> CauseWeights:
+    def attribute(self, graphs: WindowGraphs) -> CauseWeights:
         """Deviations of the nodes of each window, and frames of pairs that are too many, or missing."""
         reference, batch = self.model.inner.reference, _batch(graphs)
         ids = _edge_ids(graphs)

@@ -43,7 +43,7 @@ class LiveWindows:
 
     score: Callable[[WindowGraphs], NDArray[np.floating[Any]]]
     """Of each graph [num_graphs]."""
-    weigh: Callable[[WindowGraphs], CauseWeights]
+    attribute: Callable[[WindowGraphs], CauseWeights]
     """Asked of alarms alone: it may take longer than the score."""
     threshold: float | None
     size: int
@@ -68,7 +68,7 @@ class LiveWindows:
             for part in graphs.parts(_AT_ONCE):
                 yield from self._judged(part, threshold)
 
-    def remarks(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
         """How many windows and alarms, how right they were where the capture says, and what was not judged."""
         scores = np.array(self._scores)
         yield f"{len(scores):,} windows, {int((scores >= self._used).sum()):,} alarms (score {self._used:.6g} or more)"
@@ -109,7 +109,7 @@ class LiveWindows:
     def _judged(self, graphs: WindowGraphs, threshold: float) -> Iterator[Verdict]:
         scores = np.asarray(self.score(graphs), np.float64)
         is_alarm = scores >= threshold
-        causes = self._causes(graphs.chosen(is_alarm)) if is_alarm.any() else iter(())
+        causes = self._attributions(graphs.chosen(is_alarm)) if is_alarm.any() else iter(())
         for row, truth in enumerate(graphs.labels.tolist()):
             number = len(self._scores)
             self._scores.append(float(scores[row]))
@@ -124,7 +124,7 @@ class LiveWindows:
                 score=self._scores[-1],
                 is_alarm=bool(is_alarm[row]),
                 is_attack=self._truths[-1],
-                causes=found,
+                attributions=found,
             )
 
     def _attacked(self, number: int) -> set[str]:
@@ -133,8 +133,8 @@ class LiveWindows:
         here = slice(*np.searchsorted(self._attacks[0], [begin, begin + self.size]))
         return {id_text(identity) for identity in np.unique(self._attacks[1, here]).astype(np.uint32)}
 
-    def _causes(self, graphs: WindowGraphs) -> Iterator[dict[str, list[tuple[str, float]]]]:
-        weights = self.weigh(graphs)
+    def _attributions(self, graphs: WindowGraphs) -> Iterator[dict[str, list[tuple[str, float]]]]:
+        weights = self.attribute(graphs)
         nodes, edges = offsets_of(graphs.num_nodes), offsets_of(graphs.num_edges)
         for row in range(len(graphs)):
             ids = graphs.node_ids[nodes[row] : nodes[row + 1]]

@@ -53,7 +53,7 @@ class Intrusion:
     """One rank's share of the problem that a plan describes."""
 
     plan: Plan
-    own: IntrusionPlan
+    task_plan: IntrusionPlan
     group: Group
     store: CaptureStore = field(init=False)
     model: Detecting = field(init=False)
@@ -67,19 +67,21 @@ class Intrusion:
     curriculum: Curriculum | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        plan, own = self.plan, self.own
-        self.store = open_planned(CaptureStore, own.dataset)
-        asked = CaptureDatasetSpec(name=own.dataset.name, train_on=own.train_on, **own.division.model_dump())
-        self.codes, self.labels = self.store.split_codes(own.division), self.store.labels
+        plan, task_plan = self.plan, self.task_plan
+        self.store = open_planned(CaptureStore, task_plan.dataset)
+        asked = CaptureDatasetSpec(
+            name=task_plan.dataset.name, train_on=task_plan.train_on, **task_plan.division.model_dump()
+        )
+        self.codes, self.labels = self.store.split_codes(task_plan.division), self.store.labels
         ids = self.store.train_ids(asked)
-        model = build_model(plan, own, rank=self.group.rank, known=_known(self.store, ids))
+        model = build_model(plan, task_plan, rank=self.group.rank, known=_known(self.store, ids))
         self.model = model.to(self.group.device)
-        ids = self.train_ids = drawn(ids, own.dataset.num_train, plan.seed)
-        if own.capture_weights == "balanced":
+        ids = self.train_ids = drawn(ids, task_plan.dataset.num_train, plan.seed)
+        if task_plan.capture_weights == "balanced":
             self.balance = _balanced(self.store.capture, ids)
         self.feed = GraphFeed.of(plan, self.group, self.store.graphs, self.labels, ids)
         self.loss = ClassifierLoss.of(
-            plan, own.loss, self.group, num_classes=NUM_CLASSES, labels=torch.from_numpy(self.labels[ids])
+            plan, task_plan.loss, self.group, num_classes=NUM_CLASSES, labels=torch.from_numpy(self.labels[ids])
         )
         if isinstance(model.inner, CanGat):
             self._fit_term(model.inner)
@@ -92,7 +94,8 @@ class Intrusion:
     def batches(self, epoch: int, first_step: int) -> Generator[GraphBatch]:
         """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
         self._refuse_missing(self.plan.sources)
-        if (per_hour := self.own.false_alarms_per_hour) is not None:  # on all ranks; rank 0 alone chooses it later
+        per_hour = self.task_plan.false_alarms_per_hour
+        if per_hour is not None:  # on all ranks; rank 0 alone chooses it later
             val = np.flatnonzero(self.codes == SPLITS.index("val"))
             chosen_threshold(self.store, val, np.zeros(len(val)), per_hour)
         return self.feed.batches(epoch, first_step)
@@ -100,12 +103,12 @@ class Intrusion:
     def use_sources(self, sources: Mapping[str, Weights]) -> None:
         """`tasks.task.UsesSources`: a teacher, what scores the difficulty of windows, or the members of a fusion."""
         self._refuse_missing(sources)
-        if self.own.distill is not None:
-            teacher = self._trained(self.own.distill.teacher, sources["teacher"])
+        if self.task_plan.distill is not None:
+            teacher = self._trained(self.task_plan.distill.teacher, sources["teacher"])
             assert isinstance(teacher, CanGat | CanVgae)
-            self.teacher = Teacher(self.own.distill, teacher)
-        if self.own.curriculum is not None:
-            self.curriculum = self._curriculum(self.own.curriculum, sources)
+            self.teacher = Teacher(self.task_plan.distill, teacher)
+        if self.task_plan.curriculum is not None:
+            self.curriculum = self._curriculum(self.task_plan.curriculum, sources)
         if isinstance(self.model.inner, CanFusion):
             for name, member in (("gat", self.model.inner.gat), ("vgae", self.model.inner.vgae)):
                 _inner_of(sources[name]).load_all_into(member, name=f"model.{name}")
@@ -144,7 +147,7 @@ class Intrusion:
                 losses = self.teacher.of_reconstruction(batch, made, losses, self.model)
             return losses.float()
         assert isinstance(made, Tensor)
-        logits, spec, weight = made.float(), self.own.loss, self.loss.class_weights
+        logits, spec, weight = made.float(), self.task_plan.loss, self.loss.class_weights
         smoothing = spec.label_smoothing
         losses = F.cross_entropy(logits, batch.labels, weight=weight, label_smoothing=smoothing, reduction="none")
         return losses if self.teacher is None else self.teacher.of_logits(batch, logits, losses)
@@ -196,24 +199,24 @@ class Intrusion:
             raise UserError(
                 "a fusion has no attention of its own", fix="leave --attention out, or name the run of a member"
             )
-        heads = heads_of(self.model, self.own.model.kind)
+        heads = heads_of(self.model, self.task_plan.model.kind)
         return Attention(("window", "source", "target"), heads, self._attended(self._windows_of(splits)))
 
     @staticmethod
-    def on_other_data(own: IntrusionPlan, store: CaptureStore) -> IntrusionPlan:
+    def on_other_data(task_plan: IntrusionPlan, store: CaptureStore) -> IntrusionPlan:
         """The plan section over other prepared captures, divided by time as these were."""
-        found, known = store.metadata, own.dataset
+        found, known = store.metadata, task_plan.dataset
         if (found.window, found.stride) != (known.window, known.stride):
             raise UserError(
                 f"{found.name} has windows of {found.window} frames, every {found.stride}, and the model was trained on"
                 f" windows of {known.window}, every {known.stride}",
                 fix=f"prepare it with -o window={known.window} -o stride={known.stride}",
             )
-        division = own.division.model_copy(
+        division = task_plan.division.model_copy(
             update=dict.fromkeys(("train_captures", "val_captures", "test_captures"), ())
         )
         asked = CaptureDatasetSpec(name=found.name, **division.model_dump())
-        return own.model_copy(update={"dataset": store.info(asked), "division": division})
+        return task_plan.model_copy(update={"dataset": store.info(asked), "division": division})
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
@@ -223,20 +226,22 @@ class Intrusion:
     @staticmethod
     def detector(plan: Plan, weights: Weights) -> Detector:
         """Detector for streams of frames, a window at a time."""
-        own = plan.task
-        assert isinstance(own, IntrusionPlan)
-        return detector(_trained(plan, weights).eval(), window=own.dataset.window, stride=own.dataset.stride)
+        task_plan = plan.task
+        assert isinstance(task_plan, IntrusionPlan)
+        return detector(
+            _trained(plan, weights).eval(), window=task_plan.dataset.window, stride=task_plan.dataset.stride
+        )
 
     def _refuse_missing(self, sources: Iterable[str]) -> None:
-        refuse_missing_sources(KIND, self.own, sources)
+        refuse_missing_sources(KIND, self.task_plan, sources)
 
     def _measured(self, ids: NDArray[np.int64], split: Split, judged: Tensor) -> dict[str, float]:
         """Measure all windows of a split [n, 2] on rank 0, and send the result to the others. Sets the threshold."""
         values = torch.zeros(len(KIND.measures) + 1, dtype=torch.float64)
         if self.group.rank == 0:
             scores, threshold = judged[:, 1].cpu().numpy(), float(self.model.threshold)
-            if split == "val" and self.own.threshold is None:
-                threshold = chosen_threshold(self.store, ids, scores, self.own.false_alarms_per_hour)
+            if split == "val" and self.task_plan.threshold is None:
+                threshold = chosen_threshold(self.store, ids, scores, self.task_plan.false_alarms_per_hour)
             found = measured(self.store, ids, scores, threshold)
             values = torch.tensor([*(found[measure.name] for measure in KIND.measures), threshold], dtype=torch.float64)
         values = self.group.sum_numbers(values)
@@ -268,17 +273,17 @@ class Intrusion:
         return model.to(self.group.device).eval().requires_grad_(requires_grad=False)
 
     @torch.no_grad()
-    def _curriculum(self, asked: CurriculumSpec, sources: Mapping[str, Weights]) -> Curriculum:
+    def _curriculum(self, spec: CurriculumSpec, sources: Mapping[str, Weights]) -> Curriculum:
         ids = self.train_ids
         benign = ids[np.asarray(self.labels)[ids] == 0]
         difficulty = np.zeros(len(benign))
-        if asked.score == "scorer":
-            scorer = self._trained(asked.scorer, sources["scorer"])
+        if spec.score == "scorer":
+            scorer = self._trained(spec.scorer, sources["scorer"])
             assert isinstance(scorer, CanVgae)
             scores = [scorer.scores(batch).cpu() for batch in self.feed.in_order(benign, never_pause)]
             difficulty = torch.cat([torch.empty(0, dtype=torch.float64), *scores]).numpy()
         return Curriculum(
-            asked=asked,
+            spec=spec,
             attacked=ids[np.asarray(self.labels)[ids] == 1],
             benign=benign,
             difficulty=difficulty,
@@ -329,9 +334,9 @@ class Intrusion:
 
 
 def _trained(plan: Plan, weights: Weights) -> Detecting:
-    own = plan.task
-    assert isinstance(own, IntrusionPlan)
-    model = build_model(plan, own, rank=0)
+    task_plan = plan.task
+    assert isinstance(task_plan, IntrusionPlan)
+    model = build_model(plan, task_plan, rank=0)
     weights.load_all_into(model, name=f"the model of {plan.run_id}")
     return model
 

@@ -60,11 +60,13 @@ class PairScorer(Protocol):
         """What `ranks` takes, roughly."""
 
 
-def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:
+def score(
+    task_plan: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool
+) -> Iterator[BaselineScore]:
     """`tasks.baselines.ScoresBaselines` of link prediction."""
-    assert isinstance(own, LinkPredictionPlan)
-    store = open_links(Path(own.dataset.path))
-    sides: tuple[Side, ...] = ("target",) if own.ranked == "target" else ("target", "source")
+    assert isinstance(task_plan, LinkPredictionPlan)
+    store = open_links(Path(task_plan.dataset.path))
+    sides: tuple[Side, ...] = ("target",) if task_plan.ranked == "target" else ("target", "source")
     known: KnownLinks | None = None
     for name in names:
         scorer = scorer_of(store, name)
@@ -77,7 +79,7 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
             if operations > MOST_OPERATIONS:
                 work = work_in_words(operations, _bytes_of(store))
                 if bounded:
-                    why = f"it would take {work}: graphmill baseline {own.dataset.name} --all scores it"
+                    why = f"it would take {work}: graphmill baseline {task_plan.dataset.name} --all scores it"
                     yield BaselineScore(name, split, None, why)
                     continue
                 _log.info(f"{name} of {split} takes {work}")

@@ -48,7 +48,7 @@ class LinkJudge:
     """LinkRanks the links of splits. What hangs on the data alone is made once, when it is first needed."""
 
     plan: Plan
-    own: LinkPredictionPlan
+    task_plan: LinkPredictionPlan
     group: Group
     store: LinkLists
     _known: KnownLinks | None = field(default=None, init=False)
@@ -64,8 +64,8 @@ class LinkJudge:
         """The links of a split that are ranked, and their places in it: of val no more than `task.val_limit`."""
         links = self.store.links(split)
         places = np.arange(len(links))
-        if split == "val" and self.own.val_limit is not None:
-            places = drawn(places, self.own.val_limit, self.plan.seed)
+        if split == "val" and self.task_plan.val_limit is not None:
+            places = drawn(places, self.task_plan.val_limit, self.plan.seed)
         return links.taken(places), places
 
     def measures(self, split: Split, rows: Tensor, head: AnyHead, pause: Pause) -> Measures:
@@ -84,7 +84,7 @@ class LinkJudge:
         auc, ap = auc_ap(positive, negative)
         found = self.ranks(split, links, places, rows, head, pause)
         loss = sum(F.softplus(torch.from_numpy(each)).double().mean() for each in (-positive, negative))
-        is_shared = self.own.dataset.candidates == "shared"
+        is_shared = self.task_plan.dataset.candidates == "shared"
         hits = {f"hits_at_{k}": hits_at(found, k, shared_pool=is_shared) for k in _HITS}
         return Measures(float(loss), {"mrr": mrr(found), **hits, "auc": auc, "ap": ap}, len(links))
 
@@ -103,7 +103,7 @@ class LinkJudge:
         if isinstance(candidates, SharedCandidates):
             return ranks_among_pool(pair_scores(head, rows, links), pair_scores(head, rows, Links.of(candidates.pairs)))
         found = []
-        for of_targets in [True] if self.own.ranked == "target" else [True, False]:
+        for of_targets in [True] if self.task_plan.ranked == "target" else [True, False]:
             given = None
             if isinstance(candidates, GivenCandidates):
                 given = candidates.targets if of_targets else candidates.sources
@@ -139,8 +139,8 @@ class LinkJudge:
         """Links of all splits, among which a link is not ranked."""
         if self._known is None:
             links = concatenated([self.store.links(split) for split in SPLITS])
-            has_direction = self.own.dataset.links_have_direction
-            self._known = KnownLinks.of(links, self.own.dataset.num_nodes, have_direction=has_direction)
+            has_direction = self.task_plan.dataset.links_have_direction
+            self._known = KnownLinks.of(links, self.task_plan.dataset.num_nodes, have_direction=has_direction)
         return self._known
 
     def _non_links_of(self, split: Split, places: Ids) -> Links:

@@ -43,7 +43,7 @@ class LeftOut:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def beside(self, also: Ids) -> "LeftOut":
+    def and_also(self, also: Ids) -> "LeftOut":
         """Leave out one more id for each query [q], which may be left out already."""
         queries, ids = self.flat()
         pairs, own = (queries << 32) | ids, (np.arange(len(self)) << 32) | also
@@ -164,7 +164,7 @@ class KnownLinks:
         """
         rows = self.answers(anchors, relations, side)
         for some in blocks(rows.ends - rows.starts, _AT_A_TIME):
-            yield some, rows.taken(some).beside(anchors[some])
+            yield some, rows.taken(some).and_also(anchors[some])
 
 
 def blocks(sizes: Ids, most: int, most_rows: int = _AT_A_TIME) -> Iterator[slice]:
@@ -191,10 +191,10 @@ def _nodes(name: str, given: NDArray[Any], num_nodes: int) -> Ids:
     return _in_range(name, _integers(name, given), num_nodes)
 
 
-def _in_range(name: str, found: Ids, end: int) -> Ids:
-    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < end:
+def _in_range(name: str, ids: Ids, end: int) -> Ids:
+    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < end:
         raise InvalidInputError(
-            f"{name} go from {found.min()} to {found.max()}, and there are {end}",
+            f"{name} go from {ids.min()} to {ids.max()}, and there are {end}",
             fix=f"give numbers from 0 to {end - 1}",
         )
-    return found
+    return ids

@@ -161,12 +161,12 @@ def _ranked(
     )
 
 
-def _counts(scores: Numbers, own: Numbers) -> tuple[Ids, Ids]:
-    """How many scores are above each of `own` [q], and how many as much."""
-    if len(own) < _SORTED_FROM:
-        found = [(np.count_nonzero(scores > each), np.count_nonzero(scores == each)) for each in own]
+def _counts(scores: Numbers, of_answers: Numbers) -> tuple[Ids, Ids]:
+    """How many scores are above each of `of_answers` [q], and how many as much."""
+    if len(of_answers) < _SORTED_FROM:
+        found = [(np.count_nonzero(scores > each), np.count_nonzero(scores == each)) for each in of_answers]
         above, tied = np.array(found, dtype=np.int64).reshape(-1, 2).T
         return above, tied
     ordered = np.sort(scores)
-    below, not_above = (np.searchsorted(ordered, own, side=side) for side in _SIDES)
+    below, not_above = (np.searchsorted(ordered, of_answers, side=side) for side in _SIDES)
     return len(scores) - not_above, not_above - below

@@ -72,9 +72,9 @@ class PartedLinkStore(LinkLists):
         """Read all parts that are here, and what all ranks read. `UserError` names the first breach."""
         verify_parts(PartedGraph.open_what_is_here(self.path))
 
-    def info(self, asked: DatasetSpec) -> LinkInfo:
+    def info(self, spec: DatasetSpec) -> LinkInfo:
         """What the planner must know."""
-        del asked  # whatever is done to features when they are read, the counts stay
+        del spec  # whatever is done to features when they are read, the counts stay
         is_sparse, num_parts = self.parts.has_sparse_features, self.parts.num_parts
         return link_info(self.path, self.metadata, has_sparse_features=is_sparse, num_parts=num_parts)
 

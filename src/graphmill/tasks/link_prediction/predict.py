@@ -48,7 +48,7 @@ def best_of(
     judge: LinkJudge, sources: Mapping[str, Sequence[Any]] | None, count: int, rows: Tensor, head: AnyHead
 ) -> Predictions:
     """The best targets of each source that no known link joins to it."""
-    store, num_relations = judge.store, judge.own.dataset.num_relations
+    store, num_relations = judge.store, judge.task_plan.dataset.num_relations
     if sources is None and num_relations:
         raise UserError(
             f"links of {store.metadata.name} have relations, and --top is for a source and a relation",

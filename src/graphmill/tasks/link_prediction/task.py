@@ -61,7 +61,7 @@ class LinkPrediction:
     """One rank's share of the problem that a plan describes."""
 
     plan: Plan
-    own: LinkPredictionPlan
+    task_plan: LinkPredictionPlan
     group: Group
     model: LinkModel = field(init=False)
     access: GraphAccess | None = field(init=False)  # None: no neighbours are read
@@ -69,19 +69,19 @@ class LinkPrediction:
     judge: LinkJudge = field(init=False)
 
     def __post_init__(self) -> None:
-        plan, own, group = self.plan, self.own, self.group
-        store, spec = open_links(Path(own.dataset.path)), access_spec(plan, own)
-        refuse_other_data(own.dataset, store.metadata.checksum)
-        self.seeds = link_seeds(spec, own, store, group)
-        is_table = isinstance(own.model, EmbeddingSpec)
+        plan, task_plan, group = self.plan, self.task_plan, self.group
+        store, spec = open_links(Path(task_plan.dataset.path)), access_spec(plan, task_plan)
+        refuse_other_data(task_plan.dataset, store.metadata.checksum)
+        self.seeds = link_seeds(spec, task_plan, store, group)
+        is_table = isinstance(task_plan.model, EmbeddingSpec)
         self.access = None if is_table else open_access(spec, store, group, seeds=self.seeds)
         scale = None if self.access is None else self.access.standardise()
-        self.model = LinkModel(plan, own, rank=group.rank, standardise=scale).to(group.device)
+        self.model = LinkModel(plan, task_plan, rank=group.rank, standardise=scale).to(group.device)
         if self.access is not None:
             reads_averages = self.model.input_form == "self_and_mean" and scale is None
             dtype = DTYPE_OF[plan.precision] if reads_averages else torch.float32
             self.access.begin(NoLabels(), form=self.model.input_form, dtype=dtype)
-        self.judge = LinkJudge(plan, own, group, store)
+        self.judge = LinkJudge(plan, task_plan, group, store)
 
     @property
     def schedule(self) -> SeedSchedule:
@@ -102,7 +102,7 @@ class LinkPrediction:
         steps = range(first_step, self.plan.calendar.steps_in(epoch))
         with closing(self.access.batches(epoch, first_step)) as made:
             for step, batch in zip(steps, made, strict=True):
-                pairs = self.seeds.take(epoch, step).to(device)
+                pairs = self.seeds.pairs_at(epoch, step).to(device)
                 yield LinkBatch(self.schedule.seeds(epoch, step, rank), pairs, batch)
 
     def epoch_facts(self) -> Mapping[str, Cell]:
@@ -120,7 +120,7 @@ class LinkPrediction:
     def loss_sum(self, batch: LinkBatch) -> Tensor:
         """The plan's loss summed over the links of a batch, each with the mean over its negatives."""
         positive, negative = self.model(batch)
-        return link_losses(self.own.loss, positive.float(), negative.float()).sum()
+        return link_losses(self.task_plan.loss, positive.float(), negative.float()).sum()
 
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Exact, filtered ranks of a split's links, the same on every rank; all ranks must call it."""
@@ -138,10 +138,10 @@ class LinkPrediction:
         if isinstance(encoder, NodeTable):
             return encoder.weight.detach().float().cpu()
         assert self.access is not None
-        nodes = np.arange(self.own.dataset.num_nodes)
+        nodes = np.arange(self.task_plan.dataset.num_nodes)
         # A hop more where layers are unknown: GCN and its like also read degrees of the nodes that the last one reads.
-        hops = len(self.own.num_neighbors) + (not self.own.resamples)
-        mine, rows = self.access.exact(encoder, nodes, pause, hops=hops, num_columns=self.own.embedding_channels)
+        hops = len(self.task_plan.num_neighbors) + (not self.task_plan.resamples)
+        mine, rows = self.access.exact(encoder, nodes, pause, hops=hops, num_columns=self.task_plan.embedding_channels)
         return in_order_of_nodes(self.group, mine, rows)
 
     def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
@@ -172,18 +172,18 @@ class LinkPrediction:
         return self.rows(never_pause)
 
     @staticmethod
-    def check_model(plan: Plan, own: LinkPredictionPlan) -> None:
+    def check_model(plan: Plan, task_plan: LinkPredictionPlan) -> None:
         """`UserError` if what the user defined does not fit the plan; without data, in a moment."""
-        if not isinstance(own.model, EmbeddingSpec):
-            check_model(plan, own.model, model_inputs(own), own.num_neighbors)
+        if not isinstance(task_plan.model, EmbeddingSpec):
+            check_model(plan, task_plan.model, model_inputs(task_plan), task_plan.num_neighbors)
 
     @staticmethod
-    def on_other_data(own: LinkPredictionPlan, store: LinkStore | PartedLinkStore) -> LinkPredictionPlan:
+    def on_other_data(task_plan: LinkPredictionPlan, store: LinkStore | PartedLinkStore) -> LinkPredictionPlan:
         """The plan section over other prepared links with the same features and relations."""
         from graphmill.tasks.link_prediction.page import LinkDatasetSpec
 
-        found, known = store.info(LinkDatasetSpec(name=store.metadata.name)), own.dataset
-        same_nodes = isinstance(own.model, EmbeddingSpec)
+        found, known = store.info(LinkDatasetSpec(name=store.metadata.name)), task_plan.dataset
+        same_nodes = isinstance(task_plan.model, EmbeddingSpec)
         for what, here, there in (
             ("features", found.num_features, known.num_features),
             ("relations", found.num_relations, known.num_relations),
@@ -195,39 +195,39 @@ class LinkPrediction:
                     fix="give data that were prepared with the same features, relations and, of a table of embeddings,"
                     " nodes",
                 )
-        refuse_other_form(own.features, found)
-        partition = None if found.num_parts is None else own.partition or PartitionSpec()
-        other = own.model_copy(update={"dataset": found, "partition": partition})
+        refuse_other_form(task_plan.features, found)
+        partition = None if found.num_parts is None else task_plan.partition or PartitionSpec()
+        other = task_plan.model_copy(update={"dataset": found, "partition": partition})
         if same_nodes:
             return other
         in_parts = partition is not None
-        way = evaluated_on_other(own.evaluate_on, whole_pass(own), whole_pass(other), in_parts=in_parts)
+        way = evaluated_on_other(task_plan.evaluate_on, whole_pass(task_plan), whole_pass(other), in_parts=in_parts)
         other = other.model_copy(update={"evaluate_on": way})
-        if way != own.evaluate_on:
+        if way != task_plan.evaluate_on:
             _log.info(f"{found.name}: evaluated {other.evaluation}")
         return other
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
         """The model with its weights: `encoder` and `head` are modules of their own."""
-        own = plan.task
-        assert isinstance(own, LinkPredictionPlan)
-        scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None
-        model = LinkModel(plan, own, rank=0, standardise=scale)
+        task_plan = plan.task
+        assert isinstance(task_plan, LinkPredictionPlan)
+        scale = Standardise.unknown(task_plan.dataset.num_features) if task_plan.features == "standardised" else None
+        model = LinkModel(plan, task_plan, rank=0, standardise=scale)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
         return model.eval()
 
 
 def link_seeds(
-    spec: AccessSpec, own: LinkPredictionPlan, store: LinkStore | PartedLinkStore, group: Group
+    spec: AccessSpec, task_plan: LinkPredictionPlan, store: LinkStore | PartedLinkStore, group: Group
 ) -> LinkSeeds:
     """Which training links each rank has at each step; of a graph in parts perhaps those whose sources it owns."""
-    links, known, rng_seed = store.links("train"), own.dataset, spec.plan.seed
+    links, known, rng_seed = store.links("train"), task_plan.dataset, spec.plan.seed
     owners = owners_of(spec, store.path, ranks=group.world_size, hosts=group.num_hosts)
     assign = assign_of(spec, owners, group.world_size, nodes=links.sources)
     ids = drawn(np.arange(len(links)), known.num_train, rng_seed)
     negatives = NegativeSampler.of(
-        own.negatives,
+        task_plan.negatives,
         rng_seed,
         links,
         store.known_edges(),
@@ -235,25 +235,25 @@ def link_seeds(
         have_direction=known.links_have_direction,
     )
     schedule = SeedSchedule.equal(ids, spec.plan.batches, rng_seed, assign)
-    return LinkSeeds(schedule, links, negatives, known.num_nodes, own.resamples)
+    return LinkSeeds(schedule, links, negatives, known.num_nodes, task_plan.resamples)
 
 
-def access_spec(plan: Plan, own: LinkPredictionPlan) -> AccessSpec:
+def access_spec(plan: Plan, task_plan: LinkPredictionPlan) -> AccessSpec:
     """What the plan's model reads of its message graph."""
     return AccessSpec(
         plan=plan,
-        num_train=own.dataset.num_nodes,
-        num_features=own.dataset.num_features,
-        fanouts=own.num_neighbors,
-        relation_fanouts=own.relation_fanouts or (),
-        resample=own.resamples,
-        undirected=own.undirected,
-        features=own.features,
-        edge_columns=own.edge_columns,
-        node_types=reads_node_types(own.model),
+        num_train=task_plan.dataset.num_nodes,
+        num_features=task_plan.dataset.num_features,
+        fanouts=task_plan.num_neighbors,
+        relation_fanouts=task_plan.relation_fanouts or (),
+        resample=task_plan.resamples,
+        undirected=task_plan.undirected,
+        features=task_plan.features,
+        edge_columns=task_plan.edge_columns,
+        node_types=reads_node_types(task_plan.model),
         has_weighted_means=False,
-        partition=own.partition,
-        evaluates_whole=own.evaluate_on == "whole_graph",
-        edge_dropout=own.edge_dropout,
+        partition=task_plan.partition,
+        evaluates_whole=task_plan.evaluate_on == "whole_graph",
+        edge_dropout=task_plan.edge_dropout,
         presampled=None,
     )

@@ -14,38 +14,39 @@ from graphmill.tasks.node_classification.page import NodeClassificationPlan
 from graphmill.tasks.node_classification.parts import open_graph
 
 
-def access_spec(plan: Plan, own: NodeClassificationPlan) -> AccessSpec:
+def access_spec(plan: Plan, task_plan: NodeClassificationPlan) -> AccessSpec:
     """What the plan's model reads of its graph."""
     return AccessSpec(
         plan=plan,
-        num_train=own.dataset.num_train,
-        num_features=own.dataset.num_features,
-        fanouts=() if propagation_of(own.model) else own.num_neighbors,  # of plans of before they were left out
-        relation_fanouts=own.relation_fanouts or (),
-        resample=own.resamples,
-        undirected=own.undirected,
-        features=own.features,
-        edge_columns=own.edge_columns,
-        node_types=reads_node_types(own.model),
-        has_weighted_means=own.has_weighted_means,
-        partition=own.partition,
-        evaluates_whole=own.evaluate_on == "whole_graph",
-        edge_dropout=own.edge_dropout,
-        presampled=None if own.presampled is None else Path(own.presampled),
-        propagation=propagation_of(own.model),
-        gpu_graph_bytes=None if own.gpu_graph_gib is None else int(own.gpu_graph_gib * GIB),
-        gpu_draws=own.gpu_draws or "measured",
+        num_train=task_plan.dataset.num_train,
+        num_features=task_plan.dataset.num_features,
+        # Plans of before fan-outs were left out have some.
+        fanouts=() if propagation_of(task_plan.model) else task_plan.num_neighbors,
+        relation_fanouts=task_plan.relation_fanouts or (),
+        resample=task_plan.resamples,
+        undirected=task_plan.undirected,
+        features=task_plan.features,
+        edge_columns=task_plan.edge_columns,
+        node_types=reads_node_types(task_plan.model),
+        has_weighted_means=task_plan.has_weighted_means,
+        partition=task_plan.partition,
+        evaluates_whole=task_plan.evaluate_on == "whole_graph",
+        edge_dropout=task_plan.edge_dropout,
+        presampled=None if task_plan.presampled is None else Path(task_plan.presampled),
+        propagation=propagation_of(task_plan.model),
+        gpu_graph_bytes=None if task_plan.gpu_graph_gib is None else int(task_plan.gpu_graph_gib * GIB),
+        gpu_draws=task_plan.gpu_draws or "measured",
     )
 
 
 def epochs_of(plan: Plan) -> EpochSource:
     """How the epochs of a plan are sampled; `UserError` if its data are not prepared."""
-    own = plan.task
-    assert isinstance(own, NodeClassificationPlan)
-    if propagation_of(own.model) is not None:
+    task_plan = plan.task
+    assert isinstance(task_plan, NodeClassificationPlan)
+    if propagation_of(task_plan.model) is not None:
         raise UserError(
-            f"model.kind is {own.model.kind}, which samples nothing, so that there is nothing to sample before",
+            f"model.kind is {task_plan.model.kind}, which samples nothing, so that there is nothing to sample before",
             fix="train it as it is, or set model.kind=graphsage",
         )
-    own.dataset.prepared_checksum  # noqa: B018  # raises where there is none
-    return epoch_source(access_spec(plan, own), open_graph(Path(own.dataset.path)))
+    task_plan.dataset.prepared_checksum  # noqa: B018  # raises where there is none
+    return epoch_source(access_spec(plan, task_plan), open_graph(Path(task_plan.dataset.path)))

@@ -20,15 +20,17 @@ _log = logging.getLogger(__name__)
 _LABELS_AT_A_TIME: Final = 1 << 16  # each rank scores beside its parts, and has no array of all nodes
 
 
-def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:
+def score(
+    task_plan: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool
+) -> Iterator[BaselineScore]:
     """`tasks.baselines.ScoresBaselines` of node classification."""
-    assert isinstance(own, NodeClassificationPlan)
+    assert isinstance(task_plan, NodeClassificationPlan)
     reads_features = set(names) != {MAJORITY.name}
-    store = (open_graph if reads_features else open_labels)(Path(own.dataset.path))
-    labels, targets = store.labels, targets_in(own.dataset)
+    store = (open_graph if reads_features else open_labels)(Path(task_plan.dataset.path))
+    labels, targets = store.labels, targets_in(task_plan.dataset)
     refuse_unknown_targets(store.path, labels, store.nodes_in, targets)
     for name in names:
-        guesses = _guesses(own, store, name, bounded=bounded)
+        guesses = _guesses(task_plan, store, name, bounded=bounded)
         if isinstance(guesses, str):
             yield from (BaselineScore(name, split, None, guesses) for split in splits)
             continue
@@ -38,10 +40,10 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
 
 
 def _guesses(
-    own: NodeClassificationPlan, store: LabelledGraphStore | PartedLabelledGraph, name: str, *, bounded: bool
+    task_plan: NodeClassificationPlan, store: LabelledGraphStore | PartedLabelledGraph, name: str, *, bounded: bool
 ) -> NDArray[Any] | str:
     """Class of each node [num_nodes] by a baseline, or labels [num_nodes, num_labels]; or why there are none."""
-    targets = targets_in(own.dataset)
+    targets = targets_in(task_plan.dataset)
     if name == MAJORITY.name:
         most = targets.most_frequent(store.nodes_in("train"), store.labels, _LABELS_AT_A_TIME)
         return np.broadcast_to(most, (store.metadata.num_nodes, *most.shape))
@@ -49,10 +51,10 @@ def _guesses(
         return f"it reads the whole graph at once, and {store.path} is partitioned: graphmill baseline NAME scores it"
     from graphmill.tasks.node_classification.nn import simple
 
-    cost = simple.cost_of(own, store, name)
+    cost = simple.cost_of(task_plan, store, name)
     if cost.operations > MOST_OPERATIONS or cost.bytes > MOST_BYTES:
         work = work_in_words(cost.operations, cost.bytes)
         if bounded:
-            return f"it would take {work}: graphmill baseline {own.dataset.name} --all scores it"
+            return f"it would take {work}: graphmill baseline {task_plan.dataset.name} --all scores it"
         _log.info(f"{name} takes {work}")
-    return simple.guesses(own, store, name)
+    return simple.guesses(task_plan, store, name)

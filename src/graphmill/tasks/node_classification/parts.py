@@ -56,9 +56,9 @@ class PartedLabelledGraph:
         """Read all parts that are here, and what all ranks read. `UserError` names the first breach."""
         verify_parts(PartedGraph.open_what_is_here(self.path))
 
-    def info(self, asked: DatasetSpec) -> GraphInfo:
+    def info(self, spec: DatasetSpec) -> GraphInfo:
         """What the planner must know. `UserError` if a split that training needs is empty."""
-        del asked  # whatever is done to a graph when it is read, its counts stay
+        del spec  # whatever is done to a graph when it is read, its counts stay
         num_classes, num_parts = int(self.metadata.store["num_classes"]), self.metadata.num_parts
         refuse_unlabelled(self.metadata.name, num_classes)
         refuse_empty_splits(self.metadata.name, self.metadata.splits)

@@ -44,9 +44,9 @@ class Classes:
 
     number: int  # of classes
 
-    def loss(self, plan: Plan, own: NodeClassificationPlan, group: Group, labels: Tensor) -> ClassifierLoss:
+    def loss(self, plan: Plan, task_plan: NodeClassificationPlan, group: Group, labels: Tensor) -> ClassifierLoss:
         """What is trained on; `labels`: of all training nodes."""
-        return ClassifierLoss.of(plan, own.loss, group, num_classes=self.number, labels=labels)
+        return ClassifierLoss.of(plan, task_plan.loss, group, num_classes=self.number, labels=labels)
 
     def tally(self, logits: Tensor, labels: Tensor) -> Tensor:
         """One rank's sums, the loss first."""
@@ -75,9 +75,9 @@ class Classes:
         """Whether each of `labels` [n] is not a class."""
         return (labels < 0) | (labels >= self.number)
 
-    def check_judgement(self, plan: Plan, own: NodeClassificationPlan) -> None:
+    def check_judgement(self, plan: Plan, task_plan: NodeClassificationPlan) -> None:
         """`UserError` if a loss or a measure of the user's own does not fit."""
-        classification.check_judgement(plan, own.loss, self.number)
+        classification.check_judgement(plan, task_plan.loss, self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ class SeveralLabels:
 
     number: int  # of labels
 
-    def loss(self, plan: Plan, own: NodeClassificationPlan, group: Group, labels: Tensor) -> LabelsLoss:
+    def loss(self, plan: Plan, task_plan: NodeClassificationPlan, group: Group, labels: Tensor) -> LabelsLoss:
         """What is trained on; `labels`: of all training nodes."""
-        return LabelsLoss.of(plan, own.loss, group, labels=labels)
+        return LabelsLoss.of(plan, task_plan.loss, group, labels=labels)
 
     def tally(self, logits: Tensor, labels: Tensor) -> Tensor:
         """One rank's sums, the loss first."""
@@ -118,9 +118,9 @@ class SeveralLabels:
         """Whether a node's labels [n, num_labels] are others than 0 and 1, [n]."""
         return np.asarray(((labels < 0) | (labels > 1)).any(axis=1))
 
-    def check_judgement(self, plan: Plan, own: NodeClassificationPlan) -> None:
+    def check_judgement(self, plan: Plan, task_plan: NodeClassificationPlan) -> None:
         """`UserError` if a loss or a measure of the user's own does not fit."""
-        multilabel.check_judgement(plan, own.loss, self.number)
+        multilabel.check_judgement(plan, task_plan.loss, self.number)
 
 
 def refuse_unknown_targets(
@@ -139,11 +139,11 @@ def refuse_unknown_targets(
 
 
 def _in_blocks(
-    nodes: NDArray[np.int64], own: NDArray[np.integer[Any]] | None, labels: Labels
+    nodes: NDArray[np.int64], true_labels: NDArray[np.integer[Any]] | None, labels: Labels
 ) -> Iterator[tuple[int, NDArray[np.integer[Any]]]]:
     for begin in range(0, len(nodes), _AT_A_TIME):
         block = slice(begin, begin + _AT_A_TIME)
-        yield begin, labels[nodes[block]] if own is None else own[block]
+        yield begin, labels[nodes[block]] if true_labels is None else true_labels[block]
 
 
 def _refuse(path: Path, split: Split, problem: str) -> None:

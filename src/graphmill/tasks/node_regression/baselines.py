@@ -18,13 +18,19 @@ from graphmill.tasks.node_regression.page import NodeRegressionPlan
 from graphmill.tasks.node_regression.page.data import MEAN
 
 
-def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:
+def score(
+    task_plan: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool
+) -> Iterator[BaselineScore]:
     """`tasks.baselines.ScoresBaselines` of node regression."""
-    assert isinstance(own, NodeRegressionPlan)
-    store = ValuesStore.open(Path(own.dataset.path))
+    assert isinstance(task_plan, NodeRegressionPlan)
+    store = ValuesStore.open(Path(task_plan.dataset.path))
     mean = np.nanmean(store.values[store.nodes_in("train")].astype(np.float64), axis=0)
     for name in names:
-        found = np.broadcast_to(mean, store.values.shape) if name == MEAN.name else _linear(own, store, bounded=bounded)
+        found = (
+            np.broadcast_to(mean, store.values.shape)
+            if name == MEAN.name
+            else _linear(task_plan, store, bounded=bounded)
+        )
         for split in splits:
             if isinstance(found, str):
                 yield BaselineScore(name, split, None, found)
@@ -34,15 +40,15 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
             yield BaselineScore(name, split, measures(tally(guesses, truths, torch.from_numpy(mean))))
 
 
-def _linear(own: NodeRegressionPlan, store: ValuesStore, *, bounded: bool) -> NDArray[np.float64] | str:
+def _linear(task_plan: NodeRegressionPlan, store: ValuesStore, *, bounded: bool) -> NDArray[np.float64] | str:
     """Least squares on the features of the training nodes and a bias, each value by itself [num_nodes, num_targets]."""
-    known, train = own.dataset, store.nodes_in("train")
+    known, train = task_plan.dataset, store.nodes_in("train")
     operations = 2.0 * len(train) * known.num_features**2 * known.num_targets
     num_bytes = 16.0 * known.num_nodes * (known.num_features + 1)
     if bounded and (operations > MOST_OPERATIONS or num_bytes > MOST_BYTES):
         work = work_in_words(operations, num_bytes)
         return f"it would take {work}: graphmill baseline {known.name} --all scores it"
-    x = _rows(own, store)
+    x = _rows(task_plan, store)
     found = np.empty(store.values.shape)
     for target, values in enumerate(store.values.T):
         ids = train[~np.isnan(values[train])]
@@ -51,9 +57,11 @@ def _linear(own: NodeRegressionPlan, store: ValuesStore, *, bounded: bool) -> ND
     return found
 
 
-def _rows(own: NodeRegressionPlan, store: ValuesStore) -> NDArray[np.float64]:
+def _rows(task_plan: NodeRegressionPlan, store: ValuesStore) -> NDArray[np.float64]:
     """Features as the plan has them and a column of ones, [num_nodes, num_features + 1]; scaling changes no fit."""
-    features = store.features if own.features == "standardised" else transformed(store.features, own.features)
+    features = (
+        store.features if task_plan.features == "standardised" else transformed(store.features, task_plan.features)
+    )
     if isinstance(features, SparseFeatures):
         x = np.zeros((features.num_nodes, features.num_features))
         x[np.repeat(np.arange(features.num_nodes), np.diff(features.indptr)), features.indices] = features.values

@@ -53,7 +53,7 @@ class NodeRegression:
     """One rank's share of the problem that a plan describes."""
 
     plan: Plan
-    own: NodeRegressionPlan
+    task_plan: NodeRegressionPlan
     group: Group
     model: NodeRegressor = field(init=False)
     access: GraphAccess = field(init=False)
@@ -63,16 +63,16 @@ class NodeRegression:
     custom_measures: CustomMeasures = field(init=False)
 
     def __post_init__(self) -> None:
-        plan, own, group = self.plan, self.own, self.group
-        self.store = open_planned(ValuesStore, own.dataset)
+        plan, task_plan, group = self.plan, self.task_plan, self.group
+        self.store = open_planned(ValuesStore, task_plan.dataset)
         self.values = self.store.values
-        self.access = open_access(access_spec(plan, own), self.store, group)
-        train = drawn(self.store.nodes_in("train"), own.dataset.num_train, plan.seed)
+        self.access = open_access(access_spec(plan, task_plan), self.store, group)
+        train = drawn(self.store.nodes_in("train"), task_plan.dataset.num_train, plan.seed)
         scale = self.access.standardise()
         self.model = NodeRegressor(
-            plan, own, rank=group.rank, standardise=scale, targets=scale_of(self.values, train)
+            plan, task_plan, rank=group.rank, standardise=scale, targets=scale_of(self.values, train)
         ).to(group.device)
-        self.custom_loss = custom_loss(plan, own, group)
+        self.custom_loss = custom_loss(plan, task_plan, group)
         self.custom_measures = CustomMeasures.of(plan)
         encoder = self.model.encoder
         reads_averages = encoder.input_form == "self_and_mean" and scale is None
@@ -120,7 +120,7 @@ class NodeRegression:
                 "a model of node regression has no embeddings that are written down",
                 fix="leave --embeddings out; take them in Python: graphmill.load(RUN)",
             )
-        names = np.full(self.own.dataset.num_nodes, "none", dtype="U5")
+        names = np.full(self.task_plan.dataset.num_nodes, "none", dtype="U5")
         for split in SPLITS:
             names[self.store.nodes_in(split)] = split
         wanted = np.isin(names, splits) if splits is not None else np.ones(len(names), dtype=np.bool_)
@@ -135,20 +135,20 @@ class NodeRegression:
         return Predictions({"node": nodes}, {"split": names[nodes], "value": masked, "prediction": found})
 
     @staticmethod
-    def check_model(plan: Plan, own: NodeRegressionPlan) -> None:
+    def check_model(plan: Plan, task_plan: NodeRegressionPlan) -> None:
         """`UserError` if what the user defined does not fit the plan; without data, in a moment."""
-        check_model(plan, own.model, model_inputs(own), own.num_neighbors)
+        check_model(plan, task_plan.model, model_inputs(task_plan), task_plan.num_neighbors)
         device = torch.device(plan.device)
-        made_up = torch.randn(2, 8, own.dataset.num_targets, device=device)
-        loss = custom_loss(plan, own, Group(0, 1, device))
+        made_up = torch.randn(2, 8, task_plan.dataset.num_targets, device=device)
+        loss = custom_loss(plan, task_plan, Group(0, 1, device))
         if loss is not None:
             loss.try_out(made_up[0], made_up[1])
         CustomMeasures.of(plan).of_split(made_up[0].cpu(), made_up[1].cpu())
 
     @staticmethod
-    def on_other_data(own: NodeRegressionPlan, store: ValuesStore) -> NodeRegressionPlan:
+    def on_other_data(task_plan: NodeRegressionPlan, store: ValuesStore) -> NodeRegressionPlan:
         """The plan section over another prepared graph with the same features and values."""
-        found, known = store.info(ValuesDatasetSpec(name=store.metadata.name)), own.dataset
+        found, known = store.info(ValuesDatasetSpec(name=store.metadata.name)), task_plan.dataset
         for what, here, there in (
             ("features", found.num_features, known.num_features),
             ("values of each node", found.num_targets, known.num_targets),
@@ -159,38 +159,38 @@ class NodeRegression:
                     f"{found.name} has {here} {what}, and the model was trained on {known.name} with {there}",
                     fix="give data that were prepared with the same features, values and types",
                 )
-        refuse_other_form(own.features, found)
-        other = own.model_copy(update={"dataset": found})
-        way = evaluated_on_other(own.evaluate_on, whole_pass(own), whole_pass(other), in_parts=False)
+        refuse_other_form(task_plan.features, found)
+        other = task_plan.model_copy(update={"dataset": found})
+        way = evaluated_on_other(task_plan.evaluate_on, whole_pass(task_plan), whole_pass(other), in_parts=False)
         return other.model_copy(update={"evaluate_on": way})
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
         """Trained model in the data's units, without a store: called as model(x, edge_index), R-GCN with edge_type."""
-        own = plan.task
-        assert isinstance(own, NodeRegressionPlan)
-        columns = columns_read(own.model, own.dataset.num_features, own.dataset.num_targets)
-        scale = Standardise.unknown(columns) if own.features == "standardised" else None
-        targets = Standardise.unknown(own.dataset.num_targets)
-        model = NodeRegressor(plan, own, rank=0, standardise=scale, targets=targets)
+        task_plan = plan.task
+        assert isinstance(task_plan, NodeRegressionPlan)
+        columns = columns_read(task_plan.model, task_plan.dataset.num_features, task_plan.dataset.num_targets)
+        scale = Standardise.unknown(columns) if task_plan.features == "standardised" else None
+        targets = Standardise.unknown(task_plan.dataset.num_targets)
+        model = NodeRegressor(plan, task_plan, rank=0, standardise=scale, targets=targets)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
-        return InUnits(portable(model.encoder, own.features, propagation_of(own.model)), model.targets)
+        return InUnits(portable(model.encoder, task_plan.features, propagation_of(task_plan.model)), model.targets)
 
     def exact_rows(self, nodes: NDArray[np.int64], pause: Pause) -> tuple[NDArray[np.int64], Tensor]:
         """This rank's share of `nodes`, and what is predicted of them, standardised; all ranks must call it."""
         # A hop more where layers are unknown: GCN and its like also read degrees of the nodes that the last one reads.
-        hops = self.own.hops + (not self.own.resamples)
-        columns = self.own.dataset.num_targets
+        hops = self.task_plan.hops + (not self.task_plan.resamples)
+        columns = self.task_plan.dataset.num_targets
         return self.access.exact(self.model.encoder, nodes, pause, hops=hops, num_columns=columns)
 
     def _error_sum(self, seeds: AnySeeds, rows: Tensor, truths: Tensor) -> Tensor:
         """Summed loss of standardised predictions [n, num_targets]; `truths` have that shape, in the data's units."""
-        if isinstance(self.own.loss, CustomLossSpec):
+        if isinstance(self.task_plan.loss, CustomLossSpec):
             assert self.custom_loss is not None
             found, is_known = self.model.in_units(rows), ~truths.isnan()
             # A value that is not known is what is predicted, so that its loss is a number, and so is its gradient.
             return self.custom_loss.sum(seeds, found, torch.where(is_known, truths, found.detach()), counts=is_known)
-        return value_losses(self.own.loss, rows, self.model.targets(truths)).sum()
+        return value_losses(self.task_plan.loss, rows, self.model.targets(truths)).sum()
 
     @torch.no_grad()
     def _loss_of_split(self, nodes: NDArray[np.int64], rows: Tensor, truths: Tensor) -> Tensor:
@@ -201,12 +201,12 @@ class NodeRegression:
         return self._error_sum(seeds, rows.float().to(device), truths.to(device)).double().cpu()
 
     def _custom_measures_of(
-        self, split: Split, everyone: NDArray[np.int64], nodes: NDArray[np.int64], found: Tensor
+        self, split: Split, everyone: NDArray[np.int64], nodes: NDArray[np.int64], outputs: Tensor
     ) -> dict[str, float]:
-        """Custom measures, by rank 0 of all ranks' predictions in order; `found` are of this rank's `nodes`."""
+        """Custom measures, by rank 0 of all ranks' predictions in order; `outputs` are of this rank's `nodes`."""
         if not self.custom_measures:
             return {}
-        predictions = in_order_of_nodes(self.group, nodes, found.detach().contiguous())
+        predictions = in_order_of_nodes(self.group, nodes, outputs.detach().contiguous())
         numbers = torch.zeros(len(self.plan.measures), dtype=torch.float64)
         if self.group.rank == 0:
             numbers = self.custom_measures.of_split(predictions.float(), self._values_of(everyone))
@@ -216,30 +216,31 @@ class NodeRegression:
         return torch.from_numpy(self.values[ids])  # a copy: torch cannot hold what is mapped read-only
 
 
-def custom_loss(plan: Plan, own: NodeRegressionPlan, group: Group) -> CustomLoss | None:
+def custom_loss(plan: Plan, task_plan: NodeRegressionPlan, group: Group) -> CustomLoss | None:
     """The user-defined loss, of predictions and values [n, num_targets] in the data's units; None: a built-in one."""
-    if not isinstance(own.loss, CustomLossSpec):
+    if not isinstance(task_plan.loss, CustomLossSpec):
         return None
-    return CustomLoss.of(own.loss, seed=plan.seed, rank=group.rank, device=group.device)
+    return CustomLoss.of(task_plan.loss, seed=plan.seed, rank=group.rank, device=group.device)
 
 
-def access_spec(plan: Plan, own: NodeRegressionPlan) -> AccessSpec:
+def access_spec(plan: Plan, task_plan: NodeRegressionPlan) -> AccessSpec:
     """What the plan's model reads of its graph."""
     return AccessSpec(
         plan=plan,
-        num_train=own.dataset.num_train,
-        num_features=own.dataset.num_features,
-        fanouts=() if propagation_of(own.model) else own.num_neighbors,  # of plans of before they were left out
-        relation_fanouts=own.relation_fanouts or (),
-        resample=own.resamples,
-        undirected=own.undirected,
-        features=own.features,
-        edge_columns=own.edge_columns,
-        node_types=reads_node_types(own.model),
+        num_train=task_plan.dataset.num_train,
+        num_features=task_plan.dataset.num_features,
+        # Plans of before fan-outs were left out have some.
+        fanouts=() if propagation_of(task_plan.model) else task_plan.num_neighbors,
+        relation_fanouts=task_plan.relation_fanouts or (),
+        resample=task_plan.resamples,
+        undirected=task_plan.undirected,
+        features=task_plan.features,
+        edge_columns=task_plan.edge_columns,
+        node_types=reads_node_types(task_plan.model),
         has_weighted_means=False,
         partition=None,
-        evaluates_whole=own.evaluate_on == "whole_graph",
-        edge_dropout=own.edge_dropout,
+        evaluates_whole=task_plan.evaluate_on == "whole_graph",
+        edge_dropout=task_plan.edge_dropout,
         presampled=None,
-        propagation=propagation_of(own.model),
+        propagation=propagation_of(task_plan.model),
     )

@@ -100,11 +100,13 @@ def _least_squares(x: Tensor, y: Tensor) -> Tensor:
     return torch.cat(columns, dim=2)
 
 
-def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:
+def score(
+    task_plan: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool
+) -> Iterator[BaselineScore]:
     """`tasks.baselines.ScoresBaselines` of traffic, one batch of windows in memory at a time."""
     del bounded  # all of it is little work
-    assert isinstance(own, TrafficPlan)
-    windows = TrafficWindows(TrafficStore.open(Path(own.dataset.path)), own.history, own.horizon)
+    assert isinstance(task_plan, TrafficPlan)
+    windows = TrafficWindows(TrafficStore.open(Path(task_plan.dataset.path)), task_plan.history, task_plan.horizon)
     for split in splits:
         usable = {}
         for name in names:

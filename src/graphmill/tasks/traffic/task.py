@@ -40,7 +40,7 @@ class Traffic:
     """One rank's share of the forecasting problem that a plan describes."""
 
     plan: Plan
-    own: TrafficPlan
+    task_plan: TrafficPlan
     group: Group
     windows: TrafficWindows = field(init=False)
     num_known: NDArray[np.int64] = field(init=False)  # [num_steps]: see TrafficWindows.num_known
@@ -50,14 +50,14 @@ class Traffic:
     custom_measures: CustomMeasures = field(init=False)
 
     def __post_init__(self) -> None:
-        plan, own = self.plan, self.own
-        store = open_planned(TrafficStore, own.dataset)
-        self.windows = TrafficWindows(store, own.history, own.horizon)
+        plan, task_plan = self.plan, self.task_plan
+        store = open_planned(TrafficStore, task_plan.dataset)
+        self.windows = TrafficWindows(store, task_plan.history, task_plan.horizon)
         self.num_known = self.windows.num_known()
-        self.model = build_model(plan, own, store, rank=self.group.rank).to(self.group.device)
-        starts = drawn(self.windows.of("train"), own.dataset.num_train, plan.seed)
+        self.model = build_model(plan, task_plan, store, rank=self.group.rank).to(self.group.device)
+        starts = drawn(self.windows.of("train"), task_plan.dataset.num_train, plan.seed)
         self.schedule = SeedSchedule.equal(starts, plan.batches, plan.seed).among(self.group.world_size)
-        self.custom_loss = custom_loss(plan, own, self.group)
+        self.custom_loss = custom_loss(plan, task_plan, self.group)
         self.custom_measures = CustomMeasures.of(plan)
 
     def batches(self, epoch: int, first_step: int) -> Generator[WindowBatch]:
@@ -81,7 +81,7 @@ class Traffic:
 
     def _error_sum(self, forecasts: Tensor, batch: WindowBatch) -> Tensor:
         errors = torch.where(batch.is_known, forecasts - batch.targets, 0.0)
-        match self.own.loss:
+        match self.task_plan.loss:
             case CustomLossSpec():
                 assert self.custom_loss is not None
                 forecasts = forecasts.float()
@@ -95,7 +95,7 @@ class Traffic:
             case HuberSpec(delta=delta):
                 return F.huber_loss(errors, torch.zeros_like(errors), reduction="sum", delta=delta)
             case _:
-                assert_never(self.own.loss)
+                assert_never(self.task_plan.loss)
 
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Measures of a split, each window counted once; the same on every rank, and all ranks must call it."""
@@ -103,8 +103,8 @@ class Traffic:
         starts = self.windows.of(split)
         shares = np.array_split(starts, self.group.world_size)
         mine = shares[self.group.rank]
-        at_once = windows_at_once(self.own.dataset.num_sensors)
-        total, loss = empty_tally(self.own.horizon), torch.zeros(2, dtype=torch.float64)  # its sum, its terms
+        at_once = windows_at_once(self.task_plan.dataset.num_sensors)
+        total, loss = empty_tally(self.task_plan.horizon), torch.zeros(2, dtype=torch.float64)  # its sum, its terms
         sums = torch.zeros(len(self.plan.measures), 2, dtype=torch.float64)  # of the user's own
         with torch.no_grad():
             for begin in range(0, len(shares[0]), at_once):  # the first share is never the smaller
@@ -117,9 +117,9 @@ class Traffic:
                     sums += self.custom_measures.of_part(forecasts, batch.targets)
                     loss += torch.stack([self._error_sum(forecasts, batch).double(), batch.is_known.sum()]).cpu()
         self.model.train()
-        values = measures(self.group.sum_numbers(total), self.own.dataset.interval_s)
+        values = measures(self.group.sum_numbers(total), self.task_plan.dataset.interval_s)
         loss = self.group.sum_numbers(loss)
-        mean = values["mae"] if isinstance(self.own.loss, MaeSpec) else float(loss[0] / loss[1].clamp(min=1))
+        mean = values["mae"] if isinstance(self.task_plan.loss, MaeSpec) else float(loss[0] / loss[1].clamp(min=1))
         values |= self._custom_measures_of(sums, split)
         return Measures(loss=mean, values=values, num_seeds=len(starts))
 
@@ -142,11 +142,11 @@ class Traffic:
         starts = np.concatenate([part for _, part in parts])
         forecasts, readings = self._forecasts(starts)
         times = np.asarray(self.windows.store.timestamps)
-        ahead = np.arange(self.own.history, self.own.history + self.own.horizon)
+        ahead = np.arange(self.task_plan.history, self.task_plan.history + self.task_plan.horizon)
         return Predictions(
             {
                 "window_start": times[starts],
-                "horizon": np.arange(1, self.own.horizon + 1),
+                "horizon": np.arange(1, self.task_plan.horizon + 1),
                 "sensor": np.array(self.windows.store.metadata.sensor_ids),
             },
             {
@@ -158,19 +158,19 @@ class Traffic:
         )
 
     @staticmethod
-    def check_model(plan: Plan, own: TrafficPlan) -> None:
+    def check_model(plan: Plan, task_plan: TrafficPlan) -> None:
         """`UserError` if what the user defined does not fit the plan; by two made-up windows."""
-        check_model(plan, own, open_planned(TrafficStore, own.dataset))
-        check_judgement(plan, own)
+        check_model(plan, task_plan, open_planned(TrafficStore, task_plan.dataset))
+        check_judgement(plan, task_plan)
 
     @staticmethod
-    def on_other_data(own: TrafficPlan, store: TrafficStore) -> TrafficPlan:
+    def on_other_data(task_plan: TrafficPlan, store: TrafficStore) -> TrafficPlan:
         """The plan section over other readings at the same interval and in the same unit: of any sensors, or, for a
         model that knows its sensors one by one, of the same.
         """
-        lengths = {"history": own.history, "horizon": own.horizon}
-        asked = TrafficDatasetSpec(name=store.metadata.name, season=own.season, **lengths)
-        found, known = store.info(asked), own.dataset
+        lengths = {"history": task_plan.history, "horizon": task_plan.horizon}
+        asked = TrafficDatasetSpec(name=store.metadata.name, season=task_plan.season, **lengths)
+        found, known = store.info(asked), task_plan.dataset
         for what, here, there in (
             ("an interval in s", found.interval_s, known.interval_s),
             ("readings in", found.unit, known.unit),
@@ -180,27 +180,27 @@ class Traffic:
                     f"{found.name} has {what} of {here}, and the model was trained on {known.name} with {there}",
                     fix="give readings at the same interval and in the same unit",
                 )
-        if found.sensors != known.sensors and (isinstance(own.model, StidSpec) or is_seasonal(own.season)):
-            key = "model.kind=stid" if isinstance(own.model, StidSpec) else f"dataset.season={own.season}"
+        if found.sensors != known.sensors and (isinstance(task_plan.model, StidSpec) or is_seasonal(task_plan.season)):
+            key = "model.kind=stid" if isinstance(task_plan.model, StidSpec) else f"dataset.season={task_plan.season}"
             raise UserError(
                 f"{key} knows the sensors of {known.name}, and {found.name} has others, or another order",
                 fix="give readings of the same sensors in the same order",
             )
-        return own.model_copy(update={"dataset": found})
+        return task_plan.model_copy(update={"dataset": found})
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
         """Trained model, called as model(readings, times). The road graph is that of the prepared data in the plan."""
-        own = plan.task
-        assert isinstance(own, TrafficPlan)
-        store = open_planned(TrafficStore, own.dataset)
-        model = build_model(plan, own, store, rank=0)
+        task_plan = plan.task
+        assert isinstance(task_plan, TrafficPlan)
+        store = open_planned(TrafficStore, task_plan.dataset)
+        model = build_model(plan, task_plan, store, rank=0)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
         known = store.metadata
         return TrafficForecaster(
             model,
-            history=own.history,
-            horizon=own.horizon,
+            history=task_plan.history,
+            horizon=task_plan.horizon,
             num_sensors=known.num_sensors,
             is_zero_missing=known.missing == "zeros",
         )
@@ -210,7 +210,7 @@ class Traffic:
         """Forecasts and readings [num_windows, horizon, num_sensors], as `evaluate` makes them."""
         self.model.eval()
         forecasts, readings = [], []
-        at_once = windows_at_once(self.own.dataset.num_sensors)
+        at_once = windows_at_once(self.task_plan.dataset.num_sensors)
         for begin in range(0, len(starts), at_once):
             batch = self.windows.batch(EvaluationSeeds(SeedIds(starts[begin : begin + at_once])))
             forecasts.append(self.model(batch.to(self.group.device)).cpu())

@@ -69,7 +69,7 @@ def received() -> dict[str, float]:
     topology = whole.access.store.topology(undirected=True)
     owner, width = parted.access.source.shares.owner_of(NodeIds(np.arange(len(topology.indptr) - 1))), 24
     rows, must = np.asarray(whole.access.nodes_in("test")), 0
-    for bytes_of_neighbour in (4 * width + 16, 4 * width + 16, 4 * parted.own.dataset.num_features):
+    for bytes_of_neighbour in (4 * width + 16, 4 * width + 16, 4 * parted.task_plan.dataset.num_features):
         targets = np.repeat(rows, topology.indptr[rows + 1] - topology.indptr[rows])
         sources = np.concatenate([topology.indices[topology.indptr[r] : topology.indptr[r + 1]] for r in rows])
         is_remote = owner[targets] != owner[sources]

@@ -52,7 +52,7 @@ def test_minima_of_rows_are_taken_off_some_rows_at_a_time(dtype, at_once, is_tra
 def test_memory_is_used_again_and_never_while_a_batch_is_read(shapes, data):
     buffers, alive, places, most = CostBuffers(4 * 9 * 9), list[tuple[torch.Tensor, int]](), set[int](), 0
     for number, shape in enumerate(shapes):
-        taken = buffers.take(shape)
+        taken = buffers.allocate(shape)
         places |= {taken.data_ptr()} if taken.numel() else set()
         alive.append((taken.fill_(number), number))
         most = max(most, len(alive))
@@ -68,7 +68,7 @@ def test_memory_is_used_again_and_never_while_a_batch_is_read(shapes, data):
 def test_a_batch_larger_than_the_largest_that_was_expected():
     buffers = CostBuffers(6)
     for shape in ((1, 2, 3), (2, 5, 7), (1, 2, 3)):
-        assert buffers.take(shape).fill_(1.0).sum() == np.prod(shape)
+        assert buffers.allocate(shape).fill_(1.0).sum() == np.prod(shape)
 
 
 def test_an_epoch_of_several_sizes_takes_memory_for_three_batches(small):

@@ -143,7 +143,7 @@ def test_every_stratum_and_all_of_them_have_the_shares(seed):
 def test_what_is_forgotten_is_read_again(small):
     for i in range(len(small)):
         before = small.cost(i).copy()
-        small.forget(i)
+        small.evict(i)
         assert np.array_equal(small.cost(i), before)
 
 
@@ -152,6 +152,6 @@ def test_a_process_does_not_hold_all_that_it_has_read(tmp_path):
     held = []
     for i in range(len(store)):
         store.cost(i).sum()
-        store.forget(i)
+        store.evict(i)
         held.append(psutil.Process().memory_info().shared)
     assert max(held) - held[0] < 3 * 512 * 512 * 8  # of 12 instances

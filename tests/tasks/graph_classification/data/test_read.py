@@ -57,7 +57,7 @@ def test_nodes_in_any_order(tmp_path):
 def test_nodes_without_features_have_their_degree(tmp_path):
     read = read_graphs(write(tmp_path / "ME", {**FILES, "node_labels": None, "node_attributes": None}))
     assert read.graphs.x.tolist() == [[1], [1], [1], [1], [0]]
-    assert "in-degree" in read.remarks[0]
+    assert "in-degree" in read.notes[0]
 
 
 @pytest.mark.parametrize(

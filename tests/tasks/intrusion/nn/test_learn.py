@@ -200,7 +200,7 @@ def test_a_curriculum_counts_what_was_asked_for(attacked, benign, epochs, ratio,
     rng = np.random.default_rng(0)
     ids = rng.permutation(attacked + benign)
     made = Curriculum(
-        asked=CurriculumSpec(ratio=ratio, percentile=percentile),
+        spec=CurriculumSpec(ratio=ratio, percentile=percentile),
         attacked=np.sort(ids[:attacked]), benign=np.sort(ids[attacked:]), difficulty=rng.random(benign),
         num_graphs=len(ids), num_epochs=epochs, seed=1,
     )  # fmt: skip
@@ -306,7 +306,7 @@ def test_students_are_a_tenth_of_their_teachers():
 def test_a_curriculum_that_leaves_nothing_out_says_so(caplog, ratio, said):
     with caplog.at_level("INFO"):
         made = Curriculum(
-            asked=CurriculumSpec(ratio=ratio, percentile=(0.0, 0.0)), attacked=np.arange(40),
+            spec=CurriculumSpec(ratio=ratio, percentile=(0.0, 0.0)), attacked=np.arange(40),
             benign=np.arange(40, 240), difficulty=np.linspace(0, 1, 200), num_graphs=240, num_epochs=4, seed=1,
         )  # fmt: skip
     everything = [epoch for epoch in range(4) if made.counts(epoch).all()]
@@ -316,7 +316,7 @@ def test_a_curriculum_that_leaves_nothing_out_says_so(caplog, ratio, said):
 
 def test_a_curriculum_draws_other_benign_windows_in_each_epoch():
     made = Curriculum(
-        asked=CurriculumSpec(ratio=(1.0, 1.0), percentile=(0.0, 0.0)), attacked=np.arange(20),
+        spec=CurriculumSpec(ratio=(1.0, 1.0), percentile=(0.0, 0.0)), attacked=np.arange(20),
         benign=np.arange(20, 220), difficulty=np.linspace(0, 1, 200), num_graphs=220, num_epochs=6, seed=1,
     )  # fmt: skip
     drawn = [frozenset(np.flatnonzero(made.counts(epoch)).tolist()) for epoch in range(6)]

@@ -87,7 +87,7 @@ def test_every_step_of_a_day_has_a_slot_of_its_own(interval_s: int) -> None:
 
 
 def test_others_sensors_are_refused(store: TrafficStore, tmp_path: Path) -> None:
-    own = task(store).own
+    own = task(store).task_plan
     raw = generate(num_sensors=8, num_steps=576)
     same = write_traffic(raw, tmp_path / "same")
     assert Traffic.on_other_data(own, same).dataset.num_sensors == 8

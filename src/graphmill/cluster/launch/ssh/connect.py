@@ -46,7 +46,7 @@ async def connect(host: SshHost, config: Path | None) -> asyncssh.SSHClientConne
             fix="`ssh-add` it, so that the agent holds it: passphrases are not asked for here",
         ) from None
     except (OSError, TimeoutError, asyncssh.Error) as error:
-        reason = f"no answer within {_LOGIN_S:.0f} s" if isinstance(error, TimeoutError) else _in_words(error)
+        reason = f"no answer within {_LOGIN_S:.0f} s" if isinstance(error, TimeoutError) else _describe(error)
         raise UserError(
             f"{where} cannot be reached: {reason}", fix=f"see what `ssh {_login(options, port)}` says"
         ) from None
@@ -129,5 +129,5 @@ def _login(options: asyncssh.SSHClientConnectionOptions, port: int) -> str:
     return f"{at_port}{shlex.quote(f'{options.username}@{options.host}')}"
 
 
-def _in_words(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error) or type(error).__name__

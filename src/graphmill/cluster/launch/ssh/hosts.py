@@ -216,7 +216,7 @@ class _HostsReader:
         self.problems.append(Problem(where, what, fix))
 
 
-def refuse_ranks(hosts: HostList, asked: int | str, source: str, roles: RolesSpec | None = None) -> None:
+def refuse_ranks(hosts: HostList, ranks: int | str, source: str, roles: RolesSpec | None = None) -> None:
     """Raise a `UserError` if an experiment asks for another number of ranks than the hosts are to start."""
     if roles is not None and hosts.num_ranks not in (None, roles.trainers):
         raise UserError(
@@ -224,10 +224,10 @@ def refuse_ranks(hosts: HostList, asked: int | str, source: str, roles: RolesSpe
             f" {hosts.hosts[0].num_ranks} on each of {len(hosts.hosts)} hosts",
             fix=f"leave `ranks` out of {hosts.source}: the roles say what each host starts",
         )
-    if hosts.num_ranks is None or asked in ("auto", hosts.num_ranks):
+    if hosts.num_ranks is None or ranks in ("auto", hosts.num_ranks):
         return
     raise UserError(
-        f"{source} says train.ranks={asked}, but {hosts.source} starts {hosts.num_ranks}:"
+        f"{source} says train.ranks={ranks}, but {hosts.source} starts {hosts.num_ranks}:"
         f" {hosts.hosts[0].num_ranks} on each of {len(hosts.hosts)} hosts",
         fix=f"give -O train.ranks={hosts.num_ranks}, or change the hosts file",
     )

@@ -33,7 +33,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.secret import new_token
 from graphmill.runtime.trust import TRUST_VARIABLE
 from graphmill.spec.plan import MachineInfo, Plan
-from graphmill.spec.roles import RolesSpec, Seat
+from graphmill.spec.roles import RoleRank, RolesSpec
 from graphmill.spec.world import World
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class HostRow:
     """What will run on one host: a line of `--dry-run`."""
 
     name: str
-    seats: tuple[Seat, ...]
+    role_ranks: tuple[RoleRank, ...]
     python: str
     num_cores: int
     num_gpus: int
@@ -88,17 +88,17 @@ class _Ready:
         each = self.world.processes_per_host
         return tuple(range(index * each, (index + 1) * each))
 
-    def seats_of(self, index: int) -> tuple[Seat, ...]:
+    def role_ranks_of(self, index: int) -> tuple[RoleRank, ...]:
         """Roles and ranks of a host's processes."""
-        return tuple(self.world.seat(process) for process in self.processes_of(index))
+        return tuple(self.world.role_rank(process) for process in self.processes_of(index))
 
     def rows(self) -> list[HostRow]:
         rows = []
         for index, (session, checked) in enumerate(zip(self.sessions, self.checked, strict=True)):
             facts = session.facts
             assert facts is not None, "it was looked at"
-            name, seats = session.host.name, self.seats_of(index)
-            rows.append(HostRow(name, seats, facts.executable, facts.num_cores, facts.num_gpus, checked.interface))
+            name, role_ranks = session.host.name, self.role_ranks_of(index)
+            rows.append(HostRow(name, role_ranks, facts.executable, facts.num_cores, facts.num_gpus, checked.interface))
         return rows
 
 
@@ -244,7 +244,9 @@ async def _attempt(launch: Launch, ready: _Ready, begun: Begun) -> int:
     started = time.time()
     sessions = ready.sessions
     host_of = {number: session for index, session in enumerate(sessions) for number in ready.processes_of(index)}
-    names = {number: f"{session.host.name}:{_brief(ready.world.seat(number))}" for number, session in host_of.items()}
+    names = {
+        number: f"{session.host.name}:{_brief(ready.world.role_rank(number))}" for number, session in host_of.items()
+    }
     width = max(map(len, names.values()))
     shown = PrintingThread({number: f"{name:<{width}} | " for number, name in names.items()})
     try:
@@ -256,7 +258,9 @@ async def _attempt(launch: Launch, ready: _Ready, begun: Begun) -> int:
         seen = supervision
         judgement = judge(
             folder,
-            AttemptEvidence(started, seen.ended, seen.killed, ahead_s=ahead_s, asked=seen.asked, lost=seen.lost),
+            AttemptEvidence(
+                started, seen.ended, seen.killed, ahead_s=ahead_s, requested=seen.requested, lost=seen.lost
+            ),
         )
         report = _report(launch, folder, judgement, seen)
         if report is None and not seen.received:
@@ -278,7 +282,7 @@ def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future
                 StartRequest(
                     run=str(begun.folder.path.resolve()),
                     processes=ready.processes_of(index),
-                    stems=tuple(seat.stem for seat in ready.seats_of(index)),
+                    stems=tuple(role_rank.stem for role_rank in ready.role_ranks_of(index)),
                     num_processes=ready.world.processes,
                     threads=ready.world.threads,
                     resume=begun.resumed,
@@ -296,9 +300,9 @@ def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future
     ]
 
 
-def _brief(seat: Seat) -> str:
+def _brief(role_rank: RoleRank) -> str:
     """Short name of a process, printed before each line of its output."""
-    return str(seat.rank) if seat.role == "trainer" else seat.name.replace(" ", "-")
+    return str(role_rank.rank) if role_rank.role == "trainer" else role_rank.name.replace(" ", "-")
 
 
 def _report(launch: Launch, folder: RunFolder, judgement: Judgement, seen: Supervision) -> str | None:
@@ -312,7 +316,7 @@ def _report(launch: Launch, folder: RunFolder, judgement: Judgement, seen: Super
     said = seen.shown.tail(first.process)
     if judgement.ending.name == "bad_request":  # the rank has printed what clashes and what to type
         return "".join(f"{line}\n" for line in said)
-    log = folder.log_path_of(folder.world().seat(first.process))
+    log = folder.log_path_of(folder.world().role_rank(first.process))
     return judgement.report(said, log=str(log) if log.exists() else None, resume=resume)
 
 
@@ -320,6 +324,6 @@ def _lost_report(all_lost: Sequence[LostHost], first: ProcessFailure, resume: st
     others = [host.name for host in all_lost if host.name != first.host]
     also = f" (and then {', '.join(others)})" if others else ""
     words = next(host.words for host in all_lost if host.name == first.host)
-    lines = [f"error: {first.in_words()}{also}", *(f"  | {word}" for word in words[-_LAST_WORDS:])]
+    lines = [f"error: {first.describe()}{also}", *(f"  | {word}" for word in words[-_LAST_WORDS:])]
     advice = "  → see whether the host is up and the network holds; its ranks end by themselves; then continue with"
     return "\n".join([*lines, f"{advice} `{resume}`", ""])

@@ -96,7 +96,7 @@ class Session:
             raise UserError(f"{self.host.name}: {answer.message}", fix=answer.fix)
         reason = answer.reason if isinstance(answer, Gone) else f"it answered {answer.kind}"
         raise UserError(
-            f"the agent on {self.host.name} does not run: {reason}{self._told()}",
+            f"the agent on {self.host.name} does not run: {reason}{self._printed_text()}",
             fix=f"see what this says: `ssh {self.host.address} {shlex.quote(agent_command(self.host, '--look'))}`",
         )
 
@@ -131,7 +131,7 @@ class Session:
                 self._last_sign = time.monotonic()
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    self._take(line)
+                    self._handle(line)
         except (OSError, asyncssh.Error) as error:
             reason = f"the connection was lost ({error})"
         if not reason:
@@ -140,7 +140,7 @@ class Session:
             reason = _ending(self.process)
         self._be_gone(reason)
 
-    def _take(self, line: bytes) -> None:
+    def _handle(self, line: bytes) -> None:
         message = decode_message(line)
         if message is None:
             self._printed.append(line.decode("utf-8", errors="replace").rstrip())
@@ -167,7 +167,7 @@ class Session:
         silent_s = time.monotonic() - self._last_sign
         self.inbox.put_nowait(Gone(reason, time.time() - silent_s))
 
-    def _told(self) -> str:
+    def _printed_text(self) -> str:
         return "".join(f"\n  | {line}" for line in self._printed if line)
 
     def last_words(self) -> list[str]:

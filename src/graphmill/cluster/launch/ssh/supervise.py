@@ -97,7 +97,7 @@ class Supervision:
     _give_up: float = _NEVER
 
     @property
-    def asked(self) -> EndingName | None:
+    def requested(self) -> EndingName | None:
         """The ending that was requested."""
         if not self.received:
             return None
@@ -139,9 +139,9 @@ class Supervision:
     async def _listen(self, index: int) -> None:
         session = self.sessions[index]
         while True:
-            self._take(index, await session.inbox.get())
+            self._handle(index, await session.inbox.get())
 
-    def _take(self, index: int, message: Message | Gone) -> None:
+    def _handle(self, index: int, message: Message | Gone) -> None:
         session = self.sessions[index]
         if isinstance(message, Line):
             self.shown.line(message.rank, message.text)

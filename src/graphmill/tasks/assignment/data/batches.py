@@ -76,7 +76,7 @@ class CostBuffers:
     pinned: bool = False  # page-locked memory is torch's own, which knows when a GPU has read it
     _free: list[NDArray[np.float32]] = field(default_factory=list, init=False, repr=False)
 
-    def take(self, shape: tuple[int, int, int]) -> Tensor:
+    def allocate(self, shape: tuple[int, int, int]) -> Tensor:
         """Uninitialised float32 [B, n, m]."""
         if self.pinned:
             return torch.empty(shape, pin_memory=True)
@@ -105,7 +105,7 @@ class InstanceCollector:
         problems = [PreparedInstance.of(self.store, int(i)) for i in seeds.ids]
         matrices = [problem.costs for problem in problems]
         instances, minima = reduced(
-            matrices, buffers=self.buffers, done=lambda place: self.store.forget(int(seeds.ids[place]))
+            matrices, buffers=self.buffers, done=lambda place: self.store.evict(int(seeds.ids[place]))
         )
         optima = np.array([problem.optimum for problem in problems], dtype=np.float64)
         columns = instances.costs.shape[2]
@@ -130,7 +130,7 @@ def reduced(
     """
     shapes = np.array([matrix.shape for matrix in matrices], dtype=np.int64).reshape(-1, 2)
     rows, columns = (int(side) for side in shapes.max(axis=0, initial=0))
-    costs = (buffers or CostBuffers(0)).take((len(matrices), rows, columns))
+    costs = (buffers or CostBuffers(0)).allocate((len(matrices), rows, columns))
     totals = np.zeros(len(matrices))
     for place, matrix in enumerate(matrices):
         totals[place] = _reduce(matrix, costs[place].numpy())

@@ -161,26 +161,26 @@ def first_features(given: Instances, *, topk: int, soft_sweeps: int) -> First:
 
 
 @torch.no_grad()
-def round_features(found: Nearest, scale: Tensor, is_column: Tensor) -> tuple[Tensor, Tensor]:
+def round_features(listed: Nearest, scale: Tensor, is_column: Tensor) -> tuple[Tensor, Tensor]:
     """Features of the columns [B, m, ROUND_FEATURES + topk] at the potentials of a sweep, and lengths [B, m, 2].
 
     How many rows want a column, by a softmax over each row's k smallest at two temperatures; how much worse their next
     choice is; its k smallest slacks. The lengths, in the scale of the instance: its least slack, and that margin.
     """
-    unit, is_pair = scale.unsqueeze(2), found.row_columns >= 0
-    gaps = torch.where(is_pair, found.row_values - found.row_values[:, :, :1], _NEVER) / unit  # 0 of the smallest
-    places, size = found.row_columns.clamp(min=0).flatten(1), is_column.shape[1]
+    unit, is_pair = scale.unsqueeze(2), listed.row_columns >= 0
+    gaps = torch.where(is_pair, listed.row_values - listed.row_values[:, :, :1], _NEVER) / unit  # 0 of the smallest
+    places, size = listed.row_columns.clamp(min=0).flatten(1), is_column.shape[1]
     near = torch.exp(-gaps / _TEMPERATURES[0]) * is_pair
     shares = [near, torch.exp(-gaps / _TEMPERATURES[1]) * is_pair]
     shares = [each / each.sum(dim=2, keepdim=True).clamp(min=1.0) for each in shares]  # a softmax: the smallest is 1
     wanted = [_summed(each, places, size) for each in shares]
     margin = gaps[:, :, 1:2].clamp(max=_FARTHEST)
     margins = _summed(shares[0] * margin, places, size) / wanted[0].clamp(min=1e-6)
-    slack = found.column_values / unit
+    slack = listed.column_values / unit
     features = torch.stack(
         [*(torch.log1p(each) for each in wanted), torch.asinh(margins), *_length(slack, 1.0).unbind(2)], dim=2
     )
-    assert features.shape[2] == ROUND_FEATURES + found.column_values.shape[2]
+    assert features.shape[2] == ROUND_FEATURES + listed.column_values.shape[2]
     lengths = torch.stack([_finite(slack[:, :, 0]).clamp(max=_FARTHEST), margins], dim=2)
     shown = is_column.unsqueeze(2)
     return torch.where(shown, features, 0.0), torch.where(shown, lengths, 0.0)
@@ -196,15 +196,16 @@ def _temperatures(given: Instances, count: int) -> list[Tensor]:
     return [_COLD * ratio ** (count - 1 - number) for number in range(count)]
 
 
-def _scale(found: Nearest, given: Instances) -> Tensor:
+def _scale(listed: Nearest, given: Instances) -> Tensor:
     """The median gap between a row's smallest and its k-th smallest cost, and the median least of a column [B, 1].
 
     Their means where the medians are 0; 1 where those are 0, too.
     """
     gaps = (
-        found.row_values.masked_fill(found.row_values == torch.inf, -torch.inf).amax(dim=2) - found.row_values[:, :, 0]
+        listed.row_values.masked_fill(listed.row_values == torch.inf, -torch.inf).amax(dim=2)
+        - listed.row_values[:, :, 0]
     )
-    least = found.column_values[:, :, 0]
+    least = listed.column_values[:, :, 0]
     parts = [
         torch.where(given.is_row & gaps.isfinite(), gaps, torch.nan),
         torch.where(given.is_column & least.isfinite(), least, torch.nan),

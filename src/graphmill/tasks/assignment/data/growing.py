@@ -79,36 +79,36 @@ class GrowingArrays:
             for file in (*self._files.values(), self._index):
                 file.close()
 
-    def add(self, found: Instance, *, drops_duplicates: bool) -> None:
+    def add(self, instance: Instance, *, drops_duplicates: bool) -> None:
         """The next instance of the source."""
-        fingerprint, journal = found.fingerprint(), self.journal
+        fingerprint, journal = instance.fingerprint(), self.journal
         if fingerprint in self._seen and drops_duplicates:
-            self._take(num_duplicates=journal.num_duplicates + 1)
+            self._commit(num_duplicates=journal.num_duplicates + 1)
             return
-        about = found.about
+        about = instance.about
         families = journal.families if about.family in journal.families else [*journal.families, about.family]
         tag = np.frombuffer(about.tag.encode(), np.uint8)
         row = np.zeros(1, INDEX)
-        row["rows"], row["cols"] = found.shape
+        row["rows"], row["cols"] = instance.shape
         row["tag_bytes"], row["size"], row["noise_std"] = len(tag), about.size, about.noise_std
-        row["sequence"], row["own_sequence"], row["frame"] = self._sequence_of(found), about.sequence, about.frame
-        row["fingerprint"], row["optimum"] = fingerprint, found.optimum
+        row["sequence"], row["own_sequence"], row["frame"] = self._sequence_of(instance), about.sequence, about.frame
+        row["fingerprint"], row["optimum"] = fingerprint, instance.optimum
         row["family"] = families.index(about.family)
         row["split"] = TO_BE_DRAWN if about.split is None else SPLITS.index(about.split)
-        row_ids = np.full(found.shape[0], NO_SEQUENCE) if found.row_ids is None else found.row_ids
-        parts = {"costs": found.costs, "u": found.u, "v": found.v, "columns": found.columns}
+        row_ids = np.full(instance.shape[0], NO_SEQUENCE) if instance.row_ids is None else instance.row_ids
+        parts = {"costs": instance.costs, "u": instance.u, "v": instance.v, "columns": instance.columns}
         parts |= {"row_ids": row_ids, "tags": tag}
         for name, part in parts.items():
             self._write(name, part)
         _write_all(self._index, row.tobytes())
         self._seen.add(fingerprint)
-        num_solved_again = journal.num_solved_again + found.is_solved_again
-        self._take(written=journal.written + 1, families=families, num_solved_again=num_solved_again)
+        num_solved_again = journal.num_solved_again + instance.is_solved_again
+        self._commit(written=journal.written + 1, families=families, num_solved_again=num_solved_again)
 
     def leave_out(self, name: str, problem: str) -> None:
         """The next instance of the source is damaged."""
         shown = [*self.journal.damaged, f"{name}: {problem}"][:_DAMAGED_SHOWN]
-        self._take(num_damaged=self.journal.num_damaged + 1, damaged=shown)
+        self._commit(num_damaged=self.journal.num_damaged + 1, damaged=shown)
 
     def keep(self) -> None:
         """Put on the disk what was added so far."""
@@ -134,15 +134,15 @@ class GrowingArrays:
         _write_all(self._files[name], array.tobytes() if array.nbytes < _SMALL_BYTES else array.reshape(-1).data)
         self.num_bytes += array.nbytes
 
-    def _take(self, **changes: Any) -> None:  # noqa: ANN401  # of fields of Journal
+    def _commit(self, **changes: Any) -> None:  # noqa: ANN401  # of fields of Journal
         """One instance more, at one stroke: whatever interrupts, it is taken whole or not at all."""
         self.journal = self.journal.model_copy(update={"taken": self.journal.taken + 1, **changes})
         if time.monotonic() - self._kept_at >= _KEEP_EVERY_S:
             self.keep()
 
-    def _sequence_of(self, found: Instance) -> int:
+    def _sequence_of(self, instance: Instance) -> int:
         """Sequences are numbered as they come: those of two sources that have the same number are two."""
-        about = found.about
+        about = instance.about
         if about.sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         key = (about.family, about.size, about.sequence)

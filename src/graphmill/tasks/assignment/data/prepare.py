@@ -45,25 +45,25 @@ _OF_FILES: Final = ("duals", "matrix_costs")
 _TELL_EVERY_S: Final = 10.0
 
 
-def prepare_asked(asked: Preparation) -> AssignmentStore:
+def prepare_asked(preparation: Preparation) -> AssignmentStore:
     """Build the store that is asked for, whole or not at all; an existing one is kept, unless `force`."""
-    options = asked.options
+    options = preparation.options
     assert isinstance(options, AssignmentPrepareOptions)
-    stored = asked.save_as or asked.name
-    path = store_path(stored, asked.root)
-    is_generated = asked.name == GENERATED
-    _refuse_misfits(asked, options, is_generated=is_generated)
-    if path.exists() and not asked.force:
-        return _existing(asked, path, _generator(GeneratedInstances(options), options) if is_generated else None)
+    stored = preparation.save_as or preparation.name
+    path = store_path(stored, preparation.root)
+    is_generated = preparation.name == GENERATED
+    _refuse_misfits(preparation, options, is_generated=is_generated)
+    if path.exists() and not preparation.force:
+        return _existing(preparation, path, _generator(GeneratedInstances(options), options) if is_generated else None)
     if is_generated:
         source: InstanceSource = GeneratedInstances(options)
         origin = f"generated, seed {options.seed or 0}"
     else:
-        paths = [each for each in (asked.from_path, *asked.more_paths) if each is not None]
+        paths = [each for each in (preparation.from_path, *preparation.more_paths) if each is not None]
         source = Several([each for path in paths for each in sources_in(path.expanduser(), options)])
         origin = f"assignment problems of {', '.join(path.name for path in paths)}"
     with _write_errors(path):
-        return _prepared(source, path, _Request(stored, origin, options, asked.force))
+        return _prepared(source, path, _Request(stored, origin, options, preparation.force))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class _Request:
     options: AssignmentPrepareOptions
     force: bool
 
-    def asked(self, source: InstanceSource) -> Mapping[str, Any]:
+    def facts(self, source: InstanceSource) -> Mapping[str, Any]:
         """Facts of a request that the store's bytes depend on."""
         bytes_of = ("dtype", "split_seed", "duals", "duplicates", "matrix_costs")
         options = {name: getattr(self.options, name) for name in bytes_of}
@@ -84,24 +84,25 @@ class _Request:
         return {"format": _FORMAT, "options": options, "source": source.identity, "instances": len(source)}
 
 
-def _refuse_misfits(asked: Preparation, options: AssignmentPrepareOptions, *, is_generated: bool) -> None:
-    given, source = options.model_fields_set, asked.from_path
+def _refuse_misfits(preparation: Preparation, options: AssignmentPrepareOptions, *, is_generated: bool) -> None:
+    given, source = options.model_fields_set, preparation.from_path
     if is_generated and source is not None:
         raise UserError(f"{GENERATED} is generated and reads nothing from {source}", fix="leave --from out")
     if not is_generated and source is None:
         raise UserError(
-            f"{asked.name} needs --from", fix="give .h5, .mtx or OR-Library's files, a folder of them, or prepared data"
+            f"{preparation.name} needs --from",
+            fix="give .h5, .mtx or OR-Library's files, a folder of them, or prepared data",
         )
     misfits = sorted(given & set(_OF_FILES if is_generated else _OF_GENERATED))
     if misfits:
         what = "is generated" if is_generated else "is not generated"
-        raise UserError(f"{asked.name} {what} and takes no {', '.join(misfits)}", fix="leave them out")
+        raise UserError(f"{preparation.name} {what} and takes no {', '.join(misfits)}", fix="leave them out")
 
 
-def _existing(asked: Preparation, path: Path, generator: Mapping[str, Any] | None) -> AssignmentStore:
+def _existing(preparation: Preparation, path: Path, generator: Mapping[str, Any] | None) -> AssignmentStore:
     store = AssignmentStore.open(path)
     same = generator is not None and store.metadata.generator == generator
-    if asked.from_path is not None or (asked.options.model_fields_set - {"workers"} and not same):
+    if preparation.from_path is not None or (preparation.options.model_fields_set - {"workers"} and not same):
         raise UserError(f"{path} holds a prepared dataset", fix="rebuild it with --force, or choose another name")
     if not (_work_folder(path) / "journal.json").exists():  # else another preparation may go on there
         shutil.rmtree(_work_folder(path), ignore_errors=True)
@@ -142,14 +143,14 @@ def _prepared(source: InstanceSource, path: Path, request: _Request) -> Assignme
     work.mkdir(parents=True, exist_ok=True)
     try:
         with hold(work):
-            _go_on_or_begin(work, request, request.asked(source))
+            _go_on_or_begin(work, request, request.facts(source))
             if not is_prepared(work / "arrays"):
                 _make(source, work, request)
             remove_leftovers(path)
             put_folder(work / "arrays", path)
             (work / "journal.json").unlink(missing_ok=True)
     except OwnedError as error:
-        owner = f" by {error.owner.in_words()}" if error.owner else ""
+        owner = f" by {error.owner.describe()}" if error.owner else ""
         raise UserError(
             f"{path} is being prepared{owner}", fix="wait for it or stop it, or give another name with --as"
         ) from None
@@ -157,24 +158,24 @@ def _prepared(source: InstanceSource, path: Path, request: _Request) -> Assignme
     return AssignmentStore.open(path)
 
 
-def _go_on_or_begin(work: Path, request: _Request, asked: Mapping[str, Any]) -> None:
+def _go_on_or_begin(work: Path, request: _Request, facts: Mapping[str, Any]) -> None:
     """Leave in `work` what an interrupted preparation of the same made, or nothing."""
     earlier, done = read_json(work / "asked.json"), read_json(work / "journal.json") or {"taken": 0}
     words = f"{done['taken']:,} of {earlier['instances']:,} instances" if earlier else ""
     whole = is_prepared(work / "arrays") or is_whole(work, request.options.dtype)
-    if earlier == asked and whole:
+    if earlier == facts and whole:
         _log.info(f"going on with an interrupted preparation: {words} are done")
         return
     if earlier is not None and done["taken"]:
-        if earlier != asked and earlier["options"] != asked["options"] and not request.force:
+        if earlier != facts and earlier["options"] != facts["options"] and not request.force:
             raise UserError(
                 f"{request.name}: a preparation with other options was interrupted, when {words} were done",
                 fix="give the options that it had to go on with it, or --force to begin anew",
             )
-        why = "other options" if earlier["options"] != asked["options"] else "files that have changed since"
-        _log.warning(f"begun anew: {words} were made of {why if earlier != asked else 'what is not whole any more'}")
+        why = "other options" if earlier["options"] != facts["options"] else "files that have changed since"
+        _log.warning(f"begun anew: {words} were made of {why if earlier != facts else 'what is not whole any more'}")
     start_anew(work)
-    write_json(work / "asked.json", asked)
+    write_json(work / "asked.json", facts)
 
 
 def _make(source: InstanceSource, work: Path, request: _Request) -> None:

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.graph.header import Expected, Header, damaged
-from graphmill.graph.pages import forget
+from graphmill.graph.pages import evict
 from graphmill.graph.prepared import PreparedStore
 from graphmill.tasks.assignment.data.instance import (
     NO_SEQUENCE,
@@ -126,12 +126,12 @@ class AssignmentStore(PreparedStore):
         """Costs [rows, cols], mapped; +inf: infeasible."""
         return self._part("costs", "offsets", instance).reshape(self.shape(instance))
 
-    def forget(self, instance: int) -> None:
+    def evict(self, instance: int) -> None:
         """Hand the costs of an instance that was read back to the page cache.
 
         They stay mapped and are found there again. Otherwise a process counts as its own, in time, all that is stored.
         """
-        forget(self._part("costs", "offsets", instance))
+        evict(self._part("costs", "offsets", instance))
 
     def u(self, instance: int) -> Duals:
         """Optimal duals of the rows [rows], in the fixed gauge (`oracle.fix_gauge`)."""
@@ -222,22 +222,26 @@ class AssignmentStore(PreparedStore):
             if problem := self._breach(self.instance(number)):
                 yield f"instance {number} ({self.tag(number)}): {problem}"
 
-    def _breach(self, found: Instance) -> str | None:
+    def _breach(self, instance: Instance) -> str | None:
         try:
-            checked_costs(found.costs, self.metadata.dtype)
+            checked_costs(instance.costs, self.metadata.dtype)
         except RecordError as error:
             return str(error)
-        problem = not_an_assignment(found.shape, found.columns) or breach(found.costs, found.columns, found.u, found.v)
+        problem = not_an_assignment(instance.shape, instance.columns) or breach(
+            instance.costs, instance.columns, instance.u, instance.v
+        )
         if problem:
             return problem
-        cost = matched_cost(found.costs, found.columns)
-        return None if cost == found.optimum else f"its optimum is {found.optimum!r}, and its assignment costs {cost!r}"
+        cost = matched_cost(instance.costs, instance.columns)
+        if cost == instance.optimum:
+            return None
+        return f"its optimum is {instance.optimum!r}, and its assignment costs {cost!r}"
 
-    def info(self, asked: AssignmentDatasetSpec) -> AssignmentInfo:
+    def info(self, spec: AssignmentDatasetSpec) -> AssignmentInfo:
         """What the planner must know. `UserError` if there is no such instance, or none in a split."""
         known = self.metadata
-        self._refuse_absent(asked)
-        ids = {split: self.instances(split, asked.sizes_to_read, asked.families) for split in SPLITS}
+        self._refuse_absent(spec)
+        ids = {split: self.instances(split, spec.sizes_to_read, spec.families) for split in SPLITS}
         if empty := [split for split in SPLITS if not len(ids[split])]:
             raise UserError(
                 f"{known.name} has no such instance in {', '.join(empty)}",
@@ -249,7 +253,7 @@ class AssignmentStore(PreparedStore):
             path=str(self.path.resolve()),
             checksum=known.checksum,
             synthetic=known.synthetic,
-            num_train=learnt_from(asked, buckets),
+            num_train=learnt_from(spec, buckets),
             num_val=len(ids["val"]),
             num_test=len(ids["test"]),
             num_instances=sum(map(len, ids.values())),
@@ -258,10 +262,10 @@ class AssignmentStore(PreparedStore):
             buckets=buckets,
         )
 
-    def _refuse_absent(self, asked: AssignmentDatasetSpec) -> None:
-        refuse_absent_sizes(self.metadata.name, asked, np.unique(self.array("sizes")).tolist())
+    def _refuse_absent(self, spec: AssignmentDatasetSpec) -> None:
+        refuse_absent_sizes(self.metadata.name, spec, np.unique(self.array("sizes")).tolist())
         there = self.metadata.family_names
-        if absent := [each for each in asked.families or () if each not in there]:
+        if absent := [each for each in spec.families or () if each not in there]:
             raise AbsentDataError(
                 f"dataset.families: {self.metadata.name} has no instance of {', '.join(absent)}",
                 fix=f"it has {', '.join(there)}: set dataset.families to some of these, or leave it out",

@@ -70,18 +70,18 @@ def completed(v: Tensor, given: Instances) -> FeasiblePotentials:
     return FeasiblePotentials(v, torch.where(u < torch.inf, u, 0.0), found.row_columns[:, :, 0])
 
 
-def objective(found: FeasiblePotentials, given: Instances) -> Tensor:
+def objective(potentials: FeasiblePotentials, given: Instances) -> Tensor:
     """The dual objective [B], less the row minima that were taken off the costs."""
-    made: Tensor = _Objective.apply(found.v, found.u, found.columns, given.is_column)  # type: ignore[no-untyped-call]
+    made: Tensor = _Objective.apply(potentials.v, potentials.u, potentials.columns, given.is_column)  # type: ignore[no-untyped-call]
     return made
 
 
-def missing_share(found: Tensor, optimum: Tensor, at_row_minima: Tensor, unit: Tensor) -> Tensor:
+def missing_share(reached: Tensor, optimum: Tensor, at_row_minima: Tensor, unit: Tensor) -> Tensor:
     """What objectives miss of the optimum, over what row minima and then column minima miss, [B].
 
     1: no better than those; 0: optimal. `unit` [B], rows × scale: what stands below where those miss nearly nothing.
     """
-    return (optimum - found) / ((optimum - at_row_minima).clamp(min=0.0) + _LEAST_GAP * unit)
+    return (optimum - reached) / ((optimum - at_row_minima).clamp(min=0.0) + _LEAST_GAP * unit)
 
 
 def distance(v: Tensor, oracle: Tensor, given: Instances, scale: Tensor) -> Tensor:

@@ -73,11 +73,11 @@ class PotentialModel(nn.Module):
         return made
 
 
-def build_model(plan: Plan, own: AssignmentPlan, *, rank: int) -> PotentialModel:
+def build_model(plan: Plan, task_plan: AssignmentPlan, *, rank: int) -> PotentialModel:
     """The plan's model with its initial weights, the same on every rank."""
     torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
     inner: OneGnn | DualGnn | AnyCorrection
-    match own.model:
+    match task_plan.model:
         case OneGnnSpec() as spec:
             inner = OneGnn(
                 hidden_channels=spec.hidden_channels,
@@ -100,21 +100,21 @@ def build_model(plan: Plan, own: AssignmentPlan, *, rank: int) -> PotentialModel
         case CustomModelSpec() as spec:
             inner = AnyCorrection(construct(spec, {"in_channels": _IN_CHANNELS, "out_channels": 1}))
         case _:
-            assert_never(own.model)
+            assert_never(task_plan.model)
     return PotentialModel(inner, seed=plan.seed, rank=rank, dtype=_DTYPE_OF[plan.precision])
 
 
-def check_model(plan: Plan, own: AssignmentPlan) -> None:
+def check_model(plan: Plan, task_plan: AssignmentPlan) -> None:
     """Make the plan's model if it is a user-defined one, try it on made-up instances, and throw it away."""
-    if not isinstance(own.model, CustomModelSpec):
+    if not isinstance(task_plan.model, CustomModelSpec):
         return
-    inner = build_model(plan, own, rank=0).to(plan.device).inner
+    inner = build_model(plan, task_plan, rank=0).to(plan.device).inner
     assert isinstance(inner, AnyCorrection)
     arguments = {
         "columns": torch.randn(2, 6, _IN_CHANNELS, device=plan.device),
         "costs": torch.rand(2, 5, 6, device=plan.device),
     }
-    try_out(own.model.target, inner.inner, arguments, [(2, 6), (2, 6, 1)])
+    try_out(task_plan.model.target, inner.inner, arguments, [(2, 6), (2, 6, 1)])
 
 
 class CostsToPotentials(nn.Module):

@@ -88,9 +88,9 @@ class OneGnn(nn.Module):
         return Predicted(tuple(made), first.scale, first.reduced_v)
 
 
-def _as_potentials(v: Tensor, found: Nearest) -> FeasiblePotentials:
-    u = found.row_values[:, :, 0]
-    return FeasiblePotentials(v, torch.where(u < torch.inf, u, 0.0), found.row_columns[:, :, 0])
+def _as_potentials(v: Tensor, listed: Nearest) -> FeasiblePotentials:
+    u = listed.row_values[:, :, 0]
+    return FeasiblePotentials(v, torch.where(u < torch.inf, u, 0.0), listed.row_columns[:, :, 0])
 
 
 def _weights(given: Instances) -> Tensor:

@@ -192,15 +192,15 @@ class AssignmentInfo(DatasetInfo):
         return max(bucket.max_cols for bucket in self.buckets)
 
 
-def learnt_from(asked: AssignmentDatasetSpec, buckets: Iterable[SizeBucket]) -> int:
+def learnt_from(spec: AssignmentDatasetSpec, buckets: Iterable[SizeBucket]) -> int:
     """Training instances of an epoch beside those that are learnt again."""
-    return sum(bucket.num_train for bucket in buckets if bucket.size not in asked.replay.sizes)
+    return sum(bucket.num_train for bucket in buckets if bucket.size not in spec.replay.sizes)
 
 
-def refuse_absent_sizes(name: str, asked: AssignmentDatasetSpec, present: Iterable[int]) -> None:
+def refuse_absent_sizes(name: str, spec: AssignmentDatasetSpec, present: Iterable[int]) -> None:
     """Raise a `UserError` if sizes are asked for of which there is no instance to train on."""
     there = set(present)
-    missing = ", ".join(map(str, sorted(set(asked.sizes_to_read or ()) - there)))
+    missing = ", ".join(map(str, sorted(set(spec.sizes_to_read or ()) - there)))
     if missing:
         listed = ", ".join(map(str, sorted(there))) or "none"
         raise AbsentDataError(

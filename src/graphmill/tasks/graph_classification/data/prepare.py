@@ -19,31 +19,37 @@ GENERATED = "synthetic/motifs"
 _NUM_GRAPHS = 600
 
 
-def prepare_asked(asked: Preparation) -> GraphSetStore:
+def prepare_asked(preparation: Preparation) -> GraphSetStore:
     """Build the store that is asked for, whole or not at all; an existing one is kept, unless `force`."""
-    options = asked.options
+    options = preparation.options
     assert isinstance(options, GraphSetPrepareOptions)
-    stored = asked.save_as or asked.name
-    path = store_path(stored, asked.root)
-    if path.exists() and not asked.force:
+    stored = preparation.save_as or preparation.name
+    path = store_path(stored, preparation.root)
+    if path.exists() and not preparation.force:
         store = GraphSetStore.open(path)
-        if asked.from_path is not None or options.model_fields_set:
+        if preparation.from_path is not None or options.model_fields_set:
             raise UserError(f"{path} holds a prepared dataset", fix="rebuild it with --force, or choose another name")
         _log.info(f"{stored} is prepared already: {path}")
         return store
-    generated = asked.name == GENERATED
+    generated = preparation.name == GENERATED
     own = {"num_graphs", "seed"} & options.model_fields_set
-    if generated and asked.from_path is not None:
-        raise UserError(f"{GENERATED} is generated and reads nothing from {asked.from_path}", fix="leave --from out")
-    if not generated and asked.from_path is None:
-        raise UserError(f"{asked.name} needs --from", fix="give the folder or NAME.zip of TUDataset, or a .npz file")
+    if generated and preparation.from_path is not None:
+        raise UserError(
+            f"{GENERATED} is generated and reads nothing from {preparation.from_path}", fix="leave --from out"
+        )
+    if not generated and preparation.from_path is None:
+        raise UserError(
+            f"{preparation.name} needs --from", fix="give the folder or NAME.zip of TUDataset, or a .npz file"
+        )
     if not generated and own:
-        raise UserError(f"{asked.name} is not generated and takes no {', '.join(sorted(own))}", fix="leave them out")
-    if asked.from_path is None:
+        raise UserError(
+            f"{preparation.name} is not generated and takes no {', '.join(sorted(own))}", fix="leave them out"
+        )
+    if preparation.from_path is None:
         read = motifs(options.num_graphs or _NUM_GRAPHS, options.seed or 0)
     else:
-        read = read_graphs(asked.from_path.expanduser())
-    for remark in read.remarks:
+        read = read_graphs(preparation.from_path.expanduser())
+    for remark in read.notes:
         _log.info(remark)
     return write_graphs(labelled(read, stored, options.split_seed, synthetic=generated), path)
 

@@ -38,7 +38,7 @@ class Read:
     graphs: GraphSet
     labels: NDArray[np.int64]  # [num_graphs], as they are there
     split: NDArray[np.int8] | None  # None: the source has none
-    remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def holds_graphs(path: Path) -> Look | None:
@@ -129,9 +129,9 @@ def _table(path: Path, name: str, content: bytes) -> NDArray[np.float64]:
 def _assembled(path: Path, stem: str, tables: dict[str, NDArray[np.float64]]) -> Read:
     if (columns := tables["A"].shape[1]) != 2:
         raise UserError(f"{path}: {stem}_A.txt, line 1: {columns} numbers", fix="write two nodes on each line, `1, 2`")
-    graph_of_node = _whole(path, f"{stem}_graph_indicator.txt", tables["graph_indicator"][:, 0]) - 1
-    labels = _whole(path, f"{stem}_graph_labels.txt", tables["graph_labels"][:, 0])
-    pairs = _whole(path, f"{stem}_A.txt", tables["A"]).T - 1
+    graph_of_node = _as_integers(path, f"{stem}_graph_indicator.txt", tables["graph_indicator"][:, 0]) - 1
+    labels = _as_integers(path, f"{stem}_graph_labels.txt", tables["graph_labels"][:, 0])
+    pairs = _as_integers(path, f"{stem}_A.txt", tables["A"]).T - 1
     num_nodes, num_graphs = len(graph_of_node), len(labels)
     if pairs.size and (pairs.min() < 0 or pairs.max() >= num_nodes):
         line = int(np.flatnonzero(((pairs < 0) | (pairs >= num_nodes)).any(axis=0))[0]) + 1
@@ -194,12 +194,12 @@ def _joined(
     if labels in tables:
         parts += [
             (column[:, None] == np.unique(column)).astype(np.float64)
-            for column in _whole(path, f"{stem}_{labels}.txt", tables[labels]).T
+            for column in _as_integers(path, f"{stem}_{labels}.txt", tables[labels]).T
         ]
     return np.concatenate(parts, axis=1).astype(np.float32) if parts else None
 
 
-def _whole(path: Path, name: str, values: NDArray[np.float64]) -> NDArray[np.int64]:
+def _as_integers(path: Path, name: str, values: NDArray[np.float64]) -> NDArray[np.int64]:
     is_whole = (np.abs(values) < _LARGEST) & (values == np.floor(values))  # of a NaN neither holds
     if not is_whole.all():
         line = int(np.flatnonzero(~is_whole.reshape(len(values), -1).all(axis=1))[0]) + 1

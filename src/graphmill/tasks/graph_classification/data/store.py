@@ -94,24 +94,24 @@ class GraphSetStore(PreparedStore):
         refuse_beyond(self.path / "y.npy", found, self.metadata.num_classes)
         return found
 
-    def split_codes(self, asked: GraphSetDatasetSpec) -> NDArray[np.int8]:
+    def split_codes(self, spec: GraphSetDatasetSpec) -> NDArray[np.int8]:
         """Split of every graph [num_graphs], as it was prepared or by folds."""
-        if asked.fold is not None:
-            refuse_absent_fold(asked)
-            return in_folds(np.asarray(self.labels), asked.folds, asked.fold, asked.fold_seed)
+        if spec.fold is not None:
+            refuse_absent_fold(spec)
+            return in_folds(np.asarray(self.labels), spec.folds, spec.fold, spec.fold_seed)
         return np.asarray(self.array("split"))
 
     def num_batches(
-        self, asked: GraphSetDatasetSpec, *, rng_seed: int, max_nodes: int, max_edges: int, ranks: int
+        self, spec: GraphSetDatasetSpec, *, rng_seed: int, max_nodes: int, max_edges: int, ranks: int
     ) -> int:
         """`tasks.stores.CutsByBudget`."""
-        ids = ids_in(self.split_codes(asked), "train")
-        ids = drawn(ids, len(ids) if asked.train_limit is None else asked.train_limit, rng_seed)
+        ids = ids_in(self.split_codes(spec), "train")
+        ids = drawn(ids, len(ids) if spec.train_limit is None else spec.train_limit, rng_seed)
         return pack(Budget(max_nodes, max_edges).costs_of(self.graphs, ids), ranks).num_batches
 
-    def info(self, asked: GraphSetDatasetSpec) -> GraphSetInfo:
+    def info(self, spec: GraphSetDatasetSpec) -> GraphSetInfo:
         """What the planner must know. `UserError` if a split is empty, or there is no such fold."""
-        known, codes = self.metadata, self.split_codes(asked)
+        known, codes = self.metadata, self.split_codes(spec)
         counts = {split: int(np.count_nonzero(codes == SPLIT_CODES[split])) for split in SPLITS}
         if empty := [split for split in SPLITS if not counts[split]]:
             raise UserError(

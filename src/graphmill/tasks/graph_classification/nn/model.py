@@ -51,13 +51,13 @@ class GraphModel(nn.Module):
 
 
 def build_model(
-    plan: Plan, own: GraphClassificationPlan, *, rank: int, standardise: Standardise | None = None
+    plan: Plan, task_plan: GraphClassificationPlan, *, rank: int, standardise: Standardise | None = None
 ) -> GraphModel:
     """The plan's model with its initial weights, the same on every rank. `standardise`: its inputs, if not None."""
     torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
-    channels = {"in_channels": own.dataset.num_features, "out_channels": own.dataset.num_classes}
+    channels = {"in_channels": task_plan.dataset.num_features, "out_channels": task_plan.dataset.num_classes}
     inner: nn.Module
-    match own.model:
+    match task_plan.model:
         case GinSpec() as spec:
             inner = Gin(
                 **channels,
@@ -66,7 +66,7 @@ def build_model(
                 dropout=spec.dropout,
                 norm=spec.norm,
                 train_eps=spec.train_eps,
-                mean_nodes=own.dataset.mean_nodes if spec.readout == "mean_and_sum" else None,
+                mean_nodes=task_plan.dataset.mean_nodes if spec.readout == "mean_and_sum" else None,
             )
         case GraphAttentionSpec() as spec:
             inner = GraphAttention(
@@ -77,14 +77,14 @@ def build_model(
                 num_layers=spec.num_layers,
                 dropout=spec.dropout,
                 attention_dropout=spec.attention_dropout,
-                edge_dim=own.dataset.num_edge_features or None,
+                edge_dim=task_plan.dataset.num_edge_features or None,
                 attention=spec.attention,
                 checkpoint_activations=spec.checkpoint_activations,
             )
         case CustomModelSpec() as spec:
             inner = construct(spec, channels)
         case _:
-            assert_never(own.model)
+            assert_never(task_plan.model)
     return GraphModel(inner, seed=plan.seed, rank=rank, dtype=DTYPE_OF[plan.precision], standardise=standardise)
 
 
@@ -119,12 +119,12 @@ def edge_arguments(batch: GraphBatch) -> dict[str, Tensor]:
     return {"edge_attr": batch.edge_attr} if batch.edge_attr.shape[1] else {}
 
 
-def check_model(plan: Plan, own: GraphClassificationPlan) -> None:
+def check_model(plan: Plan, task_plan: GraphClassificationPlan) -> None:
     """Make the plan's model if it is a user-defined one, try it on made-up graphs, and throw it away."""
-    if not isinstance(own.model, CustomModelSpec):
+    if not isinstance(task_plan.model, CustomModelSpec):
         return
-    model = build_model(plan, own, rank=0).to(plan.device).inner
-    known, device = own.dataset, plan.device
+    model = build_model(plan, task_plan, rank=0).to(plan.device).inner
+    known, device = task_plan.dataset, plan.device
     edges = torch.tensor([[0, 1, 2, 3, 4], [1, 2, 0, 4, 3]], device=device)
     given = {
         "x": torch.randn(5, known.num_features, device=device),
@@ -132,7 +132,7 @@ def check_model(plan: Plan, own: GraphClassificationPlan) -> None:
         "batch": torch.tensor([0, 0, 0, 1, 1], device=device),
     }
     named = {"edge_attr": torch.randn(5, known.num_edge_features, device=device)} if known.num_edge_features else {}
-    try_out(own.model.target, model, given, [(2, known.num_classes)], named)
+    try_out(task_plan.model.target, model, given, [(2, known.num_classes)], named)
 
 
 class GraphClassifier(nn.Module):

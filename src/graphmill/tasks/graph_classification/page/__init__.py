@@ -169,12 +169,12 @@ def _with_readout(model: GraphModelSpec) -> GraphModelSpec:
     return model
 
 
-def refuse_absent_fold(asked: GraphSetDatasetSpec) -> None:
+def refuse_absent_fold(spec: GraphSetDatasetSpec) -> None:
     """Raise a `UserError` if the fold is not one of the folds."""
-    if asked.fold is not None and asked.fold >= asked.folds:
+    if spec.fold is not None and spec.fold >= spec.folds:
         raise UserError(
-            f"dataset.fold is {asked.fold}, and dataset.folds is {asked.folds}: folds are counted from 0",
-            fix=f"set dataset.fold to 0 … {asked.folds - 1}, or raise dataset.folds",
+            f"dataset.fold is {spec.fold}, and dataset.folds is {spec.folds}: folds are counted from 0",
+            fix=f"set dataset.fold to 0 … {spec.folds - 1}, or raise dataset.folds",
         )
 
 

@@ -89,7 +89,7 @@ def iterate_arriving(
     reached = _Reached()
     blocks = read_lines(cast("IO[bytes]", _Arriving(file, source, reached, num_missing)))
     if layout == "auto":
-        layout, blocks = _told(blocks, source)
+        layout, blocks = _with_layout(blocks, source)
     yield from _frames(blocks, source, problems, layout, None, reached)
 
 
@@ -212,10 +212,10 @@ def capture_look(path: Path) -> Look | None:
 def layout_of(path: Path) -> str:
     """The layout whose frames most of the first lines are. `UserError` if no line is of any."""
     with _opened(path) as file:
-        return _told(itertools.islice(read_lines(file, 2**16), 1), str(path))[0]
+        return _with_layout(itertools.islice(read_lines(file, 2**16), 1), str(path))[0]
 
 
-def _told(blocks: Iterator[Lines], source: str) -> tuple[str, Iterator[Lines]]:
+def _with_layout(blocks: Iterator[Lines], source: str) -> tuple[str, Iterator[Lines]]:
     """The layout of the first frames that arrive, and all blocks."""
     held: list[Lines] = []
     for lines in blocks:

@@ -30,29 +30,31 @@ _LOOKED_AT: Final = 20  # files of a folder
 _ROAD: Final = "capture_metadata.json"
 
 
-def prepare_asked(asked: Preparation) -> CaptureStore:
+def prepare_asked(preparation: Preparation) -> CaptureStore:
     """Build the store that is asked for, whole or not at all; an existing one is kept, unless `force`."""
-    options = asked.options
+    options = preparation.options
     assert isinstance(options, CapturePrepareOptions)
-    stored = asked.save_as or asked.name
-    is_generated = asked.name == GENERATED
-    if is_generated and asked.from_path is not None:
-        raise UserError(f"{GENERATED} is generated and reads nothing from {asked.from_path}", fix="leave --from out")
-    path = store_path(stored, asked.root)
-    if path.exists() and not asked.force:
+    stored = preparation.save_as or preparation.name
+    is_generated = preparation.name == GENERATED
+    if is_generated and preparation.from_path is not None:
+        raise UserError(
+            f"{GENERATED} is generated and reads nothing from {preparation.from_path}", fix="leave --from out"
+        )
+    path = store_path(stored, preparation.root)
+    if path.exists() and not preparation.force:
         store = CaptureStore.open(path)
-        if asked.from_path is not None or options.model_fields_set:
+        if preparation.from_path is not None or options.model_fields_set:
             raise UserError(f"{path} holds a prepared dataset", fix="rebuild it with --force, or choose another name")
         _log.info(f"{stored} is prepared already: {path}")
         return store
-    _refuse_misfits(asked, options, is_generated=is_generated)
+    _refuse_misfits(preparation, options, is_generated=is_generated)
     frames: Iterator[tuple[str, Frames, str]]
-    if asked.from_path is None:
+    if preparation.from_path is None:
         source = f"generated, seed {options.seed or 0}"
         frames = ((name, made, "") for name, made in generated(options.seconds or _SECONDS, options.seed or 0))
     else:
-        source = f"captures of {asked.from_path.name}"
-        frames = _read(asked.from_path.expanduser(), options)
+        source = f"captures of {preparation.from_path.name}"
+        frames = _read(preparation.from_path.expanduser(), options)
     return write_windows(_windows(frames, stored, source, options, synthetic=is_generated), path)
 
 
@@ -70,12 +72,14 @@ def _look_of(file: Path) -> Look | None:
     return None if found is None else replace(found, reason=f"{file.name}: {found.reason}")
 
 
-def _refuse_misfits(asked: Preparation, options: CapturePrepareOptions, *, is_generated: bool) -> None:
+def _refuse_misfits(preparation: Preparation, options: CapturePrepareOptions, *, is_generated: bool) -> None:
     own = {"seconds", "seed"} & options.model_fields_set
-    if not is_generated and asked.from_path is None:
-        raise UserError(f"{asked.name} needs --from", fix="give a capture, or a folder of captures")
+    if not is_generated and preparation.from_path is None:
+        raise UserError(f"{preparation.name} needs --from", fix="give a capture, or a folder of captures")
     if not is_generated and own:
-        raise UserError(f"{asked.name} is not generated and takes no {', '.join(sorted(own))}", fix="leave them out")
+        raise UserError(
+            f"{preparation.name} is not generated and takes no {', '.join(sorted(own))}", fix="leave them out"
+        )
 
 
 def _files(path: Path) -> list[Path]:

@@ -153,7 +153,7 @@ class CaptureStore(PreparedStore):
             first_frames=self.first_frames,
         )
 
-    def split_codes(self, asked: DivisionSpec) -> NDArray[np.int8]:
+    def split_codes(self, spec: DivisionSpec) -> NDArray[np.int8]:
         """Split of every window [num_graphs], a number in `SPLITS`, or `UNUSED`.
 
         Captures that `val_captures` or `test_captures` match are whole in that split; of others, that `train_captures`
@@ -162,27 +162,27 @@ class CaptureStore(PreparedStore):
         Raises:
             UserError: a pattern matches no capture, a capture is wanted twice, or two splits hold the same frames.
         """
-        whole = self._split_of_captures(asked)
+        whole = self._split_of_captures(spec)
         capture, first = self.capture, self.first_frames
-        train, val = asked.train_share, asked.val_share
-        if asked.test_captures:
+        train, val = spec.train_share, spec.val_share
+        if spec.test_captures:
             train, val = train / (train + val), val / (train + val)
-        if asked.val_captures:
-            train, val = train / (1 - val) if not asked.test_captures else 1.0, 0.0
+        if spec.val_captures:
+            train, val = train / (1 - val) if not spec.test_captures else 1.0, 0.0
         counts = np.bincount(capture)[capture]
         place = np.arange(len(capture)) - np.searchsorted(capture, capture)
-        stretch = capture * asked.blocks + place * asked.blocks // counts
+        stretch = capture * spec.blocks + place * spec.blocks // counts
         codes = split_by_time(stretch, first, first + self.metadata.window, (train, val))
-        if asked.blocks > 1:
+        if spec.blocks > 1:
             codes[1:][(np.diff(codes) != 0) & (np.diff(capture) == 0)] = UNUSED
         for number, split in enumerate(whole):
             if split != "by time":
                 codes[capture == number] = UNUSED if split == "unused" else SPLITS.index(split)
         return codes
 
-    def _split_of_captures(self, asked: DivisionSpec) -> list[str]:
+    def _split_of_captures(self, spec: DivisionSpec) -> list[str]:
         names = [each.name for each in self.metadata.captures]
-        wanted = {split: _matching(names, getattr(asked, f"{split}_captures"), split) for split in SPLITS}
+        wanted = {split: _matching(names, getattr(spec, f"{split}_captures"), split) for split in SPLITS}
         for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
             if both := sorted(wanted[one] & wanted[other]):
                 raise UserError(
@@ -198,26 +198,26 @@ class CaptureStore(PreparedStore):
         refuse_shared_captures([names[row] for row in used], prints, [found[row] for row in used])
         return found
 
-    def train_ids(self, asked: CaptureDatasetSpec) -> NDArray[np.int64]:
+    def train_ids(self, spec: CaptureDatasetSpec) -> NDArray[np.int64]:
         """Ascending numbers of the windows that may be trained on."""
-        split = "val" if asked.train_on == "validation" else "train"
-        is_train = self.split_codes(asked) == SPLITS.index(split)
-        if asked.train_on == "benign":
+        split = "val" if spec.train_on == "validation" else "train"
+        is_train = self.split_codes(spec) == SPLITS.index(split)
+        if spec.train_on == "benign":
             is_train &= np.asarray(self.labels) == 0
         return np.flatnonzero(is_train).astype(np.int64, copy=False)
 
     def num_batches(
-        self, asked: CaptureDatasetSpec, *, rng_seed: int, max_nodes: int, max_edges: int, ranks: int
+        self, spec: CaptureDatasetSpec, *, rng_seed: int, max_nodes: int, max_edges: int, ranks: int
     ) -> int:
         """`tasks.stores.CutsByBudget`."""
-        ids = self.train_ids(asked)
-        ids = drawn(ids, len(ids) if asked.train_limit is None else asked.train_limit, rng_seed)
+        ids = self.train_ids(spec)
+        ids = drawn(ids, len(ids) if spec.train_limit is None else spec.train_limit, rng_seed)
         return pack(Budget(max_nodes, max_edges).costs_of(self.graphs, ids), ranks).num_batches
 
-    def info(self, asked: CaptureDatasetSpec) -> CaptureInfo:
+    def info(self, spec: CaptureDatasetSpec) -> CaptureInfo:
         """What the planner must know. `UserError` if a split is empty."""
-        known, codes = self.metadata, self.split_codes(asked)
-        num_train = len(self.train_ids(asked))
+        known, codes = self.metadata, self.split_codes(spec)
+        num_train = len(self.train_ids(spec))
         counts = {"train": num_train} | {name: int((codes == SPLITS.index(name)).sum()) for name in SPLITS[1:]}
         if empty := [split for split in SPLITS if not counts[split]]:
             raise UserError(

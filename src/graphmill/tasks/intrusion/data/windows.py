@@ -174,13 +174,13 @@ def graphs_of(
             continue
         frames = joined(held)[skip:]
         count = max(0, (len(frames) - 1 - size) // stride + 1)  # one frame behind the end of each
-        yield from _whole(frames, count, size, stride, begin)
+        yield from _full_windows(frames, count, size, stride, begin)
         rest = frames[min(count * stride, len(frames)) :]
         skip = max(0, count * stride - len(frames))
         held, num_held, begin = [rest], len(rest), begin + count * stride
     frames = joined(held)[skip:]
     count = max(0, (len(frames) - size) // stride + 1)
-    yield from _whole(frames, count, size, stride, begin)
+    yield from _full_windows(frames, count, size, stride, begin)
     following = begin + count * stride
     done = following - stride + size if following else 0
     leftover.num_frames = max(0, num_frames - max(done, following))
@@ -189,7 +189,7 @@ def graphs_of(
         yield _graphs(short, np.zeros(1, np.int64), len(short), following)
 
 
-def _whole(frames: Frames, count: int, size: int, stride: int, begin: int) -> Iterator[WindowGraphs]:
+def _full_windows(frames: Frames, count: int, size: int, stride: int, begin: int) -> Iterator[WindowGraphs]:
     at_once = max(1, _FRAMES_AT_ONCE // size)
     for first in range(0, count, at_once):
         last = min(first + at_once, count)

@@ -24,36 +24,38 @@ _log = logging.getLogger(__name__)
 class Teacher:
     """A trained model that another learns from."""
 
-    asked: DistillSpec
+    spec: DistillSpec
     model: CanGat | CanVgae  # not in training mode
 
-    def of_logits(self, batch: GraphBatch, logits: Tensor, own: Tensor) -> Tensor:
-        """alpha · T² · KL(teacher ‖ student) + (1 − alpha) · `own`, of every window [num_graphs].
+    def of_logits(self, batch: GraphBatch, logits: Tensor, student_losses: Tensor) -> Tensor:
+        """alpha · T² · KL(teacher ‖ student) + (1 − alpha) · `student_losses`, of every window [num_graphs].
 
         Hinton et al. 2015, arXiv 1503.02531: both probabilities are at the temperature T.
         """
-        temperature, alpha = self.asked.temperature, self.asked.alpha
+        temperature, alpha = self.spec.temperature, self.spec.alpha
         with torch.no_grad():
             taught = F.log_softmax(self.model(batch).float() / temperature, dim=1)
         learnt = F.log_softmax(logits / temperature, dim=1)
         kl = F.kl_div(learnt, taught, reduction="none", log_target=True).sum(dim=1)
-        return alpha * temperature**2 * kl + (1 - alpha) * own
+        return alpha * temperature**2 * kl + (1 - alpha) * student_losses
 
-    def of_reconstruction(self, batch: GraphBatch, made: Reconstruction, own: Tensor, student: Detecting) -> Tensor:
-        """alpha · (half of each squared error, latent means and features) + (1 − alpha) · `own` [num_graphs]."""
+    def of_reconstruction(
+        self, batch: GraphBatch, made: Reconstruction, student_losses: Tensor, student: Detecting
+    ) -> Tensor:
+        """alpha · (half of each squared error, means and features) + (1 − alpha) · `student_losses` [num_graphs]."""
         with torch.no_grad():
             taught: Reconstruction = self.model(batch)
         mean = made.mean if student.projection is None else student.projection(made.mean)
         errors = ((mean - taught.mean) ** 2).mean(dim=1) + ((made.features - taught.features) ** 2).mean(dim=1)
         of_windows = mean_of_graphs(errors.unsqueeze(1), batch.node_offsets).squeeze(1) / 2
-        return self.asked.alpha * of_windows + (1 - self.asked.alpha) * own
+        return self.spec.alpha * of_windows + (1 - self.spec.alpha) * student_losses
 
 
 @dataclass(slots=True)
 class Curriculum:
     """Which training windows count in an epoch: a function of (seed, epoch) alone."""
 
-    asked: CurriculumSpec
+    spec: CurriculumSpec
     attacked: NDArray[np.int64]  # training windows with an attack
     benign: NDArray[np.int64]  # the others
     difficulty: NDArray[np.float64]  # of each of `benign`
@@ -65,11 +67,11 @@ class Curriculum:
     def __post_init__(self) -> None:
         """Say from which epoch on nothing is left to choose from."""
         for epoch in range(self.num_epochs):
-            if round(self._at(epoch, self.asked.ratio) * len(self.attacked)) >= len(self.benign):
+            if round(self._at(epoch, self.spec.ratio) * len(self.attacked)) >= len(self.benign):
                 _log.info(
                     f"curriculum: from epoch {epoch + 1} of {self.num_epochs} on every window counts, for"
                     f" {len(self.attacked):,} windows with an attack stand beside {len(self.benign):,} benign ones; a"
-                    f" smaller train.curriculum.ratio than {list(self.asked.ratio)} leaves some out"
+                    f" smaller train.curriculum.ratio than {list(self.spec.ratio)} leaves some out"
                 )
                 return
 
@@ -88,7 +90,7 @@ class Curriculum:
         return self._latest[epoch]
 
     def _drawn(self, epoch: int) -> NDArray[np.bool_]:
-        ratio, percentile = self._at(epoch, self.asked.ratio), self._at(epoch, self.asked.percentile)
+        ratio, percentile = self._at(epoch, self.spec.ratio), self._at(epoch, self.spec.percentile)
         number = min(len(self.benign), round(ratio * len(self.attacked)))
         hardest_first = np.argsort(-self.difficulty, kind="stable")
         pool = max(number, len(self.benign) - int(len(self.benign) * percentile / 100))

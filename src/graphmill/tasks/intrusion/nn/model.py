@@ -91,16 +91,16 @@ class Detecting(nn.Module):
         return log_odds(self.inner(batch)) if isinstance(self.inner, CanFusion) else self.inner.scores(batch)
 
 
-def build_model(plan: Plan, own: IntrusionPlan, *, rank: int, known: Known | None = None) -> Detecting:
+def build_model(plan: Plan, task_plan: IntrusionPlan, *, rank: int, known: Known | None = None) -> Detecting:
     """The plan's model with its initial weights, the same on every rank."""
     torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
-    widths = latent_widths(own)
+    widths = latent_widths(task_plan)
     return Detecting(
-        inner_model(own.model, known or Known.nothing()),
+        inner_model(task_plan.model, known or Known.nothing()),
         seed=plan.seed,
         rank=rank,
         dtype=DTYPE_OF[plan.precision],
-        threshold=own.threshold,
+        threshold=task_plan.threshold,
         projected=widths if widths is not None and widths[0] != widths[1] else None,
     )
 

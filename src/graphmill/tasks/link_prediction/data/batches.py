@@ -106,11 +106,11 @@ class NegativeSampler:
             weights = torch.from_numpy(np.bincount(links.ends.reshape(-1), minlength=num_nodes) ** _DEGREE_POWER)
         ends = Ends.of(num_nodes, weights, None)
 
-        def beside(pairs: Ids) -> Negatives:
+        def negatives_of(pairs: Ids) -> Negatives:
             return Negatives(KnownEdges.of(np.ascontiguousarray(pairs), None, num_nodes, num_nodes), ends, ends)
 
-        of_targets = None if spec.side == "source" else beside(edges)
-        return cls(spec, rng_seed, of_targets, None if spec.side == "target" else beside(edges[::-1]))
+        of_targets = None if spec.side == "source" else negatives_of(edges)
+        return cls(spec, rng_seed, of_targets, None if spec.side == "target" else negatives_of(edges[::-1]))
 
     def draw(self, links: Links, seeds: Seeds) -> tuple[Ids, NDArray[np.bool_]]:
         """Draw for links [n], which are `seeds`, nodes [n, count] that replace an end, and whether it is the target."""
@@ -204,9 +204,9 @@ class LinkSeeds:
         """Begin an epoch: batches that are made from here on can be taken, those of an earlier epoch are forgotten."""
         self._made = {}
 
-    def take(self, epoch: int, step: int) -> LinkPairs:
+    def pairs_at(self, epoch: int, step: int) -> LinkPairs:
         """The pairs of a step whose nodes were asked for."""
-        assert self._made is not None, "nodes are asked for between `begin` and `take`"
+        assert self._made is not None, "nodes are asked for between `begin` and `pairs_at`"
         return self._made.pop((epoch, step))
 
     def kept(self, sampled: Sampled) -> Sampled:

@@ -63,7 +63,7 @@ def remarks_on(raw: LinkGraph) -> Iterator[str]:
         )
 
 
-def _each_once(raw: LinkGraph, remarks: list[str]) -> LinkGraph:
+def _each_once(raw: LinkGraph, notes: list[str]) -> LinkGraph:
     repeated = {}
     for split in SPLITS:
         rows = first_of_each(raw.links[split], raw.num_nodes, have_direction=raw.links_have_direction)
@@ -72,7 +72,7 @@ def _each_once(raw: LinkGraph, remarks: list[str]) -> LinkGraph:
             raw = _with_links(raw, split, rows)
     if repeated:
         counts = ", ".join(f"{split} {count:,}" for split, count in repeated.items())
-        remarks.append(f"repeated links were merged: {counts}")
+        notes.append(f"repeated links were merged: {counts}")
     return raw
 
 

@@ -22,15 +22,15 @@ _log = logging.getLogger(__name__)
 _NAMED = 5  # relations that a remark names
 
 
-def prepare_asked(asked: Preparation) -> LinkStore:
+def prepare_asked(preparation: Preparation) -> LinkStore:
     """Build the store that is asked for, whole or not at all; an existing one is kept, unless `force`."""
-    options = asked.options
+    options = preparation.options
     assert isinstance(options, LinkPrepareOptions)
-    stored = asked.save_as or asked.name
-    path = store_path(stored, asked.root)
-    refuse_place(path, asked.root)
-    if not asked.force and (existing := _existing(path)) is not None:
-        if asked.from_path is not None or options.model_fields_set:
+    stored = preparation.save_as or preparation.name
+    path = store_path(stored, preparation.root)
+    refuse_place(path, preparation.root)
+    if not preparation.force and (existing := _existing(path)) is not None:
+        if preparation.from_path is not None or options.model_fields_set:
             raise UserError(
                 f"{path} holds a prepared dataset", fix="rebuild it with --force, or keep both with --as NAME"
             )
@@ -39,7 +39,7 @@ def prepare_asked(asked: Preparation) -> LinkStore:
     # Here and not above: planning a job opens a store in a blink, and polars alone takes longer than that to load.
     from graphmill.tasks.link_prediction.data.read import LinkRequest, read_links
 
-    raw = read_links(LinkRequest(asked.name, stored, asked.from_path, options, asked.root))
+    raw = read_links(LinkRequest(preparation.name, stored, preparation.from_path, options, preparation.root))
     links, remarks = without_leaks(_with_split(raw, options))
     if options.feature_dtype is not None:
         if isinstance(links.features, SparseFeatures):

@@ -37,37 +37,37 @@ class LinkRequest:
     scratch: Path  # what is large is unpacked there
 
 
-def read_links(asked: LinkRequest) -> LinkGraph | JoinedGraph:
+def read_links(request: LinkRequest) -> LinkGraph | JoinedGraph:
     """Read the links from `--from PATH`, else from the package or the generator."""
-    path, options = asked.from_path, asked.options
+    path, options = request.from_path, request.options
     if path is not None and not path.exists():
         raise UserError(f"{path} does not exist", fix="give a path that does with --from")
-    if options.of_generator and asked.name != _GENERATED:
+    if options.of_generator and request.name != _GENERATED:
         raise UserError(
-            f"{asked.name} is not generated and takes no options {', '.join(options.of_generator)}",
+            f"{request.name} is not generated and takes no options {', '.join(options.of_generator)}",
             fix=f"leave them out, or prepare {_GENERATED}",
         )
-    if asked.name == _GENERATED:
+    if request.name == _GENERATED:
         if path is not None:
             raise UserError(f"{_GENERATED} is generated and reads nothing from {path}", fix="leave --from out")
-        return generate_nearest(options.of_generator, asked.stored_name)
-    if asked.name == _DEBIAN:
-        return read_dependencies(path, asked.stored_name)
+        return generate_nearest(options.of_generator, request.stored_name)
+    if request.name == _DEBIAN:
+        return read_dependencies(path, request.stored_name)
     if path is None:
-        known = next((each for each in DATASETS if each.name == asked.name), None)
+        known = next((each for each in DATASETS if each.name == request.name), None)
         expected = OTHER_LAYOUTS if known is None else known.layout
-        hint = "" if known else f" ({did_you_mean(asked.name, [each.name for each in DATASETS])})"
-        raise UserError(f"{asked.name} needs --from{hint}", fix=f"give --from PATH, where PATH is {expected}")
-    if asked.name.startswith("ogbl-"):
-        folder = ogb.find_ogb_links(path, asked.name)
-        return ogb.read_ogb_links(folder, asked.name, asked.stored_name, undirected=options.undirected)
-    return _read_own(path, asked)
+        hint = "" if known else f" ({did_you_mean(request.name, [each.name for each in DATASETS])})"
+        raise UserError(f"{request.name} needs --from{hint}", fix=f"give --from PATH, where PATH is {expected}")
+    if request.name.startswith("ogbl-"):
+        folder = ogb.find_ogb_links(path, request.name)
+        return ogb.read_ogb_links(folder, request.name, request.stored_name, undirected=options.undirected)
+    return _read_own(path, request)
 
 
-def _read_own(path: Path, asked: LinkRequest) -> LinkGraph | JoinedGraph:
-    name, options = asked.stored_name, asked.options
+def _read_own(path: Path, request: LinkRequest) -> LinkGraph | JoinedGraph:
+    name, options = request.stored_name, request.options
     if path.suffix == ".npz":
-        return npz.read_npz_links(path, name, undirected=options.undirected, scratch=asked.scratch)
+        return npz.read_npz_links(path, name, undirected=options.undirected, scratch=request.scratch)
     if link_table.is_link_folder(path) or (path.is_file() and path.name.endswith(SUFFIXES)):
         return link_table.read_link_table(path, name)
     if path.is_dir() and ogb.is_ogb_links(path):

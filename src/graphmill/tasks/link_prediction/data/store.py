@@ -71,9 +71,9 @@ class LinkStore(GraphStore, LinkLists):
         _verify_ids(self.path, self.metadata, arrays)
         _verify_disjoint(self)
 
-    def info(self, asked: DatasetSpec) -> LinkInfo:
+    def info(self, spec: DatasetSpec) -> LinkInfo:
         """What the planner must know."""
-        del asked  # whatever is done to features when they are read, the counts stay
+        del spec  # whatever is done to features when they are read, the counts stay
         known = self.metadata
         return link_info(self.path, known, has_sparse_features=known.has_sparse_features, num_parts=None)
 

@@ -36,7 +36,7 @@ class BilinearHead(nn.Module):
         """Scores [n]."""
         return (self.queries(sources, relations, of_targets=False) * targets).sum(dim=1)
 
-    def beside(
+    def score_others(
         self, sources: Tensor, targets: Tensor, relations: Tensor, others: Tensor, replaces_target: Tensor
     ) -> Tensor:
         """Scores [n, count] of pairs that differ from n links in one end each.
@@ -106,10 +106,10 @@ class PerceptronHead(nn.Module):
         score: Tensor = self.layers[-1](h)
         return score.squeeze(-1)
 
-    def beside(
+    def score_others(
         self, sources: Tensor, targets: Tensor, relations: Tensor, others: Tensor, replaces_target: Tensor
     ) -> Tensor:
-        """Score links with other ends, as `BilinearHead.beside` does."""
+        """Score links with other ends, as `BilinearHead.score_others` does."""
         same = torch.where(replaces_target.unsqueeze(2), sources.unsqueeze(1), targets.unsqueeze(1))
         scores: Tensor = self(same, others, relations)  # of a product: the order of both ends is all the same
         return scores

@@ -39,19 +39,21 @@ class LinkModel(nn.Module):
     """
 
     def __init__(
-        self, plan: Plan, own: LinkPredictionPlan, *, rank: int, standardise: Standardise | None = None
+        self, plan: Plan, task_plan: LinkPredictionPlan, *, rank: int, standardise: Standardise | None = None
     ) -> None:
         super().__init__()
-        channels = own.embedding_channels
+        channels = task_plan.embedding_channels
         self.seed, self.rank = plan.seed, rank
         self.encoder: NodeEncoder | NodeTable
-        if isinstance(own.model, EmbeddingSpec):
+        if isinstance(task_plan.model, EmbeddingSpec):
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS, _OF_TABLE) >> 1)
-            self.encoder = NodeTable(own.dataset.num_nodes, channels, dropout=own.model.dropout)
+            self.encoder = NodeTable(task_plan.dataset.num_nodes, channels, dropout=task_plan.model.dropout)
         else:
-            self.encoder = build_model(plan, own.model, model_inputs(own), rank=rank, standardise=standardise)
+            self.encoder = build_model(
+                plan, task_plan.model, model_inputs(task_plan), rank=rank, standardise=standardise
+            )
         torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS, _OF_HEAD) >> 1)
-        self.head = build_head(own.head, channels, own.dataset.num_relations)
+        self.head = build_head(task_plan.head, channels, task_plan.dataset.num_relations)
 
     @property
     def input_form(self) -> InputForm:
@@ -76,7 +78,9 @@ class LinkModel(nn.Module):
         others = rows[negatives.others.reshape(-1)].reshape(*negatives.others.shape, -1)
         positive = self.head(sources, targets, pairs.relations)
         if isinstance(negatives, OwnNegatives):
-            return positive, self.head.beside(sources, targets, pairs.relations, others, negatives.replaces_target)
+            return positive, self.head.score_others(
+                sources, targets, pairs.relations, others, negatives.replaces_target
+            )
         scores = self.head.among(sources, targets, pairs.relations, others, negatives.num_targets)
         return positive, scores.masked_fill(negatives.are_links, -torch.inf)
 
@@ -84,13 +88,13 @@ class LinkModel(nn.Module):
         torch.manual_seed(batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank, _OF_HEAD) >> 1)
 
 
-def model_inputs(own: LinkPredictionPlan) -> NodeModelInputs:
+def model_inputs(task_plan: LinkPredictionPlan) -> NodeModelInputs:
     """What the encoder reads, and that it gives rows as wide as `embedding_channels`."""
     return NodeModelInputs(
-        in_channels=own.dataset.num_features,
-        out_channels=own.embedding_channels,
-        is_sparse=own.dataset.has_sparse_features,
-        types=own.dataset,
-        edge_columns=len(own.edge_columns),
+        in_channels=task_plan.dataset.num_features,
+        out_channels=task_plan.embedding_channels,
+        is_sparse=task_plan.dataset.has_sparse_features,
+        types=task_plan.dataset,
+        edge_columns=len(task_plan.edge_columns),
         edge_argument=None,
     )

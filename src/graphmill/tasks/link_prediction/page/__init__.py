@@ -7,7 +7,7 @@ from pydantic import Field, PositiveInt, field_validator
 from graphmill.base.errors import UserError
 from graphmill.spec.attention import refuse_fused
 from graphmill.spec.columns import Measure
-from graphmill.spec.exact_pass import AskedEvaluation, EvaluateOn, evaluated_on, in_words
+from graphmill.spec.exact_pass import AskedEvaluation, EvaluateOn, evaluated_on, evaluation_text
 from graphmill.spec.experiment import BatchSize, DatasetSpec, Experiment, TaskSpec
 from graphmill.spec.fanouts import FanOuts, resolve_fanouts
 from graphmill.spec.fetching import FETCHING
@@ -164,7 +164,7 @@ class LinkPredictionPlan(TaskPlan):
     @property
     def evaluation(self) -> str:
         """How an encoder of unknown layers is evaluated, in words; "": layer by layer, or it is a table."""
-        return "" if isinstance(self.model, EmbeddingSpec) else in_words(self.evaluate_on, whole_pass(self))
+        return "" if isinstance(self.model, EmbeddingSpec) else evaluation_text(self.evaluate_on, whole_pass(self))
 
     def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
         """Section with an evaluation that fits the memory of a process."""
@@ -235,10 +235,10 @@ def _refuse_featureless(dataset: LinkInfo, kind: str) -> None:
         )
 
 
-def _refuse_way(asked: AskedEvaluation) -> None:
-    if asked != "auto":
+def _refuse_way(evaluate_on: AskedEvaluation) -> None:
+    if evaluate_on != "auto":
         raise UserError(
-            f"train.evaluate_on is {asked}, but model.kind embedding is a table, whose rows are not computed",
+            f"train.evaluate_on is {evaluate_on}, but model.kind embedding is a table, whose rows are not computed",
             fix="leave train.evaluate_on out",
         )
 

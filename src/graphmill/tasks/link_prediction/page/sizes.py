@@ -77,12 +77,12 @@ def _most_links(plan: "LinkPredictionPlan", step: StepShape) -> int:
 
 
 def _in_parts(
-    plan: "LinkPredictionPlan", step: StepShape, whole: Sizes, of: SampledModel, hops: Sequence[int]
+    plan: "LinkPredictionPlan", step: StepShape, full_sizes: Sizes, of: SampledModel, hops: Sequence[int]
 ) -> Sizes:
     """Sizes with what a graph in parts has mapped and held; the lists of links are mapped whole."""
     known, asked = plan.dataset, plan.partition
     if asked is None or known.num_parts is None:
-        return whole
+        return full_sizes
     graph = PartedGraphSizes(
         num_nodes=known.num_nodes,
         num_entries=known.num_edges * (2 if plan.undirected else 1),
@@ -101,11 +101,11 @@ def _in_parts(
     if isinstance(model, GraphSageSpec):
         evaluating = evaluation_bytes(graph, model.hidden_channels, layers_read=model.layers_read)
     return replace(
-        whole,
-        activation_bytes=max(whole.activation_bytes, evaluating + 4 * known.num_nodes * plan.embedding_channels),
+        full_sizes,
+        activation_bytes=max(full_sizes.activation_bytes, evaluating + 4 * known.num_nodes * plan.embedding_channels),
         data_bytes=None if mapped is None else mapped + lists,
         shared_bytes=shared_bytes(graph, asked, step),
-        index_bytes=whole.index_bytes + held_bytes(graph, asked, step),
+        index_bytes=full_sizes.index_bytes + held_bytes(graph, asked, step),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.graph.pages import forget
+from graphmill.graph.pages import evict
 from graphmill.graph.splits import SPLIT_CODES
 from graphmill.graph.topology import Topology
 
@@ -22,7 +22,7 @@ def class_counts(labels: NDArray[np.integer[Any]], split: NDArray[np.int8], num_
     return {name: np.bincount(labels[split == SPLIT_CODES[name]], minlength=num_classes) for name in _SPLITS}
 
 
-def in_words(counts: Counts) -> Iterator[tuple[str, str]]:
+def class_facts(counts: Counts) -> Iterator[tuple[str, str]]:
     """Rows for a table: how many classes each split has, and how unequal they are."""
     for name, of_class in counts.items():
         present = of_class[of_class > 0]
@@ -30,7 +30,7 @@ def in_words(counts: Counts) -> Iterator[tuple[str, str]]:
         yield f"classes in {name}", f"{len(present)} of {len(of_class)}{spread}"
 
 
-def remarks(counts: Counts, labels: NDArray[np.integer[Any]], class_names: Sequence[str]) -> Iterator[str]:
+def notes(counts: Counts, labels: NDArray[np.integer[Any]], class_names: Sequence[str]) -> Iterator[str]:
     """What a person should know before a model is judged by these splits: classes that are empty somewhere."""
     train, judged = counts["train"], counts["val"] + counts["test"]
     for name in ("val", "test"):
@@ -61,7 +61,7 @@ def edge_homophily(topology: Topology, labels: NDArray[np.integer[Any]]) -> floa
         bounds = np.clip(topology.indptr[first : last + 1], start, stop)
         own = np.repeat(labels[first:last], bounds[1:] - bounds[:-1])
         ends = labels[topology.indices[start:stop]]
-        forget(topology.indices[start:stop])
+        evict(topology.indices[start:stop])
         labelled = (ends >= 0) & (own >= 0)
         num_edges += int(np.count_nonzero(labelled))
         num_same += int(np.count_nonzero(labelled & (ends == own)))

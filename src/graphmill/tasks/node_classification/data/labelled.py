@@ -42,15 +42,15 @@ def is_labelled(labels: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
     return labels >= 0 if labels.ndim == 1 else labels[:, 0] >= 0
 
 
-def with_target(raw: LabelledGraph, asked: TargetKind | None) -> LabelledGraph:
-    """Return the graph if its targets are as `asked`; rows with a single 1 become classes, if classes are asked for.
+def with_target(raw: LabelledGraph, target_kind: TargetKind | None) -> LabelledGraph:
+    """Return the graph if targets are of `target_kind`; rows with a single 1 become classes, if classes are asked for.
 
     None: whatever they are by their shape. `UserError` where they are others.
     """
-    if asked in (None, raw.target_kind):
+    if target_kind in (None, raw.target_kind):
         return raw
     labels, shape = raw.labels, list(raw.labels.shape)
-    if asked == "labels":
+    if target_kind == "labels":
         raise refusal(
             raw,
             "labels",

@@ -14,7 +14,7 @@ from graphmill.graph.typed import with_reverse
 from graphmill.spec.targets import TargetKind
 from graphmill.spec.typed_graph import plain_features
 from graphmill.tasks.node_classification.data import several
-from graphmill.tasks.node_classification.data.classes import class_counts, remarks
+from graphmill.tasks.node_classification.data.classes import class_counts, notes
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph, with_target
 from graphmill.tasks.node_classification.data.sources.labels import random_split as draw_split
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore, StoreMetadata, write_store
@@ -28,15 +28,15 @@ _NAMED = 5  # edge types that a remark names
 _DOWNLOADS = ".downloads"  # under the dataset root; kept, so that --force does not download again
 
 
-def prepare_asked(asked: Preparation) -> LabelledGraphStore:
+def prepare_asked(preparation: Preparation) -> LabelledGraphStore:
     """`prepare`, as the kind names it."""
-    options = asked.options
+    options = preparation.options
     assert isinstance(options, GraphPrepareOptions)
     return prepare(
-        asked.name,
-        root=asked.root,
-        from_path=asked.from_path,
-        save_as=asked.save_as,
+        preparation.name,
+        root=preparation.root,
+        from_path=preparation.from_path,
+        save_as=preparation.save_as,
         options=options.of_generator,
         feature_dtype=options.feature_dtype,
         random_split=options.random_split,
@@ -45,7 +45,7 @@ def prepare_asked(asked: Preparation) -> LabelledGraphStore:
         reverse_relations=options.reverse_relations,
         self_loops=options.self_loops,
         target=options.target,
-        force=asked.force,
+        force=preparation.force,
     )
 
 
@@ -124,8 +124,8 @@ def prepare(
 def _remarks_on_labels(store: LabelledGraphStore) -> Iterator[str]:
     labels, split, names = store.labels, store.array("split"), store.metadata.class_names
     if store.metadata.target_kind == "labels":
-        return several.remarks(several.label_counts(labels, split), labels, names)
-    return remarks(class_counts(labels, split, store.metadata.num_classes), labels, names)
+        return several.notes(several.label_counts(labels, split), labels, names)
+    return notes(class_counts(labels, split, store.metadata.num_classes), labels, names)
 
 
 def _with_types_as_asked(raw: LabelledGraph, *, typed: bool, reverse_relations: bool) -> LabelledGraph:

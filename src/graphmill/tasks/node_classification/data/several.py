@@ -29,7 +29,7 @@ def _positives(labels: NDArray[np.integer[Any]], ids: NDArray[np.int64]) -> NDAr
     return counts
 
 
-def in_words(counts: LabelCounts) -> Iterator[tuple[str, str]]:
+def label_facts(counts: LabelCounts) -> Iterator[tuple[str, str]]:
     """Rows for a table: how often each split has the labels."""
     for name, (num_nodes, of_label) in counts.items():
         shares = of_label / max(1, num_nodes)
@@ -37,7 +37,7 @@ def in_words(counts: LabelCounts) -> Iterator[tuple[str, str]]:
         yield f"labels in {name}", f"{np.count_nonzero(of_label)} of {len(of_label)}, {spread}"
 
 
-def remarks(counts: LabelCounts, labels: NDArray[np.integer[Any]], names: Sequence[str]) -> Iterator[str]:
+def notes(counts: LabelCounts, labels: NDArray[np.integer[Any]], names: Sequence[str]) -> Iterator[str]:
     """What a person should know before a model is trained on them: how they were read, and labels that say nothing."""
     num_labels = labels.shape[1]
     yield (

@@ -23,7 +23,7 @@ from graphmill.spec.experiment import DatasetSpec
 from graphmill.spec.targets import TARGET, TargetKind, stored_target
 from graphmill.spec.typed_graph import plain_features
 from graphmill.tasks.node_classification.data import several
-from graphmill.tasks.node_classification.data.classes import class_counts, edge_homophily, in_words
+from graphmill.tasks.node_classification.data.classes import class_counts, class_facts, edge_homophily
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph, check_labelled, is_labelled
 from graphmill.tasks.node_classification.page import KIND, GraphInfo
 
@@ -105,9 +105,9 @@ class LabelledGraphStore(GraphStore):
             )
         return found
 
-    def info(self, asked: DatasetSpec) -> GraphInfo:
+    def info(self, spec: DatasetSpec) -> GraphInfo:
         """What the planner must know. `UserError` if a split that training needs is empty."""
-        del asked  # whatever is done to a graph when it is read, its counts stay
+        del spec  # whatever is done to a graph when it is read, its counts stay
         refuse_unlabelled(self.metadata.name, self.metadata.num_classes)
         refuse_empty_splits(self.metadata.name, self.metadata.splits)
         return graph_info(self.path, self.metadata, num_classes=self.metadata.num_classes, num_parts=None)
@@ -137,13 +137,13 @@ class LabelledGraphStore(GraphStore):
             refuse_beyond(self.path / "y.npy", self.labels, 2, least=-1)
             return [
                 ("labels", f"{known.num_classes} for each node (multi-label)"),
-                *several.in_words(several.label_counts(self.labels, self.array("split"))),
+                *several.label_facts(several.label_counts(self.labels, self.array("split"))),
                 ("split", f"{splits} ({known.split})"),
             ]
         refuse_beyond(self.path / "y.npy", self.labels, known.num_classes, least=-1)
         return [
             ("classes", known.num_classes),
-            *in_words(class_counts(self.labels, self.array("split"), known.num_classes)),
+            *class_facts(class_counts(self.labels, self.array("split"), known.num_classes)),
             ("edge homophily", self._homophily()),
             ("split", f"{splits} ({known.split})"),
         ]

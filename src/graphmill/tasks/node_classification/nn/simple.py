@@ -41,15 +41,15 @@ class Cost:
     bytes: float
 
 
-def cost_of(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> Cost:
+def cost_of(task_plan: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> Cost:
     """Cost of a method by its name. Products of sparse matrices are most of it."""
-    features, classes = store.features, own.dataset.num_classes
-    nodes, train = store.metadata.num_nodes, own.dataset.num_train
+    features, classes = store.features, task_plan.dataset.num_classes
+    nodes, train = store.metadata.num_nodes, task_plan.dataset.num_train
     entries = len(features.indices) if isinstance(features, SparseFeatures) else nodes * features.num_features
-    links = (1 + own.undirected) * store.metadata.num_edges + nodes
+    links = (1 + task_plan.undirected) * store.metadata.num_edges + nodes
     of_train = entries * train / max(1, nodes)
     held = 16.0 * entries + 16.0 * links + 8.0 * nodes * classes * 4
-    hops = own.hops
+    hops = task_plan.hops
     match name:
         case LOGISTIC.name:
             return Cost(EVALUATIONS * 4 * of_train * classes, 3 * held)
@@ -65,18 +65,18 @@ def cost_of(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -
     raise ValueError(name)
 
 
-def guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> NDArray[Any]:
+def guesses(task_plan: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> NDArray[Any]:
     """The class of every node, [num_nodes], or its labels, [num_nodes, num_labels], by the method of that name."""
-    train, labels, num_classes = store.nodes_in("train"), np.asarray(store.labels), own.dataset.num_classes
+    train, labels, num_classes = store.nodes_in("train"), np.asarray(store.labels), task_plan.dataset.num_classes
     if name == LABELS.name:
-        return _by_labels(own, store)
-    x = _features(own, store)
+        return _by_labels(task_plan, store)
+    x = _features(task_plan, store)
     if name == PERCEPTRON.name:
         rows = x if isinstance(x, Csr) else x.float()
         return perceptron_guesses(rows, labels.astype(np.int64), train, store.nodes_in("val"), num_classes)
     factors: list[Matrix] = [x]
     if name != LOGISTIC.name:
-        step, hops = _propagation(store.topology(undirected=own.undirected)), own.hops
+        step, hops = _propagation(store.topology(undirected=task_plan.undirected)), task_plan.hops
         if isinstance(x, Csr):
             factors = [*[step] * hops, x] if name == PROPAGATED.name else _beside_one_another(step, hops, x)
         else:  # a dense matrix is propagated once, and not at every evaluation
@@ -87,7 +87,7 @@ def guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -
     first = factors[0]
     chosen = first.rows(train) if isinstance(first, Csr) else first[torch.from_numpy(train)]
     logits = fit([chosen, *factors[1:]], labels[train], num_classes).logits(factors)
-    return _classes(logits) if own.dataset.target_kind == "class" else np.asarray(predicted(logits).numpy())
+    return _classes(logits) if task_plan.dataset.target_kind == "class" else np.asarray(predicted(logits).numpy())
 
 
 def _beside_one_another(step: Csr, hops: int, x: Csr) -> list[Matrix]:
@@ -110,24 +110,24 @@ def _classes(logits: Tensor) -> NDArray[np.int64]:
     return np.asarray(logits.argmax(dim=1).numpy())
 
 
-def _by_labels(own: NodeClassificationPlan, store: LabelledGraphStore) -> NDArray[Any]:
+def _by_labels(task_plan: NodeClassificationPlan, store: LabelledGraphStore) -> NDArray[Any]:
     """Label propagation: the class of most of what reaches a node, or the labels that more than half of it has."""
     train = store.nodes_in("train")
-    known = KnownLabels(train, np.asarray(store.labels)[train], own.dataset.num_classes)
-    found = label_shares(store.topology(undirected=own.undirected), known)
+    known = KnownLabels(train, np.asarray(store.labels)[train], task_plan.dataset.num_classes)
+    found = label_shares(store.topology(undirected=task_plan.undirected), known)
     shares, is_reached = found[:, :-1], found[:, -1] > 0  # what no label reaches: the majority
-    if own.dataset.target_kind == "labels":
+    if task_plan.dataset.target_kind == "labels":
         return np.where(is_reached[:, None], shares > 0.5, known.labels.mean(axis=0) > 0.5)
     return np.where(is_reached, shares.argmax(axis=1), np.bincount(known.labels).argmax())
 
 
-def _features(own: NodeClassificationPlan, store: LabelledGraphStore) -> Matrix:
-    features = transformed(store.features, own.features)
+def _features(task_plan: NodeClassificationPlan, store: LabelledGraphStore) -> Matrix:
+    features = transformed(store.features, task_plan.features)
     if isinstance(features, SparseFeatures):
         return Csr(np.asarray(features.indptr), np.asarray(features.indices), features.values, features.num_features)
     stored = torch.from_numpy(np.array(features.x))
     x = (stored.view(torch.bfloat16) if features.dtype == "bfloat16" else stored).double()
-    if own.features == "standardised":
+    if task_plan.features == "standardised":
         mean, sd = (torch.from_numpy(each) for each in statistics(features, store.nodes_in("train")))
         x = (x - mean) / sd
     return x

@@ -7,7 +7,7 @@ from pydantic import Field
 from graphmill.spec.attention import refuse_fused
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import COMM_MB, Baseline, Layout, Measure
-from graphmill.spec.exact_pass import EvaluateOn, evaluated_on, in_words
+from graphmill.spec.exact_pass import EvaluateOn, evaluated_on, evaluation_text
 from graphmill.spec.experiment import DatasetSpec, Experiment, TaskSpec
 from graphmill.spec.fanouts import resolve_fanouts
 from graphmill.spec.fetching import FETCHING
@@ -193,7 +193,7 @@ class NodeClassificationPlan(TaskPlan):
     @property
     def evaluation(self) -> str:
         """How a model of unknown layers is evaluated, in words; "": layer by layer."""
-        return in_words(self.evaluate_on, whole_pass(self))
+        return evaluation_text(self.evaluate_on, whole_pass(self))
 
     def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
         """Section with an evaluation that fits the memory of a process."""

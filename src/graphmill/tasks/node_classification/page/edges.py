@@ -22,13 +22,13 @@ def weight_column(names: Sequence[str]) -> int:
 
 
 def refuse_edge_features(
-    asked: EdgeArgument | None, model: NodeModelSpec, dataset: "GraphInfo", *, undirected: bool
+    argument: EdgeArgument | None, model: NodeModelSpec, dataset: "GraphInfo", *, undirected: bool
 ) -> None:
     """Raise a `UserError` if `dataset.edge_features` asks for what the model does not read, or edges do not have."""
-    if asked is None:
+    if argument is None:
         return
-    key, names = f"dataset.edge_features is {asked}", dataset.plain_edge_features
-    _refuse_unread(key, asked, model)
+    key, names = f"dataset.edge_features is {argument}", dataset.plain_edge_features
+    _refuse_unread(key, argument, model)
     if not names:
         raise UserError(
             f"{key}, but the edges of {dataset.name} have no features",
@@ -36,7 +36,7 @@ def refuse_edge_features(
         )
     if undirected and dataset.edge_types:
         raise no_union_of_types(dataset.name)
-    if asked == "edge_weight" and len(names) > 1 and not set(names) & set(WEIGHT_NAMES):
+    if argument == "edge_weight" and len(names) > 1 and not set(names) & set(WEIGHT_NAMES):
         fix = "prepare the data with a column of that name"
         raise UserError(
             f"{key}, but none of the {len(names)} edge features of {dataset.name} is called"
@@ -45,8 +45,8 @@ def refuse_edge_features(
         )
 
 
-def _refuse_unread(key: str, asked: EdgeArgument, model: NodeModelSpec) -> None:
-    if asked == "edge_attr" and isinstance(model, GraphSageSpec):
+def _refuse_unread(key: str, argument: EdgeArgument, model: NodeModelSpec) -> None:
+    if argument == "edge_attr" and isinstance(model, GraphSageSpec):
         raise UserError(
             f"{key}, but model.kind {model.kind} reads weights of edges and no other features",
             fix="set dataset.edge_features=edge_weight, or model.kind=gat, gatv2 or custom",
@@ -61,7 +61,7 @@ def _refuse_unread(key: str, asked: EdgeArgument, model: NodeModelSpec) -> None:
             f"{key}, but model.kind {model.kind} reads the types of edges by itself, and nothing else of them",
             fix="leave dataset.edge_features out",
         )
-    if asked == "edge_weight" and isinstance(model, NodeAttentionSpec):
+    if argument == "edge_weight" and isinstance(model, NodeAttentionSpec):
         raise UserError(
             f"{key}, but model.kind {model.kind} reads features of edges and no weights",
             fix="set dataset.edge_features=edge_attr",

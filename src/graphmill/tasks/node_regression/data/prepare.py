@@ -12,19 +12,19 @@ _log = logging.getLogger(__name__)
 _OF_GENERATOR = ("num_nodes", "targets", "seed")
 
 
-def prepare_asked(asked: Preparation) -> ValuesStore:
+def prepare_asked(preparation: Preparation) -> ValuesStore:
     """Build the store that is asked for, whole or not at all; an existing one is kept, unless `force`."""
-    options = asked.options
+    options = preparation.options
     assert isinstance(options, ValuesPrepareOptions)
-    stored = asked.save_as or asked.name
-    path = store_path(stored, asked.root)
-    refuse_place(path, asked.root)
+    stored = preparation.save_as or preparation.name
+    path = store_path(stored, preparation.root)
+    refuse_place(path, preparation.root)
     given = [name for name in _OF_GENERATOR if getattr(options, name) is not None]
-    if given and asked.name != DATASETS[0].name:
-        raise UserError(f"{asked.name} is not generated and takes no {', '.join(given)}", fix="leave them out")
-    if not asked.force and is_prepared(path):
+    if given and preparation.name != DATASETS[0].name:
+        raise UserError(f"{preparation.name} is not generated and takes no {', '.join(given)}", fix="leave them out")
+    if not preparation.force and is_prepared(path):
         existing = ValuesStore.open(path)
-        if asked.from_path is not None or options.model_fields_set:
+        if preparation.from_path is not None or options.model_fields_set:
             raise UserError(
                 f"{path} holds a prepared dataset", fix="rebuild it with --force, or keep both with --as NAME"
             )
@@ -33,7 +33,7 @@ def prepare_asked(asked: Preparation) -> ValuesStore:
     # Here and not above: planning a job opens a store in a blink.
     from graphmill.tasks.node_regression.data.read import read_values
 
-    store = write_values(read_values(asked.name, stored, asked.from_path, options, asked.root), path)
+    store = write_values(read_values(preparation.name, stored, preparation.from_path, options, preparation.root), path)
     known = store.metadata
     _log.info(
         f"y has {known.num_targets} value{'s' if known.num_targets > 1 else ''} of each node: numbers to be predicted,"

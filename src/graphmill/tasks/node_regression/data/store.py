@@ -86,9 +86,9 @@ class ValuesStore(GraphStore):
         for name in ("train", "val", "test"):
             self.nodes_in(name)
 
-    def info(self, asked: DatasetSpec) -> ValuesInfo:
+    def info(self, spec: DatasetSpec) -> ValuesInfo:
         """What the planner must know. `UserError` if a split that training needs is empty."""
-        del asked  # whatever is done to a graph when it is read, its counts stay
+        del spec  # whatever is done to a graph when it is read, its counts stay
         known = self.metadata
         for split in ("train", "val", "test"):
             if not known.splits[split]:

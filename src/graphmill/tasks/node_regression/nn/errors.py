@@ -12,15 +12,15 @@ _SUMS = 5  # of each value: known ones, absolute errors, squared errors, values,
 _ROUNDING = 1e-12  # of a sum of squares: what is left of a constant
 
 
-def value_losses(loss: ValueLossSpec, found: Tensor, truths: Tensor) -> Tensor:
+def value_losses(loss: ValueLossSpec, predictions: Tensor, truths: Tensor) -> Tensor:
     """The loss of each value [n, num_targets], in standard deviations; 0 of those that are not known.
 
     Args:
         loss: which one.
-        found: predictions [n, num_targets], standardised.
+        predictions: [n, num_targets], standardised.
         truths: values [n, num_targets], standardised; NaN: not known.
     """
-    errors = torch.where(truths.isnan(), 0.0, found - truths)
+    errors = torch.where(truths.isnan(), 0.0, predictions - truths)
     match loss.kind:
         case "mse":
             return errors.square()
@@ -32,16 +32,16 @@ def value_losses(loss: ValueLossSpec, found: Tensor, truths: Tensor) -> Tensor:
             assert_never(loss.kind)
 
 
-def tally(found: Tensor, truths: Tensor, centre: Tensor) -> Tensor:
+def tally(predictions: Tensor, truths: Tensor, centre: Tensor) -> Tensor:
     """One rank's sums of each value, float64 [5, num_targets]: known, |error|, error², value, value².
 
     Args:
-        found: predictions [n, num_targets] in the data's units.
+        predictions: [n, num_targets] in the data's units.
         truths: values [n, num_targets]; NaN: not known.
         centre: [num_targets], what values are counted from: squares of what is far from 0 would lose their digits.
     """
     is_known, truths = ~truths.isnan(), truths.double()
-    errors = torch.where(is_known, found.double() - truths, 0.0)
+    errors = torch.where(is_known, predictions.double() - truths, 0.0)
     values = torch.where(is_known, truths - centre.double(), 0.0)
     rows = (is_known.double(), errors.abs(), errors.square(), values, values.square())
     return torch.stack([each.sum(dim=0) for each in rows])

@@ -19,11 +19,17 @@ class NodeRegressor(nn.Module):
     """Predictions of the seeds of a batch. Mean and deviation of the training nodes are among its weights, frozen."""
 
     def __init__(
-        self, plan: Plan, own: NodeRegressionPlan, *, rank: int, standardise: Standardise | None, targets: Standardise
+        self,
+        plan: Plan,
+        task_plan: NodeRegressionPlan,
+        *,
+        rank: int,
+        standardise: Standardise | None,
+        targets: Standardise,
     ) -> None:
         """`standardise`: the features; None: they are read as they are. `targets`: what values are standardised by."""
         super().__init__()
-        self.encoder = build_model(plan, own.model, model_inputs(own), rank=rank, standardise=standardise)
+        self.encoder = build_model(plan, task_plan.model, model_inputs(task_plan), rank=rank, standardise=standardise)
         self.targets = targets
 
     def forward(self, batch: MiniBatch) -> Tensor:
@@ -63,13 +69,13 @@ def scale_of(values: NDArray[np.float32], train: NDArray[np.int64]) -> Standardi
     return Standardise(torch.from_numpy(mean), torch.from_numpy(np.where(sd > 0, sd, 1.0)))
 
 
-def model_inputs(own: NodeRegressionPlan) -> NodeModelInputs:
+def model_inputs(task_plan: NodeRegressionPlan) -> NodeModelInputs:
     """What the plan's model reads, and that it gives a number for each value."""
     return NodeModelInputs(
-        in_channels=own.dataset.num_features,
-        out_channels=own.dataset.num_targets,
-        is_sparse=own.dataset.has_sparse_features,
-        types=own.dataset,
-        edge_columns=len(own.edge_columns),
+        in_channels=task_plan.dataset.num_features,
+        out_channels=task_plan.dataset.num_targets,
+        is_sparse=task_plan.dataset.has_sparse_features,
+        types=task_plan.dataset,
+        edge_columns=len(task_plan.edge_columns),
         edge_argument=None,
     )

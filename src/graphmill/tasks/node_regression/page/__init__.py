@@ -11,7 +11,7 @@ from graphmill.spec.exact_pass import (
     EvaluateOn,
     WholePass,
     evaluated_on,
-    in_words,
+    evaluation_text,
     whole_pass_of,
 )
 from graphmill.spec.experiment import CustomLossSpec, DatasetSpec, Experiment, TaskSpec
@@ -111,7 +111,7 @@ class NodeRegressionPlan(TaskPlan):
     @property
     def evaluation(self) -> str:
         """How a model of unknown layers is evaluated, in words; "": layer by layer."""
-        return in_words(self.evaluate_on, whole_pass(self))
+        return evaluation_text(self.evaluate_on, whole_pass(self))
 
     def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
         """Section with an evaluation that fits the memory of a process."""

@@ -31,11 +31,11 @@ def seconds_of(times: NDArray[Any], path: Path) -> NDArray[np.int64]:
     unit, per_s = next((each for each in _UNITS if largest < _SECONDS_BELOW * each[1]), _UNITS[-1])
     seconds: NDArray[np.int64] = np.floor_divide(times, per_s).astype(np.int64)
     if per_s > 1:
-        _log.info(f"times are read as {unit} since 1970: {_said(seconds[0])} to {_said(seconds[-1])}")
+        _log.info(f"times are read as {unit} since 1970: {_at(seconds[0])} to {_at(seconds[-1])}")
     within = np.flatnonzero((np.diff(seconds) == 0) & (np.diff(times) > 0))
     if len(within):
         raise UserError(
-            f"{path}: rows {within[0]} and {within[0] + 1} were read within one second ({_said(seconds[within[0]])})",
+            f"{path}: rows {within[0]} and {within[0] + 1} were read within one second ({_at(seconds[within[0]])})",
             fix="average the readings over a second or more",
         )
     return seconds
@@ -48,7 +48,7 @@ def check_rising(timestamps: NDArray[np.int64], path: Path) -> None:
         at = int(np.flatnonzero(steps <= 0)[0]) + 1
         problem = "is the same as the one before it" if steps[at - 1] == 0 else "lies before the one before it"
         raise UserError(
-            f"{path}: the time of row {at} ({_said(timestamps[at])}) {problem}",
+            f"{path}: the time of row {at} ({_at(timestamps[at])}) {problem}",
             fix="sort the rows by time, and keep one row per time",
         )
 
@@ -96,7 +96,7 @@ def on_grid(timestamps: NDArray[np.int64], interval_s: int, path: Path) -> NDArr
     moved: NDArray[np.int64] = timestamps[0] + phase + steps * interval_s
     met = np.flatnonzero(np.diff(moved) == 0)
     if len(met):
-        pair = " and ".join(_said(time) for time in timestamps[met[0] : met[0] + 2])
+        pair = " and ".join(_at(time) for time in timestamps[met[0] : met[0] + 2])
         raise UserError(
             f"{path}: with interval_s={interval_s} {len(met)} rows meet another at one step, the first {pair}",
             fix="give a smaller -o interval_s, or keep one row per interval",
@@ -106,5 +106,5 @@ def on_grid(timestamps: NDArray[np.int64], interval_s: int, path: Path) -> NDArr
     return moved
 
 
-def _said(seconds: np.int64) -> str:
+def _at(seconds: np.int64) -> str:
     return str(np.datetime64(int(seconds), "s"))

@@ -19,16 +19,16 @@ _OF_GENERATOR = ("num_sensors", "num_steps", "interval_s", "missing_share", "see
 _OF_FILES = ("adjacency", "unit", "missing", "interval_s", "start")
 
 
-def prepare_asked(asked: Preparation) -> TrafficStore:
+def prepare_asked(preparation: Preparation) -> TrafficStore:
     """`prepare_traffic`, as the kind names it."""
-    assert isinstance(asked.options, TrafficPrepareOptions)
+    assert isinstance(preparation.options, TrafficPrepareOptions)
     return prepare_traffic(
-        asked.name,
-        root=asked.root,
-        from_path=asked.from_path,
-        save_as=asked.save_as,
-        options=asked.options.model_dump(exclude_unset=True, exclude_none=True),
-        force=asked.force,
+        preparation.name,
+        root=preparation.root,
+        from_path=preparation.from_path,
+        save_as=preparation.save_as,
+        options=preparation.options.model_dump(exclude_unset=True, exclude_none=True),
+        force=preparation.force,
     )
 
 

@@ -107,10 +107,10 @@ def _graph_of(path: Path, series_path: Path) -> Path | None:
     return _one(folder, sorted(found), f"graph ({LAYOUTS})") if found else None
 
 
-def _one(folder: Path, found: list[Path], what: str) -> Path:
-    if len(found) != 1:
-        names = ", ".join(each.name for each in found) or "none"
+def _one(folder: Path, candidates: list[Path], what: str) -> Path:
+    if len(candidates) != 1:
+        names = ", ".join(each.name for each in candidates) or "none"
         raise UserError(
             f"{folder} must hold one {what}, and has {names}", fix="give the files by name: --from and --adjacency"
         )
-    return found[0]
+    return candidates[0]

@@ -99,9 +99,9 @@ class TrafficStore(PreparedStore):
         """Weights of the edges [num_edges], above 0."""
         return self.array("edge_weight")
 
-    def info(self, asked: TrafficDatasetSpec) -> TrafficInfo:
+    def info(self, spec: TrafficDatasetSpec) -> TrafficInfo:
         """What the planner must know, for windows as asked. `UserError` if they make an empty split."""
-        known, history, horizon = self.metadata, asked.history, asked.horizon
+        known, history, horizon = self.metadata, spec.history, spec.horizon
         starts = window_starts(np.asarray(self.timestamps), known.interval_s, history + horizon)
         num_train, num_val, num_test = split_counts(len(starts))
         if min(num_train, num_val, num_test) == 0:
@@ -110,7 +110,7 @@ class TrafficStore(PreparedStore):
                 f" training, {num_val} for validation and {num_test} for the test",
                 fix="give readings of more time, or set dataset.history and dataset.horizon to less",
             )
-        season = self._preferred_season(asked, starts)
+        season = self._preferred_season(spec, starts)
         return TrafficInfo(
             name=known.name,
             path=str(self.path.resolve()),
@@ -130,14 +130,14 @@ class TrafficStore(PreparedStore):
             season_error_far=season.over_far,
         )
 
-    def _preferred_season(self, asked: TrafficDatasetSpec, starts: NDArray[np.int64]) -> BestSeason:
+    def _preferred_season(self, spec: TrafficDatasetSpec, starts: NDArray[np.int64]) -> BestSeason:
         num_train, num_val, _ = split_counts(len(starts))
-        first, last = starts[num_train] + asked.history, starts[num_train + num_val - 1] + asked.history + asked.horizon
+        first, last = starts[num_train] + spec.history, starts[num_train + num_val - 1] + spec.history + spec.horizon
         return preferred(
             self.values,
             np.asarray(self.timestamps),
             interval_s=self.metadata.interval_s,
-            horizon=asked.horizon,
+            horizon=spec.horizon,
             validation=(int(first), int(last)),
         )
 

@@ -76,18 +76,18 @@ def _errors(sums: Tensor) -> dict[str, float]:
     return {"mae": absolute / count, "rmse": (squared / count) ** 0.5, **mape}
 
 
-def custom_loss(plan: Plan, own: TrafficPlan, group: Group) -> CustomLoss | None:
+def custom_loss(plan: Plan, task_plan: TrafficPlan, group: Group) -> CustomLoss | None:
     """Custom loss of forecasts and readings [num_windows, horizon, num_sensors]; None: the plan has a built-in loss."""
-    if not isinstance(own.loss, CustomLossSpec):
+    if not isinstance(task_plan.loss, CustomLossSpec):
         return None
-    return CustomLoss.of(own.loss, seed=plan.seed, rank=group.rank, device=group.device)
+    return CustomLoss.of(task_plan.loss, seed=plan.seed, rank=group.rank, device=group.device)
 
 
-def check_judgement(plan: Plan, own: TrafficPlan) -> None:
+def check_judgement(plan: Plan, task_plan: TrafficPlan) -> None:
     """Try a user-defined loss and measures on two made-up windows; `UserError` where one does not fit."""
     device = torch.device(plan.device)
-    loss, measures = custom_loss(plan, own, Group(0, 1, device)), CustomMeasures.of(plan)
-    forecasts, readings = torch.rand(2, 2, own.horizon, own.dataset.num_sensors, device=device) * 50 + 10
+    loss, measures = custom_loss(plan, task_plan, Group(0, 1, device)), CustomMeasures.of(plan)
+    forecasts, readings = torch.rand(2, 2, task_plan.horizon, task_plan.dataset.num_sensors, device=device) * 50 + 10
     if loss is not None:
         loss.try_out(forecasts, readings)
     readings[:, :, ::2] = torch.nan  # missing

@@ -201,21 +201,21 @@ class Forecaster(nn.Module):
         return forecasts * self.std + origin
 
 
-def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int) -> Forecaster:
+def build_model(plan: Plan, task_plan: TrafficPlan, store: TrafficStore, *, rank: int) -> Forecaster:
     """The plan's model with its initial weights, the same on every rank."""
     metadata = store.metadata
     edge_index, edge_weight = store.edge_index, store.edge_weight
-    if own.graph == "identity":
+    if task_plan.graph == "identity":
         loops = np.arange(metadata.num_sensors, dtype=np.int32)
         edge_index, edge_weight = np.stack([loops, loops]), np.ones(metadata.num_sensors, dtype=np.float32)
     net: Dcrnn | Stid | AnyForecaster
-    has_season = is_seasonal(own.season)
-    match own.model:
+    has_season = is_seasonal(task_plan.season)
+    match task_plan.model:
         case DcrnnSpec() as spec:
             walks = RandomWalks.of(edge_index, edge_weight, metadata.num_sensors, spec.max_diffusion_step)
             net = Dcrnn(
                 walks,
-                horizon=own.horizon,
+                horizon=task_plan.horizon,
                 rnn_units=spec.rnn_units,
                 num_layers=spec.num_layers,
                 cl_decay_steps=spec.cl_decay_steps,
@@ -226,8 +226,8 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
             net = Stid(
                 num_sensors=metadata.num_sensors,
                 interval_s=metadata.interval_s,
-                history=own.history,
-                horizon=own.horizon,
+                history=task_plan.history,
+                horizon=task_plan.horizon,
                 embed_dim=spec.embed_dim,
                 num_layers=spec.num_layers,
                 dropout=spec.dropout,
@@ -236,31 +236,31 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
             )
         case CustomModelSpec() as spec:
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
-            inner = construct(spec, {"in_channels": input_channels(own.season), "out_channels": 1})
+            inner = construct(spec, {"in_channels": input_channels(task_plan.season), "out_channels": 1})
             edges = (torch.from_numpy(edge_index.astype(np.int64)), torch.from_numpy(np.array(edge_weight)))
-            net = AnyForecaster(inner, *edges, horizon=own.horizon, seed=plan.seed, rank=rank)
+            net = AnyForecaster(inner, *edges, horizon=task_plan.horizon, seed=plan.seed, rank=rank)
         case _:
-            assert_never(own.model)
-    season = SeasonMeans.of(store, own.season) if has_season else None
-    if own.season != "none" and not isinstance(net, AnyForecaster):
+            assert_never(task_plan.model)
+    season = SeasonMeans.of(store, task_plan.season) if has_season else None
+    if task_plan.season != "none" and not isinstance(net, AnyForecaster):
         net.forecast_zeros()
-    return Forecaster(net, mean=metadata.mean, std=metadata.std, season=season, from_last=own.season == "last")
+    return Forecaster(net, mean=metadata.mean, std=metadata.std, season=season, from_last=task_plan.season == "last")
 
 
-def check_model(plan: Plan, own: TrafficPlan, store: TrafficStore) -> None:
+def check_model(plan: Plan, task_plan: TrafficPlan, store: TrafficStore) -> None:
     """Make the plan's model if it is a user-defined one, try it on two made-up windows, and throw it away.
 
     Raises `UserError` where it does not fit.
     """
-    if not isinstance(own.model, CustomModelSpec):
+    if not isinstance(task_plan.model, CustomModelSpec):
         return
-    net, sensors = build_model(plan, own, store, rank=0).net.to(plan.device), store.metadata.num_sensors
+    net, sensors = build_model(plan, task_plan, store, rank=0).net.to(plan.device), store.metadata.num_sensors
     assert isinstance(net, AnyForecaster)
-    x = torch.randn(2, own.history, sensors, input_channels(own.season))
-    wanted = (2, own.horizon, sensors)
+    x = torch.randn(2, task_plan.history, sensors, input_channels(task_plan.season))
+    wanted = (2, task_plan.horizon, sensors)
     named = {"x": x, "edge_index": net.edges[0], "edge_weight": net.edges[1]}
     arguments = {name: tensor.to(plan.device) for name, tensor in named.items()}
-    try_out(own.model.target, net.inner, arguments, [wanted, (*wanted, 1)])
+    try_out(task_plan.model.target, net.inner, arguments, [wanted, (*wanted, 1)])
 
 
 def _advance(cells: list[CellAt], states: list[Tensor], x: Tensor) -> Tensor:

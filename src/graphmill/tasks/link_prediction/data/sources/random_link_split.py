@@ -74,7 +74,7 @@ def of_parts(
     """The links of the arrays of each split, whose names are `ARRAYS`. `UserError` if they are no such arrays."""
     for split in SPLITS:
         _check(parts[split], split, features.num_nodes, place)
-    told = {split: _told(parts[split]) for split in SPLITS}
+    told = {split: _both_kinds(parts[split]) for split in SPLITS}
     if num_pairs := told["train"][1].shape[1]:
         _log.info(f"not used: {num_pairs:,} pairs of train that are no links: such are drawn anew at each step")
     more = {split: parts[split]["edge_index"].shape[1] - parts["train"]["edge_index"].shape[1] for split in JUDGED}
@@ -102,7 +102,7 @@ def of_parts(
     )
 
 
-def _told(arrays: Arrays) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _both_kinds(arrays: Arrays) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Pairs that are links, and pairs that are none, [2, n] each."""
     if "edge_label_index" in arrays:
         pairs, is_link = arrays["edge_label_index"].astype(np.int64), arrays["edge_label"] > 0
