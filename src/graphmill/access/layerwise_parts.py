@@ -95,8 +95,8 @@ class PartedInference:
             is_wanted[self._own_row(wanted[0])] = True
             for begin, end in self._cuts(wanted[0], _BYTES_OF_AN_EDGE):
                 neighbours = sorted_unique(self._in_edges(wanted[0][begin:end])[1].astype(np.int64))
-                for asked in self._ask(neighbours)[1]:
-                    is_wanted[self._own_row(asked)] = True
+                for request in self._ask(neighbours)[1]:
+                    is_wanted[self._own_row(request)] = True
             wanted.insert(0, self.shares.owned_nodes(np.flatnonzero(is_wanted)))
         return wanted
 
@@ -166,10 +166,10 @@ class PartedInference:
 
     def _hidden_of(self, h: HiddenRows, nodes: Ids) -> RowsOfBatch:
         """Rows of a hidden layer, of any nodes: ids go to their owners, rows come back; own ones stay in place."""
-        order, asked, counts = self._ask(nodes)
+        order, requests, counts = self._ask(nodes)
         rank, num_threads = self.shares.rank, torch.get_num_threads()
         begin, end = sum(counts[:rank]), sum(counts[: rank + 1])
-        theirs = [ids if number != rank else ids[:0] for number, ids in enumerate(asked)]
+        theirs = [ids if number != rank else ids[:0] for number, ids in enumerate(requests)]
         own = StackedFeatures.of([h.table])
         answers = own.gather(StorageIds(h.find(self._own_row(np.concatenate(theirs)))), num_threads)
         expected = [count if number != rank else 0 for number, count in enumerate(counts)]
@@ -182,8 +182,8 @@ class PartedInference:
     def _ask(self, nodes: Ids) -> tuple[Ids, list[Ids], list[int]]:
         """Ask the owners of `nodes` [n]: positions by owner, what each rank asks for, how many each is asked for."""
         order, ends = self.shares.by_rank(self.shares.owner_of(NodeIds(nodes)))
-        asked = self.wire.swap([nodes[order[begin:end]] for begin, end in pairwise(ends)])
-        return order, asked, np.diff(ends).tolist()
+        requests = self.wire.swap([nodes[order[begin:end]] for begin, end in pairwise(ends)])
+        return order, requests, np.diff(ends).tolist()
 
     def _own_row(self, nodes: Ids) -> Ids:
         """The rows of owned nodes among all that this rank owns."""

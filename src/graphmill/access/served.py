@@ -78,8 +78,8 @@ class ServedAccess:
         else:
             mine = np.array_split(nodes, self.group.world_size)[self.group.rank]
         weights = list(model.state_dict().values())
-        asked = (torch.from_numpy(np.array(nodes)), torch.from_numpy(np.array(mine)))
-        return mine, self.served.logits(*asked, weights, pause, EvaluationStopped)
+        request = (torch.from_numpy(np.array(nodes)), torch.from_numpy(np.array(mine)))
+        return mine, self.served.logits(*request, weights, pause, EvaluationStopped)
 
     def epoch_facts(self) -> Mapping[str, Cell]:
         """What the samplers fetched for the epoch whose batches were made last; nothing of a whole graph."""

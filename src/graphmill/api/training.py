@@ -136,9 +136,9 @@ def to_train(
     from graphmill.record.run_folder import RunFolder, default_run_id
 
     if not (resume or extend):
-        asked = experiment_of(experiment, overrides, ranks)
-        name = default_run_id(asked.name, logs_root) if run_id is None else run_id
-        plan = make_plan(asked, root, name, to_train=prepare, logs_root=logs_root)
+        resolved = experiment_of(experiment, overrides, ranks)
+        name = default_run_id(resolved.name, logs_root) if run_id is None else run_id
+        plan = make_plan(resolved, root, name, to_train=prepare, logs_root=logs_root)
         new = ToTrain(RunFolder.place_for(name, logs_root), plan, logs_root)
         return new.with_own_folder() if prepare and run_id is None else new
     named = None if experiment is None else str(path_of("experiment", experiment))
@@ -176,8 +176,8 @@ def _to_continue(
         agree(folder)
     planned = folder.read_plan()
     if not is_run and (named is not None or overrides):
-        asked = experiment_of(named, overrides, None if ranks is None else planned.ranks)
-        refuse_other_plan(folder, planned, make_plan(asked, root, planned.run_id, logs_root=logs_root))
+        resolved = experiment_of(named, overrides, None if ranks is None else planned.ranks)
+        refuse_other_plan(folder, planned, make_plan(resolved, root, planned.run_id, logs_root=logs_root))
     return ToTrain(folder, planned, logs_root, world_here(folder, ranks))
 
 
@@ -189,15 +189,15 @@ def _to_extend(
     from graphmill.record.find_run import find_run
     from graphmill.record.run_folder import RunFolder, default_run_id
 
-    asked = {key.strip(): value for key, _, value in (text.partition("=") for text in overrides)}
-    epochs = asked.pop("train.epochs", "")
-    if asked.get("train.max_steps") == "null":  # what --epochs implies
-        del asked["train.max_steps"]
+    given = {key.strip(): value for key, _, value in (text.partition("=") for text in overrides)}
+    epochs = given.pop("train.epochs", "")
+    if given.get("train.max_steps") == "null":  # what --epochs implies
+        del given["train.max_steps"]
     if named is None:
         raise UserError("--extend does not say which run", fix="graphmill train --extend logs/RUN --epochs N")
-    if asked:
+    if given:
         raise UserError(
-            f"an extended run continues as it was planned, and {', '.join(asked)} would change that",
+            f"an extended run continues as it was planned, and {', '.join(given)} would change that",
             fix=f"leave it out; or begin a new run with the weights of this one: -O init_from.run={named}",
         )
     if not epochs.isdecimal():

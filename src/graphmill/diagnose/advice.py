@@ -48,63 +48,63 @@ def advise(facts: JobUsage, findings: Sequence[Finding] = ()) -> list[Finding]:
 
 
 def _memory(facts: JobUsage) -> Finding | None:
-    asked, used = facts.requested.get("memory_mib"), facts.used.get("memory_mib")
-    if asked is None or used is None:
+    requested, used = facts.requested.get("memory_mib"), facts.used.get("memory_mib")
+    if requested is None or used is None:
         return None
-    new, text = nice_memory(used * thresholds.HEADROOM), f"used {gib(used)} of {gib(asked)} GiB per host"
+    new, text = nice_memory(used * thresholds.HEADROOM), f"used {gib(used)} of {gib(requested)} GiB per host"
     if facts.state == "OUT_OF_MEMORY":
-        new, text = nice_memory(asked * 1.5), f"{gib(asked)} GiB per host was not enough"
-    elif used > thresholds.NEARLY_FULL * asked:
-        new = nice_memory(max(used, asked) * thresholds.HEADROOM)
-    elif used >= thresholds.MUCH_UNUSED * asked or asked - new < thresholds.WORTH_MIB:
+        new, text = nice_memory(requested * 1.5), f"{gib(requested)} GiB per host was not enough"
+    elif used > thresholds.NEARLY_FULL * requested:
+        new = nice_memory(max(used, requested) * thresholds.HEADROOM)
+    elif used >= thresholds.MUCH_UNUSED * requested or requested - new < thresholds.WORTH_MIB:
         return None
     fix = f"request {gib(new)} GiB (slurm.mem={slurm_memory(new)})"
-    return _request("memory", text, fix, asked=asked, used=used, suggested=new, unit="MiB of a host")
+    return _request("memory", text, fix, asked=requested, used=used, suggested=new, unit="MiB of a host")
 
 
 def _cores(facts: JobUsage) -> Finding | None:
-    asked, busy, busy_p90 = facts.requested.get("cores"), facts.used.get("cores"), facts.used.get("cores_p90")
-    if asked is None or busy is None:
+    requested, busy, busy_p90 = facts.requested.get("cores"), facts.used.get("cores"), facts.used.get("cores_p90")
+    if requested is None or busy is None:
         return None
     needed = max(busy, busy_p90 or 0.0)
     new = max(facts.num_ranks, math.ceil(needed - thresholds.CORES_NOISE))
-    if needed >= thresholds.CORES_UNUSED * asked or asked - new < thresholds.WORTH_CORES:
+    if needed >= thresholds.CORES_UNUSED * requested or requested - new < thresholds.WORTH_CORES:
         return None
-    text = f"{busy:.1f} of {asked:g} cores per host busy"
+    text = f"{busy:.1f} of {requested:g} cores per host busy"
     if busy_p90 is not None and busy_p90 > busy * 1.2:
         text += f" on average, {busy_p90:.1f} at most for nine tenths of the time"
     fix = f"request {new} (slurm.cpus_per_host={new})"
     of_host = facts.used.get("busy_percent") or 0.0
     if of_host >= thresholds.HOST_FULL_PERCENT:
         fix += f", if that holds on a quieter host: this one was {of_host:.0f} % busy"
-    return _request("cores", text, fix, asked=asked, used=busy, suggested=new, unit="cores of a host")
+    return _request("cores", text, fix, asked=requested, used=busy, suggested=new, unit="cores of a host")
 
 
 def _time(facts: JobUsage) -> Finding | None:
-    asked, used = facts.requested.get("time_s"), facts.used.get("time_s")
-    if asked is None or used is None:
+    requested, used = facts.requested.get("time_s"), facts.used.get("time_s")
+    if requested is None or used is None:
         return None
-    new, text = nice_time(used * thresholds.HEADROOM), f"used {clock_of(used)} of {clock_of(asked)}"
+    new, text = nice_time(used * thresholds.HEADROOM), f"used {clock_of(used)} of {clock_of(requested)}"
     if facts.state == "TIMEOUT":
-        new, text = nice_time(asked * 1.5), f"time limit of {clock_of(asked)} reached before the run stopped"
-    elif facts.is_done and used > thresholds.NEARLY_FULL * asked:
+        new, text = nice_time(requested * 1.5), f"time limit of {clock_of(requested)} reached before the run stopped"
+    elif facts.is_done and used > thresholds.NEARLY_FULL * requested:
         text += "; a slower run would exceed the limit"
-    elif facts.is_done and used < thresholds.MUCH_UNUSED * asked and asked - new >= thresholds.WORTH_S:
+    elif facts.is_done and used < thresholds.MUCH_UNUSED * requested and requested - new >= thresholds.WORTH_S:
         text += "; a shorter job starts sooner"
     else:
         return None
     fix = f"request {clock_of(new)} (slurm.time={clock_of(new)})"
-    return _request("time", text, fix, asked=asked, used=used, suggested=new, unit="s")
+    return _request("time", text, fix, asked=requested, used=used, suggested=new, unit="s")
 
 
 def _gpus(facts: JobUsage, *, starved: bool) -> Finding | None:
-    asked, busy = facts.requested.get("gpus"), facts.used.get("gpu_busy_percent")
-    if not asked:
+    requested, busy = facts.requested.get("gpus"), facts.used.get("gpu_busy_percent")
+    if not requested:
         return None
     if not facts.uses_gpus:
-        text = f"{asked:g} per host requested, and the run computes on the CPU"
+        text = f"{requested:g} per host requested, and the run computes on the CPU"
         fix = "request none (slurm.gpus_per_host=0), or train on them (train.device=cuda)"
-        return _request("gpus", text, fix, asked=asked, used=0, suggested=0, unit="GPUs of a host")
+        return _request("gpus", text, fix, asked=requested, used=0, suggested=0, unit="GPUs of a host")
     if busy is None or busy >= thresholds.GPU_LOW_PERCENT:
         return None
     if starved:
@@ -113,7 +113,7 @@ def _gpus(facts: JobUsage, *, starved: bool) -> Finding | None:
         fix = "try the run without GPUs (slurm.gpus_per_host=0, train.device=cpu), or give them more at once"
     else:
         fix = "give them more at once (a larger train.batch_size)"
-    text = f"{asked:g} per host, busy {busy:.0f} % of the time"
+    text = f"{requested:g} per host, busy {busy:.0f} % of the time"
     return _request("gpus", text, fix, asked=100, used=busy, unit="% of the time")
 
 

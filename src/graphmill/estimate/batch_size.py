@@ -102,18 +102,16 @@ class _Search:
 
     @classmethod
     def of(cls, experiment: Experiment, plan_of: PlanOf) -> "_Search":
-        asked = experiment.train.batch
+        spec = experiment.train.batch
         one = experiment.model_copy(
-            update={"train": experiment.train.model_copy(update={"batch_size": asked.min, "batch": type(asked)()})}
+            update={"train": experiment.train.model_copy(update={"batch_size": spec.min, "batch": type(spec)()})}
         )
         dataset = plan_of(one).dataset
-        sizes = dataset if isinstance(dataset, GraphSizes) and isinstance(asked, GraphBatchSpec) else None
-        least = asked.min if sizes is None else max(asked.min, sizes.largest)
-        most = min(asked.max, dataset.num_train)
+        sizes = dataset if isinstance(dataset, GraphSizes) and isinstance(spec, GraphBatchSpec) else None
+        least = spec.min if sizes is None else max(spec.min, sizes.largest)
+        most = min(spec.max, dataset.num_train)
         whole = plan_of(sized(experiment, least, sizes))
-        return cls(
-            experiment, plan_of, asked, experiment.train.sizing or "trial", sizes, whole, least, max(least, most)
-        )
+        return cls(experiment, plan_of, spec, experiment.train.sizing or "trial", sizes, whole, least, max(least, most))
 
     @property
     def key(self) -> tuple[Plan, str, list[object], bool]:

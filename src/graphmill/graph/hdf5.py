@@ -81,11 +81,11 @@ class _ReaderProcess:
 
     def ask(self, path: Path, what: str, *, keep: bool = False, **words: Any) -> dict[str, Any]:  # noqa: ANN401
         """Return the answer of the process; ValueError if it answers with an error, `UserError` if it ends."""
-        asked = {"path": str(path.absolute()), "what": what, "keep": keep, **words}
+        request = {"path": str(path.absolute()), "what": what, "keep": keep, **words}
         with self._lock:
-            answer = self._answer(asked)
+            answer = self._answer(request)
             if answer is None:  # it had ended, for it was not asked for a while
-                answer = self._answer(asked)
+                answer = self._answer(request)
         if answer is None:
             raise UserError(f"{path} cannot be read as HDF5: the process that reads it ends", fix=_FIX)
         if "error" in answer:

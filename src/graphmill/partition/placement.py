@@ -132,13 +132,13 @@ def share_of_plan(plan: Plan, host: int, world: World | None = None) -> Share | 
 
     With roles the samplers hold the graph, and a host that only trains needs its labels alone.
     """
-    world, asked = world or plan.world, plan.task.in_parts
+    world, layout = world or plan.world, plan.task.in_parts
     roles = world.roles
     if roles is None:
-        return None if asked is None else share_of_host(asked, host, hosts=world.hosts, ranks=world.ranks)
+        return None if layout is None else share_of_host(layout, host, hosts=world.hosts, ranks=world.ranks)
     first = first_host_that_samples(roles, world.hosts)
     if host < first:
         return LABELS
-    if asked is None:
+    if layout is None:
         return None
-    return share_of_host(asked, host - first, hosts=world.hosts - first, ranks=roles.samplers)
+    return share_of_host(layout, host - first, hosts=world.hosts - first, ranks=roles.samplers)

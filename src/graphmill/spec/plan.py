@@ -262,8 +262,8 @@ def _batches(
     train: TrainSpec, task: TaskPlan, ranks: int, num_batches: NumBatches | None
 ) -> tuple[Batches, BatchBudget | None]:
     """How an epoch is cut, and the budget of a batch, if it has one."""
-    asked = train.batch
-    if not isinstance(asked, GraphBatchSpec) or asked.mode != "budget":
+    batch = train.batch
+    if not isinstance(batch, GraphBatchSpec) or batch.mode != "budget":
         if train.batch_size == "auto" or train.sizing is not None:
             raise UserError(
                 "the size of a batch is to be found, and nothing here can look for it",
@@ -276,10 +276,10 @@ def _batches(
             f"train.batch.mode is budget, and only the prepared graphs tell how many batches {dataset.name} makes",
             fix=f"prepare {dataset.name} first, or give train.batch_size",
         )
-    assert asked.max_nodes is not None  # the section has checked both
-    assert asked.max_edges is not None
-    count = num_batches(asked.max_nodes, asked.max_edges, ranks)
-    budget = BatchBudget(max_nodes=asked.max_nodes, max_edges=asked.max_edges, num_batches=count)
+    assert batch.max_nodes is not None  # the section has checked both
+    assert batch.max_edges is not None
+    count = num_batches(batch.max_nodes, batch.max_edges, ranks)
+    budget = BatchBudget(max_nodes=batch.max_nodes, max_edges=batch.max_edges, num_batches=count)
     return BudgetBatches(dataset.num_train, count, ranks), budget
 
 

@@ -136,12 +136,12 @@ def _initial_weights(folder: RunFolder, plan: Plan, model: nn.Module) -> Loaded 
     """Load the plan's initial weights into the model, before a scheme copies it. None: its random ones stay."""
     if plan.init_from is None:
         return None
-    asked = plan.init_from
-    weights = _copied(folder.initial_weights_path, asked)
+    initial = plan.init_from
+    weights = _copied(folder.initial_weights_path, initial)
     name = f"the model of {plan.run_id}"
-    loaded = weights.load_into(model, include=asked.include, exclude=asked.exclude, name=name)
+    loaded = weights.load_into(model, include=initial.include, exclude=initial.exclude, name=name)
     otherwise = other_computation({} if weights.origin is None else weights.origin.model, plan)
-    if otherwise and not (asked.include or loaded.not_taken or loaded.not_filled):
+    if otherwise and not (initial.include or loaded.not_taken or loaded.not_filled):
         raise UserError(
             f"{weights.described} has the tensors of {name}, which computes otherwise with them:"
             f" {'; '.join(otherwise)}",
@@ -166,13 +166,15 @@ def _copied(path: Path, initial: InitialWeights) -> Weights:
 def _hand_over_sources(folder: RunFolder, plan: Plan, task: AnyTask) -> None:
     if not plan.sources:
         return
-    found = {name: _copied(folder.source_path(name), asked) for name, asked in plan.sources.items()}
+    found = {name: _copied(folder.source_path(name), initial) for name, initial in plan.sources.items()}
     whole: object = task
     if not isinstance(whole, UsesSources):
         raise UserError(
             f"{plan.task.kind} names sources, but its task has no method use_sources", fix="see docs/howto/own-task.md"
         )
-    whole.use_sources({name: found[name].chosen(asked.include, asked.exclude) for name, asked in plan.sources.items()})
+    whole.use_sources(
+        {name: found[name].chosen(initial.include, initial.exclude) for name, initial in plan.sources.items()}
+    )
 
 
 def _time_left(context: RankContext) -> TimeLeft:

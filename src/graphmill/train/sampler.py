@@ -64,20 +64,20 @@ class SamplerServer:
     def serve(self) -> int:
         """Do what the trainers ask for, all of them the same. Returns the exit status that they leave with."""
         while True:
-            asked = [_request(link) for link in self.links]
+            requests = [_request(link) for link in self.links]
             self.alive()
-            if len({message.word for message in asked}) > 1:
-                words = ", ".join(f"{a.word.name} by {b.peer}" for a, b in zip(asked, self.links, strict=True))
+            if len({message.word for message in requests}) > 1:
+                words = ", ".join(f"{a.word.name} by {b.peer}" for a, b in zip(requests, self.links, strict=True))
                 raise RuntimeError(f"the trainers want different things: {words}")
-            match asked[0].word:
+            match requests[0].word:
                 case MessageType.EPOCH:
-                    self._epoch(asked[0].numbers[0], asked[0].numbers[1])
+                    self._epoch(requests[0].numbers[0], requests[0].numbers[1])
                 case MessageType.EVALUATE:
-                    self._evaluate(asked)
+                    self._evaluate(requests)
                 case MessageType.SCALE:
                     self._tell_all(MessageType.FRAME, Frame((), self.server.scale()))
                 case MessageType.BYE:
-                    return asked[0].numbers[0]
+                    return requests[0].numbers[0]
                 case other:
                     raise RuntimeError(f"nothing is under way that {other.name} could be about")
 

@@ -297,19 +297,19 @@ def _started(training: Training, *, resumed: bool) -> Start:
 
 def _tell_initial_weights(training: Training) -> None:
     """Record and print which tensors were initialised, at the start of a run that begins with other weights."""
-    asked, loaded = training.plan.init_from, training.initial
-    if asked is None or loaded is None or training.steps_done:
+    initial, loaded = training.plan.init_from, training.initial
+    if initial is None or loaded is None or training.steps_done:
         return
     training.run_log.events.write(
         Initialised(
-            source=asked.source,
-            checksum=asked.checksum,
+            source=initial.source,
+            checksum=initial.checksum,
             taken=loaded.taken,
             not_taken=loaded.not_taken,
             not_filled=loaded.not_filled,
         )
     )
-    parts = [f"initial weights from {asked.source}: {counted(len(loaded.taken), 'tensor')}"]
+    parts = [f"initial weights from {initial.source}: {counted(len(loaded.taken), 'tensor')}"]
     parts += [f"not taken: {', '.join(loaded.not_taken)}"] if loaded.not_taken else []
     parts += [f"not in it, so as a new run has them: {', '.join(loaded.not_filled)}"] if loaded.not_filled else []
     parts += [f"trained by another model: {', '.join(loaded.otherwise)}"] if loaded.otherwise else []

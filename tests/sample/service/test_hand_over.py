@@ -31,11 +31,11 @@ class Board:
     """What processes tell each other, of two threads."""
 
     def __init__(self) -> None:
-        self.spent: Queue[str] = Queue()
+        self.said: Queue[str] = Queue()
 
     def put(self, key: str, word: str) -> None:
         assert key == "sampler 0"
-        self.spent.put(word)
+        self.said.put(word)
 
     def derived(self, purpose: str) -> str:
         return f"{purpose:x<32}"

@@ -23,8 +23,8 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
     The tasks of an array are repetitions: each adds its index to the rng seed, for equal ones would be one run.
     """
     assert isinstance(arguments.work, RunsHere), "else nothing is made"
-    new, asked, logs_root = arguments.work, arguments.work.begin, Path(arguments.work.begin.logs_root)
-    if not asked.experiment or not new.run_id:
+    new, begin, logs_root = arguments.work, arguments.work.begin, Path(arguments.work.begin.logs_root)
+    if not begin.experiment or not new.run_id:
         raise UserError("the driver needs a run folder, or --experiment and --run-id", fix="see --help")
     folder = RunFolder(logs_root / new.run_id)
     if folder.plan_path.exists():
@@ -40,7 +40,7 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
     here = machine_info(environ)
     job = JobEnvironment(environ)
     hosts, index = job.num_hosts, job.array_index
-    experiment, root = load_experiment(asked.experiment, asked.overrides), dataset_root(asked.dataset_root, environ)
+    experiment, root = load_experiment(begin.experiment, begin.overrides), dataset_root(begin.dataset_root, environ)
     experiment = _of_size(experiment, hosts * arguments.ranks_per_host)
     if index:
         seed = experiment.train.seed + index

@@ -99,8 +99,10 @@ def plan_stages(
             if is_chosen or (is_read and not isinstance(error, AbsentDataError)):
                 add_problem(problems, f"stage {stage.name}", error)
     if not problems:
-        asked = {name: each for name, each in found.items() if name in names and isinstance(each, RunRequest)}
-        coded = dict(zip(asked, with_code([*asked.values()], copies=code_snapshot, environ=os.environ), strict=True))
+        requests = {name: each for name, each in found.items() if name in names and isinstance(each, RunRequest)}
+        coded = dict(
+            zip(requests, with_code([*requests.values()], copies=code_snapshot, environ=os.environ), strict=True)
+        )
         found |= coded
         whole = [stage.name for stage in chosen if not stages.runs.missing_sources(stage.name)]
         problems = list(unfit_requests([f"stage {name}" for name in whole], [coded[name] for name in whole]))
@@ -197,8 +199,8 @@ def limits_of(planned: Sequence[PlannedStage], memory_mib: float | None) -> JobL
             said = ", ".join(f"{value} in {name}" for name, value in values.items())
             raise UserError(f"slurm.{key} differs between stages: {said}", fix=f"give {option} for all")
     mem = next(iter(memories.values()))
-    asked = memory_mib if memory_mib is not None or mem is None else mib_of(mem)
-    room = None if asked is None else asked - DRIVER_MIB
+    limit = memory_mib if memory_mib is not None or mem is None else mib_of(mem)
+    room = None if limit is None else limit - DRIVER_MIB
     return JobLimits(float(next(iter(times.values()))), room)
 
 

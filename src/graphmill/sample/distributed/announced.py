@@ -71,20 +71,20 @@ class AnnouncedFetcher:
 
         Where another window comes than was announced, as in an attempt that stopped within an epoch, it is asked for.
         """
-        asked, heard = self._pending or (None, None)
+        sent, heard = self._pending or (None, None)
         self._pending = None
-        if asked is None or heard is None or not _are_same(asked.window, window):
-            asked = self._ask(window)
-            alone = KnownRows.none(len(asked.rows.ids))
-            heard = self._heard(*self._firsts.swap_sections(alone, asked.sections, len(window)).sections)
+        if sent is None or heard is None or not _are_same(sent.window, window):
+            sent = self._ask(window)
+            alone = KnownRows.none(len(sent.rows.ids))
+            heard = self._heard(*self._firsts.swap_sections(alone, sent.sections, len(window)).sections)
         coming = None if following is None else self._ask(following)
-        new, edges, heard_of_next = self._swap(asked, heard, coming)
+        new, edges, heard_of_next = self._swap(sent, heard, coming)
         if coming is not None:
             self._pending = coming, heard_of_next
-        found = self.features.put_together(asked.needs, new)
-        if asked.edges is None or self.edges is None:
+        found = self.features.put_together(sent.needs, new)
+        if sent.edges is None or self.edges is None:
             return as_fetched(found, None)
-        return as_fetched(found, self.edges.put_together(asked.edges, edges))
+        return as_fetched(found, self.edges.put_together(sent.edges, edges))
 
     def _ask(self, window: Sequence[Sampled]) -> _Asked:
         needs = self.features.look_up([sampled.node_ids for sampled in window], self.features.held)

@@ -40,21 +40,21 @@ class EdgeFetcher:
 
     def fetch(self, window: Sequence[Sampled]) -> list[EdgeRows]:
         """Rows of each batch's edges, in their order [num_edges, num_columns]: ids go to owners, rows come back."""
-        asked = self.ask(window)
-        answers = [self.answer(question) for question in self._questions.swap(asked.messages, len(window))]
-        return self.put_together(asked, self.wire.swap(answers, asked.targets.counts))
+        questions = self.ask(window)
+        answers = [self.answer(question) for question in self._questions.swap(questions.messages, len(window))]
+        return self.put_together(questions, self.wire.swap(answers, questions.targets.counts))
 
     def ask(self, window: Sequence[Sampled]) -> EdgesAsked:
         """What to ask the ranks for; the rank itself is asked, too."""
         targets = [_targets(sampled) for sampled in window]
-        asked = self.shares.questions(NodeIds(np.concatenate(targets)))
-        edge_ids = np.concatenate([sampled.edge_ids for sampled in window])[asked.order]
-        of_ranks = np.split(edge_ids, np.cumsum(asked.counts)[:-1])
+        questions = self.shares.questions(NodeIds(np.concatenate(targets)))
+        edge_ids = np.concatenate([sampled.edge_ids for sampled in window])[questions.order]
+        of_ranks = np.split(edge_ids, np.cumsum(questions.counts)[:-1])
         messages = [
             np.concatenate([of_rank.view(np.uint8), ids.view(np.uint8)])
-            for of_rank, ids in zip(of_ranks, asked.ids, strict=True)
+            for of_rank, ids in zip(of_ranks, questions.ids, strict=True)
         ]
-        return EdgesAsked(asked, [len(of_one) for of_one in targets], messages)
+        return EdgesAsked(questions, [len(of_one) for of_one in targets], messages)
 
     def answer(self, question: Bytes) -> EdgeRows:
         """Rows of the edges that a rank asks for [n, num_columns]."""

@@ -176,11 +176,11 @@ class FeatureFetcher:
 
         All ranks must call it, for equally many batches.
         """
-        asked = self.shares.questions(NodeIds(nodes))
-        heard = self.heard(self._questions.swap(asked.ids, num_batches))
-        rows, messages = self.answer(heard, asked)
+        questions = self.shares.questions(NodeIds(nodes))
+        heard = self.heard(self._questions.swap(questions.ids, num_batches))
+        rows, messages = self.answer(heard, questions)
         received = self._answers.swap_sections(rows, [messages], num_batches)
-        return self.table(received, received.sections[0], asked)
+        return self.table(received, received.sections[0], questions)
 
     def heard(self, messages: Sequence[Bytes]) -> list[NDArray[Any]]:
         """The nodes that each rank asks for."""

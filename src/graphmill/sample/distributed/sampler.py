@@ -84,8 +84,8 @@ class PartedSampler:
         self, frontiers: Sequence[NodeIds], fanout: int, keys: Sequence[int], exchanges: tuple[Exchange, Exchange]
     ) -> list[_Rows]:
         """What the nodes of each batch draw, in their order: ids to owners, edges back."""
-        asked = [self.shares.questions(nodes) for nodes in frontiers]
-        of_ranks = list(zip(*(one.ids for one in asked), strict=True))  # by batch
+        questions = [self.shares.questions(nodes) for nodes in frontiers]
+        of_ranks = list(zip(*(one.ids for one in questions), strict=True))  # by batch
         messages = exchanges[0].swap([_question(ids) for ids in of_ranks], len(frontiers))
         heard = [_pieces(message, len(frontiers)) for message in messages]  # by rank, by batch
         picked = [
@@ -97,7 +97,7 @@ class PartedSampler:
             for reply, ids in zip(replies, of_ranks, strict=True)
         ]
         of_batches = zip(*found, strict=True)
-        return [_put_back(_joined(rows), one.order) for rows, one in zip(of_batches, asked, strict=True)]
+        return [_put_back(_joined(rows), one.order) for rows, one in zip(of_batches, questions, strict=True)]
 
     def _pick_for(self, nodes_by_rank: Sequence[NDArray[Any]], fanout: int, key: int) -> list[_Rows]:
         """What nodes of this rank's parts draw in one batch, for each rank that asks."""

@@ -268,17 +268,17 @@ def _output_dir(run_folders: Sequence[str]) -> str | None:
 
 
 def _clashes(slurm: SlurmSpec, sizes: JobSize, run_folders: Sequence[str]) -> Iterator[Problem]:
-    asked = sizes.request
+    request = sizes.request
     _, in_gres = gpus_in_gres(slurm.gres)
     if slurm.gres is not None and slurm.gpus_per_host not in (None, in_gres or 0):
         yield Problem(
             "slurm.gres", f"is {slurm.gres}, but slurm.gpus_per_host is {slurm.gpus_per_host}", "leave out one of them"
         )
-    if slurm.signal_before_s != "auto" and 0 < asked.time_s <= slurm.signal_before_s:
+    if slurm.signal_before_s != "auto" and 0 < request.time_s <= slurm.signal_before_s:
         yield Problem(
             "slurm.signal_before_s",
-            f"is {slurm.signal_before_s} s, but the job has {asked.time_s} s in all",
-            f"set slurm.signal_before_s={max(1, asked.time_s // 4)}, or a longer slurm.time",
+            f"is {slurm.signal_before_s} s, but the job has {request.time_s} s in all",
+            f"set slurm.signal_before_s={max(1, request.time_s // 4)}, or a longer slurm.time",
         )
     if not isinstance(slurm.container, NoContainerSpec):
         for where, folder in (

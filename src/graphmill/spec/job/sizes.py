@@ -49,7 +49,7 @@ def sizes_of(experiment: Experiment, slurm: SlurmSpec, site: Site, problems: lis
     memory = None if slurm.mem is None else mib_of(slurm.mem)
     if slurm.mem is not None and memory is None:
         problems.append(Problem("slurm.mem", f"is {slurm.mem!r}, but it takes an amount such as 85G", "write 85G"))
-    asked = ResourceRequest(
+    request = ResourceRequest(
         time_s=time_s or 0,
         hosts=slurm.hosts,
         cpus=cpus,
@@ -61,7 +61,7 @@ def sizes_of(experiment: Experiment, slurm: SlurmSpec, site: Site, problems: lis
         constraint=slurm.constraint,
         account=slurm.account,
     )
-    return JobSize(asked, ranks, max(1, cpus // ranks))
+    return JobSize(request, ranks, max(1, cpus // ranks))
 
 
 def gpus_in_gres(gres: str | None) -> tuple[str | None, int | None]:

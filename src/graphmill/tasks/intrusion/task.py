@@ -69,11 +69,11 @@ class Intrusion:
     def __post_init__(self) -> None:
         plan, task_plan = self.plan, self.task_plan
         self.store = open_planned(CaptureStore, task_plan.dataset)
-        asked = CaptureDatasetSpec(
+        spec = CaptureDatasetSpec(
             name=task_plan.dataset.name, train_on=task_plan.train_on, **task_plan.division.model_dump()
         )
         self.codes, self.labels = self.store.split_codes(task_plan.division), self.store.labels
-        ids = self.store.train_ids(asked)
+        ids = self.store.train_ids(spec)
         model = build_model(plan, task_plan, rank=self.group.rank, known=_known(self.store, ids))
         self.model = model.to(self.group.device)
         ids = self.train_ids = drawn(ids, task_plan.dataset.num_train, plan.seed)
@@ -215,8 +215,8 @@ class Intrusion:
         division = task_plan.division.model_copy(
             update=dict.fromkeys(("train_captures", "val_captures", "test_captures"), ())
         )
-        asked = CaptureDatasetSpec(name=found.name, **division.model_dump())
-        return task_plan.model_copy(update={"dataset": store.info(asked), "division": division})
+        spec = CaptureDatasetSpec(name=found.name, **division.model_dump())
+        return task_plan.model_copy(update={"dataset": store.info(spec), "division": division})
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:

@@ -169,8 +169,8 @@ class Traffic:
         model that knows its sensors one by one, of the same.
         """
         lengths = {"history": task_plan.history, "horizon": task_plan.horizon}
-        asked = TrafficDatasetSpec(name=store.metadata.name, season=task_plan.season, **lengths)
-        found, known = store.info(asked), task_plan.dataset
+        spec = TrafficDatasetSpec(name=store.metadata.name, season=task_plan.season, **lengths)
+        found, known = store.info(spec), task_plan.dataset
         for what, here, there in (
             ("an interval in s", found.interval_s, known.interval_s),
             ("readings in", found.unit, known.unit),

@@ -66,15 +66,15 @@ def unequal(sessions: Sequence[Session]) -> str | None:
 def meeting_address(hosts: HostList, sessions: Sequence[Session]) -> str:
     """The IP address under which the other hosts reach rank 0's host, as the last of them resolves it."""
     resolved = _info(sessions[-1]).resolved
-    asked = meeting_name(hosts, sessions)
+    name = meeting_name(hosts, sessions)
     if resolved is None:
         raise UserError(
-            f"{sessions[-1].host.name} cannot resolve {asked}, where the ranks would rendezvous",
+            f"{sessions[-1].host.name} cannot resolve {name}, where the ranks would rendezvous",
             fix=f"set master_addr in {hosts.source} to an address of {sessions[0].host.name} that the other hosts know",
         )
     if len(sessions) > 1 and resolved in ("127.0.0.1", "::1", "127.0.1.1"):
         raise UserError(
-            f"{asked} is {resolved} on {sessions[-1].host.name}, which leads to that host itself",
+            f"{name} is {resolved} on {sessions[-1].host.name}, which leads to that host itself",
             fix=f"set master_addr in {hosts.source} to an address of {sessions[0].host.name} that the other hosts know",
         )
     return resolved

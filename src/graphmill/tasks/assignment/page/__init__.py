@@ -133,15 +133,15 @@ class AssignmentPlan(TaskPlan):
 
 def resolve(experiment: AssignmentExperiment, dataset: AssignmentInfo) -> AssignmentPlan:
     """The task's section of a plan."""
-    asked = experiment.dataset
+    spec = experiment.dataset
     return AssignmentPlan(
         dataset=dataset,
-        sizes=asked.sizes,
-        families=asked.families,
-        replay=asked.replay,
+        sizes=spec.sizes,
+        families=spec.families,
+        replay=spec.replay,
         model=_tiled(experiment),
         loss=experiment.train.loss,
-        counts=_counts(asked.replay, dataset),
+        counts=_counts(spec.replay, dataset),
     )
 
 
@@ -194,16 +194,16 @@ def from_catalogue(experiment: AssignmentExperiment, known: KnownDataset, path: 
     trained = {key.removeprefix(_TRAIN_KEY): n for key, n in known.sizes.items() if key.startswith(_TRAIN_KEY)}
     if not trained:
         return None
-    asked, counts = experiment.dataset, {int(size): count for size, count in trained.items()}
-    refuse_absent_sizes(known.name, asked, counts)
-    chosen = sorted(counts if asked.sizes_to_read is None else asked.sizes_to_read)
+    spec, counts = experiment.dataset, {int(size): count for size, count in trained.items()}
+    refuse_absent_sizes(known.name, spec, counts)
+    chosen = sorted(counts if spec.sizes_to_read is None else spec.sizes_to_read)
     buckets = tuple(_published(size, counts[size]) for size in chosen)
     return AssignmentInfo(
         name=known.name,
         path=path,
         checksum=FromCatalogue(),
         synthetic=True,
-        num_train=learnt_from(asked, buckets),
+        num_train=learnt_from(spec, buckets),
         num_instances=sum(bucket.num_train + bucket.num_val + bucket.num_test for bucket in buckets),
         num_val=sum(bucket.num_val for bucket in buckets),
         num_test=sum(bucket.num_test for bucket in buckets),

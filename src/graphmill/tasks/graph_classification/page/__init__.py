@@ -150,14 +150,14 @@ def resolve(experiment: GraphClassificationExperiment, dataset: GraphSetInfo) ->
     """The task's section of a plan."""
     refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
     refuse_fused(experiment.model, experiment.train)
-    asked = experiment.dataset
+    spec = experiment.dataset
     by_scale: NodeFeatures = "standardised" if dataset.scales_differ else "as_stored"
     return GraphClassificationPlan(
         dataset=dataset,
-        fold=asked.fold,
-        folds=asked.folds,
-        fold_seed=asked.fold_seed,
-        features=by_scale if asked.features == "auto" else asked.features,
+        fold=spec.fold,
+        folds=spec.folds,
+        fold_seed=spec.fold_seed,
+        features=by_scale if spec.features == "auto" else spec.features,
         model=_with_readout(experiment.model),
         loss=experiment.train.loss,
     )
@@ -186,8 +186,8 @@ def from_catalogue(experiment: GraphClassificationExperiment, known: KnownDatase
     if not known.sizes:
         return None
     refuse_absent_fold(experiment.dataset)
-    asked, graphs = experiment.dataset, known.sizes["num_graphs"]
-    share = TRAIN_SHARE if asked.fold is None else 1 - 2 / asked.folds
+    spec, graphs = experiment.dataset, known.sizes["num_graphs"]
+    share = TRAIN_SHARE if spec.fold is None else 1 - 2 / spec.folds
     return GraphSetInfo(
         name=known.name,
         path=path,

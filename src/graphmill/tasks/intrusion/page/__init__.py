@@ -147,7 +147,7 @@ class IntrusionPlan(TaskPlan):
 
 def resolve(experiment: IntrusionExperiment, dataset: CaptureInfo) -> IntrusionPlan:
     """The task's section of a plan."""
-    asked, train = experiment.dataset, experiment.train
+    spec, train = experiment.dataset, experiment.train
     refuse_other_classes(train.loss, NUM_CLASSES, dataset.name)
     refuse_fused(experiment.model, train)
     _refuse_clashes(experiment)
@@ -161,8 +161,8 @@ def resolve(experiment: IntrusionExperiment, dataset: CaptureInfo) -> IntrusionP
         )
     return IntrusionPlan(
         dataset=dataset,
-        division=DivisionSpec(**{name: getattr(asked, name) for name in DivisionSpec.model_fields}),
-        train_on=asked.train_on,
+        division=DivisionSpec(**{name: getattr(spec, name) for name in DivisionSpec.model_fields}),
+        train_on=spec.train_on,
         threshold=experiment.task.threshold,
         false_alarms_per_hour=experiment.task.false_alarms_per_hour,
         model=experiment.model,
@@ -182,12 +182,12 @@ _LEARNS_FROM: Final = {"vgae": "benign", "fusion": "validation"}
 
 def _refuse_clashes(experiment: IntrusionExperiment) -> None:
     """Raise a `UserError` where the model, what it is trained on, and the weights that it needs do not go together."""
-    kind, train, asked = experiment.model.kind, experiment.train, experiment.dataset
+    kind, train, spec = experiment.model.kind, experiment.train, experiment.dataset
     wanted = _LEARNS_FROM.get(kind, "all")
-    if asked.train_on != wanted:
+    if spec.train_on != wanted:
         why = {"vgae": "learns what is normal", "fusion": "is fitted on what nothing else was trained on"}
         raise UserError(
-            f"dataset.train_on is {asked.train_on}, and model.kind={kind} {why.get(kind, 'learns to tell attacks')}",
+            f"dataset.train_on is {spec.train_on}, and model.kind={kind} {why.get(kind, 'learns to tell attacks')}",
             fix=f"set dataset.train_on={wanted}",
         )
     is_classifier = isinstance(experiment.model, CanGatSpec)

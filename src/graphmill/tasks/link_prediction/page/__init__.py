@@ -169,11 +169,11 @@ class LinkPredictionPlan(TaskPlan):
     def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
         """Section with an evaluation that fits the memory of a process."""
         assert isinstance(experiment.train, LinkTrainSpec)
-        asked = experiment.train.evaluate_on
+        requested = experiment.train.evaluate_on
         if isinstance(self.model, EmbeddingSpec):
-            _refuse_way(asked)
+            _refuse_way(requested)
             return self
-        way = evaluated_on(asked, self.model, whole_pass(self), memory_bytes, in_parts=self.partition is not None)
+        way = evaluated_on(requested, self.model, whole_pass(self), memory_bytes, in_parts=self.partition is not None)
         return self.model_copy(update={"evaluate_on": way})
 
     @property
@@ -190,9 +190,9 @@ class LinkPredictionPlan(TaskPlan):
 def resolve(experiment: LinkPredictionExperiment, dataset: LinkInfo) -> LinkPredictionPlan:
     """The task's section of a plan."""
     model, head, is_embedding = experiment.model, experiment.head, isinstance(experiment.model, EmbeddingSpec)
-    asked = () if is_embedding else experiment.train.num_neighbors
+    num_neighbors = () if is_embedding else experiment.train.num_neighbors
     undirected = experiment.dataset.undirected
-    drawn = resolve_fanouts(asked, dataset, undirected=undirected, num_parts=dataset.num_parts, presampled=None)
+    drawn = resolve_fanouts(num_neighbors, dataset, undirected=undirected, num_parts=dataset.num_parts, presampled=None)
     features = transform_of(experiment.dataset.features, dataset)
     both = "both" if dataset.num_relations or not dataset.links_have_direction else "target"
     if not isinstance(model, EmbeddingSpec):

@@ -80,8 +80,8 @@ def _in_parts(
     plan: "LinkPredictionPlan", step: StepShape, full_sizes: Sizes, of: SampledModel, hops: Sequence[int]
 ) -> Sizes:
     """Sizes with what a graph in parts has mapped and held; the lists of links are mapped whole."""
-    known, asked = plan.dataset, plan.partition
-    if asked is None or known.num_parts is None:
+    known, spec = plan.dataset, plan.partition
+    if spec is None or known.num_parts is None:
         return full_sizes
     graph = PartedGraphSizes(
         num_nodes=known.num_nodes,
@@ -95,7 +95,7 @@ def _in_parts(
         num_edge_columns=len(plan.edge_columns),
         drawn_bytes=drawn_bytes(of, hops),
     )
-    mapped, model = mapped_bytes(graph, asked, step), plan.model
+    mapped, model = mapped_bytes(graph, spec, step), plan.model
     lists = graph.id_bytes * (3 if known.num_relations else 2) * sum(known.links.values())
     evaluating = 0
     if isinstance(model, GraphSageSpec):
@@ -104,8 +104,8 @@ def _in_parts(
         full_sizes,
         activation_bytes=max(full_sizes.activation_bytes, evaluating + 4 * known.num_nodes * plan.embedding_channels),
         data_bytes=None if mapped is None else mapped + lists,
-        shared_bytes=shared_bytes(graph, asked, step),
-        index_bytes=full_sizes.index_bytes + held_bytes(graph, asked, step),
+        shared_bytes=shared_bytes(graph, spec, step),
+        index_bytes=full_sizes.index_bytes + held_bytes(graph, spec, step),
     )
 
 

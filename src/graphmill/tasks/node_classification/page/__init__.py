@@ -198,8 +198,8 @@ class NodeClassificationPlan(TaskPlan):
     def within(self, experiment: Experiment, memory_bytes: int | None) -> Self:
         """Section with an evaluation that fits the memory of a process."""
         assert isinstance(experiment.train, SampledTrainSpec)
-        asked, in_parts = experiment.train.evaluate_on, self.partition is not None
-        way = evaluated_on(asked, self.model, whole_pass(self), memory_bytes, in_parts=in_parts)
+        requested, in_parts = experiment.train.evaluate_on, self.partition is not None
+        way = evaluated_on(requested, self.model, whole_pass(self), memory_bytes, in_parts=in_parts)
         return self.model_copy(update={"evaluate_on": way})
 
     @property

@@ -147,11 +147,11 @@ class NodeRegressionPlan(TaskPlan):
 
 def resolve(experiment: NodeRegressionExperiment, dataset: ValuesInfo) -> NodeRegressionPlan:
     """The task's section of a plan."""
-    model, asked, undirected = experiment.model, experiment.train.num_neighbors, experiment.dataset.undirected
+    model, num_neighbors, undirected = experiment.model, experiment.train.num_neighbors, experiment.dataset.undirected
     refuse_sampling(model, experiment, dataset.name)
     refuse_label_propagation(model, dataset.name)
-    asked = () if isinstance(model, SignSpec) else asked
-    drawn = resolve_fanouts(asked, dataset, undirected=undirected, num_parts=None, presampled=None)
+    num_neighbors = () if isinstance(model, SignSpec) else num_neighbors
+    drawn = resolve_fanouts(num_neighbors, dataset, undirected=undirected, num_parts=None, presampled=None)
     refuse_other_depth(model, drawn.of_hops)
     refuse_fused(model, experiment.train)
     refuse_untyped(model, dataset, undirected=undirected, precision=experiment.train.precision)

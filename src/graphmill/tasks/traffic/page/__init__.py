@@ -123,8 +123,8 @@ class TrafficPlan(TaskPlan):
 
 def resolve(experiment: TrafficExperiment, dataset: TrafficInfo) -> TrafficPlan:
     """The task's section of a plan. `UserError` if the model needs a graph, and there is none."""
-    asked = experiment.dataset
-    if dataset.num_edges == 0 and asked.graph == "as_stored" and not isinstance(experiment.model, StidSpec):
+    spec = experiment.dataset
+    if dataset.num_edges == 0 and spec.graph == "as_stored" and not isinstance(experiment.model, StidSpec):
         raise UserError(
             f"model.kind={experiment.model.kind} reads a graph, and {dataset.name} was prepared without one",
             fix="set model.kind=stid, which needs none, or dataset.graph=identity, so that no sensor sees another; or"
@@ -132,9 +132,9 @@ def resolve(experiment: TrafficExperiment, dataset: TrafficInfo) -> TrafficPlan:
         )
     return TrafficPlan(
         dataset=dataset,
-        history=asked.history,
-        horizon=asked.horizon,
-        graph=asked.graph,
+        history=spec.history,
+        horizon=spec.horizon,
+        graph=spec.graph,
         season=_season(experiment, dataset),
         model=experiment.model,
         loss=experiment.train.loss,
@@ -165,19 +165,19 @@ last reading would not tell: a few steps ahead it is near on any smooth series.
 
 def _season(experiment: TrafficExperiment, dataset: TrafficInfo) -> Season:
     """The season of a plan. `UserError` if too little is known of the one that is asked for."""
-    asked = experiment.dataset.season
-    if asked == "auto":
+    requested = experiment.dataset.season
+    if requested == "auto":
         if dataset.season_error_far > _WANDERS_ABOVE and not isinstance(experiment.model, CustomModelSpec):
             return "last"
         return dataset.best_season if dataset.season_error < _gains_below(experiment.model) else "none"
     num_steps = int(dataset.num_steps * TRAIN_SHARE)
-    if asked in SEASON_S and not has_two(asked, num_steps, dataset.interval_s):
+    if requested in SEASON_S and not has_two(requested, num_steps, dataset.interval_s):
         raise UserError(
-            f"dataset.season={asked}, and {num_steps:,} training steps of {dataset.interval_s} s are less than two"
-            f" {asked}s, so that there are no means to learn from",
+            f"dataset.season={requested}, and {num_steps:,} training steps of {dataset.interval_s} s are less than two"
+            f" {requested}s, so that there are no means to learn from",
             fix="set dataset.season=none or last, or give readings of more time",
         )
-    return asked
+    return requested
 
 
 TRAIN_SHARE, TEST_SHARE = 0.7, 0.2  # of the windows in order of time: train, val, test
@@ -193,8 +193,8 @@ def from_catalogue(experiment: TrafficExperiment, known: KnownDataset, path: str
     """What is published of readings that are not prepared, as if they had no gap in time."""
     if not known.sizes:
         return None
-    asked = experiment.dataset
-    num_train, num_val, num_test = split_counts(max(0, known.sizes["num_steps"] - asked.history - asked.horizon + 1))
+    spec = experiment.dataset
+    num_train, num_val, num_test = split_counts(max(0, known.sizes["num_steps"] - spec.history - spec.horizon + 1))
     return TrafficInfo(
         name=known.name,
         path=path,
