@@ -76,7 +76,7 @@ def words_there(words: Sequence[str]) -> list[str]:
 def submit_there(
     ctx: typer.Context, command: Sequence[str], named: Sequence[str], overrides: Sequence[str], options: SubmitOptions
 ) -> None:
-    """Send what is named, call `command` there with the words of this call, and exit with its status, if --on is given."""
+    """Send what is named, call `command` there with the words of this call, exit with its status; if --on is given."""
     if options.on is None:
         return
     from graphmill.cluster.push import There, files_to_send, refuse_changed_there
