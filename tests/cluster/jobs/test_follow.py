@@ -59,14 +59,21 @@ def test_an_attempt_after_one_that_saved_nothing_new(new_run, saved, after_idle)
     assert (end.number, end.steps_before, end.after_idle) == (len(saved), saved[-1], after_idle)
 
 
-def test_nothing_follows_once_a_person_has_asked_to_stop(new_run, monkeypatch):
+@pytest.mark.parametrize("where", ["the run", "its pipeline"])
+def test_nothing_follows_once_a_person_has_asked_to_stop(new_run, monkeypatch, tmp_path, where):
     folder, _ = new_run(2)
     note_attempts(folder, 0)
     monkeypatch.setattr("graphmill.record.run_folder.saved_steps", lambda _: 3)
+    driver, stopped = driver_of(folder), folder
+    if where == "its pipeline":
+        (tmp_path / "pipe").mkdir()
+        stopped = RunFolder(tmp_path / "pipe")
+        stages = RunStages(folder=str(stopped.path), stages=("a",), hands_over=False)
+        driver.arguments = replace(driver.arguments, work=stages)
     for asked, steps in ((False, "retry"), (True, "give_up")):
         if asked:
-            folder.ask_to_stop()
-        assert driver_of(folder).follow(folder, TIME_UP, tries_left=0).step == steps
+            stopped.ask_to_stop()
+        assert driver.follow(folder, TIME_UP, tries_left=0).step == steps
 
 
 def note_checkpoint(folder, steps: int) -> None:

@@ -134,6 +134,13 @@ def test_lost_hosts_are_left_out_where_slurm_can_do_without_them(slurm, run, is_
     assert updates == (["update JobId=17 ExcNodeList=node7,node8,node3"] if is_enough_left else [])
 
 
+def test_it_is_the_successor_that_leaves_out_a_lost_host(slurm, run):
+    slurm.says("sbatch", "echo 18")
+    retry(run, "resubmit", {**os.environ, **JOB}, until=time.time(), lost_hosts=["node3"])
+    updates = [words for words in slurm.asked("scontrol") if words.startswith("update")]
+    assert updates == ["update JobId=18 ExcNodeList=node3"]
+
+
 def test_not_every_host_is_left_out_in_the_end(slurm, run):
     slurm.says("scontrol", "echo ' ExcNodeList=node[1-4] '")
     retry(run, "requeue", JOB, until=time.time(), lost_hosts=["node5"])
