@@ -273,6 +273,13 @@ def test_one_rank_alone_loses_no_other(new_run):
     assert (judgement.ending.name, judgement.lost_hosts) == ("failed", ())
 
 
+@pytest.mark.parametrize(("status", "may_pass"), [(-9, True), (137, True), (1, False)])
+def test_an_srun_that_a_signal_ended_may_be_tried_again_though_no_rank_left_a_word(new_run, status, may_pass):
+    folder, _ = new_run(1)
+    judgement = judge(folder, AttemptEvidence(time.time(), status=status))
+    assert (judgement.ending.name, judgement.first, judgement.may_pass) == ("failed", None, may_pass)
+
+
 @pytest.mark.parametrize(
     ("has_begun", "message"), [(False, "exit status 127: apptainer: not found"), (True, "exit status 127")]
 )

@@ -70,3 +70,16 @@ def test_another_error_of_the_system_is_a_bug_or_a_full_disk_and_ends_all(run, m
     monkeypatch.setattr(graph, "start_run", start_run)
     with pytest.raises(OSError, match="No space"):
         run("study")
+
+
+@pytest.mark.parametrize("code", graph.STOPS)
+def test_a_stop_of_one_run_is_one_of_all(run, monkeypatch, code):
+    begun = []
+
+    def start_run(plan, **_):
+        begun.append(plan.run_id)
+        return code
+
+    monkeypatch.setattr(graph, "start_run", start_run)
+    assert run("study") == (code, ["new"] * 3)
+    assert begun == ["all/first"]
