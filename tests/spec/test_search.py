@@ -48,6 +48,13 @@ def test_a_models_own_options_are_searched_and_depth_only_without_fan_outs():
     assert default_space(load_experiment("motifs-gin"))["model.num_layers"] == [3, 4, 5]
 
 
+def test_a_dropout_beyond_what_is_searched_by_default_widens_the_range():
+    experiment = load_experiment("cora-sage", ["model.dropout=0.9"])
+    found = search(default_space(experiment))
+    assert found.space["model.dropout"] == {"low": 0.0, "high": 0.9}
+    assert own_values(searched_keys(found), experiment)["model.dropout"] == 0.9
+
+
 def test_a_trial_is_the_experiment_with_its_values(tmp_path):
     (tmp_path / "base.yaml").write_text("dataset: {name: cora}\nname: base\n")
     file = tmp_path / "s.yaml"

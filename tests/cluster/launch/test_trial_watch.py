@@ -30,6 +30,14 @@ def test_the_time_of_other_processes_counts_and_that_of_earlier_attempts_once(fo
     assert again.spent_s == pytest.approx(3 * LONG_S, rel=1e-3)
 
 
+def test_time_that_this_process_has_noted_counts_once(folder):
+    clock = SearchClock(folder, LONG_S, folder.spent_s())
+    clock.begin(0)
+    clock.started -= 1000
+    clock.tick(now=True)
+    assert (clock.spent_s, folder.spent_s()) == pytest.approx((1000, 1000), rel=1e-2)
+
+
 def test_what_is_done_between_two_trials_is_of_the_second(folder):
     clock = SearchClock(folder, LONG_S, folder.spent_s())
     clock.started -= 1000

@@ -141,6 +141,12 @@ def test_a_trial_that_falls_behind_with_its_first_seed_has_no_other(tmp_path, tu
     assert [[run.path.exists() for run in tuning.runs(trial)] for trial in pruned] == [[True, False]] * len(pruned)
 
 
+def test_a_trial_whose_first_seed_gets_on_is_complete_though_the_second_falls_behind(tune):
+    """With the seed 60 every score is far below those of the five trials before."""
+    _, tuning = tune(trials=6, seed=1, seeds=[0, 60])
+    assert [len(trial.end.of_seeds) for trial in tuning.folder.trials()] == [2] * 6
+
+
 def test_a_seed_that_fails_fails_its_trial(tune):
     _, tuning = tune("break_seed", trials=4, prune=False, seeds=[1, 2, 3])
     failed = [trial for trial in tuning.folder.trials() if trial.state == "failed"]
