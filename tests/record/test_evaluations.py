@@ -54,6 +54,13 @@ def test_a_resume_leaves_the_epochs_that_it_keeps(folder: RunFolder):
     assert written(folder) == []
 
 
+def test_a_resume_takes_back_the_baselines_of_the_end_and_leaves_those_of_the_beginning(folder: RunFolder):
+    for epoch, name in ((0, "val/majority"), (1, "val"), (1, "test"), (0, "val/means")):  # killed before test/means
+        append_evaluation(folder.evaluations_path, epoch, name, {"mae": 1})
+    cut_back(folder, 1, from_the_start=False)
+    assert [row.set for row in read_evaluations(folder)] == ["val/majority", "val"]
+
+
 @pytest.mark.parametrize("row", ["1,val,mae,many", "one,val,mae,1", "1,val,mae"])
 def test_a_damaged_row_is_refused_with_its_line(folder: RunFolder, row: str):
     folder.evaluations_path.write_text(f"epoch,set,measure,value\n1,val,loss,2\n{row}\n")
