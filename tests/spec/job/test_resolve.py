@@ -40,6 +40,8 @@ def test_a_job_without_gpus_takes_the_other_hosts():
     assert (job.constraint, job.gpus_per_host, job.cpus_per_rank) == ("cpu", 0, 16)
     by_constraint = _job("perlmutter", account="m1234", constraint="cpu")
     assert (by_constraint.gpus_per_host, by_constraint.ranks_per_host) == (0, 1)
+    by_number = _job("perlmutter", account="m1234", gpus_per_host=0)
+    assert (by_number.constraint, by_number.gpus_per_host) == ("cpu", 0)
 
 
 def test_what_is_asked_for_beats_the_site():
