@@ -42,6 +42,12 @@ def test_cells_of_a_strong_study_do_the_same_steps_on_the_same_seeds():
     assert differing(found) == {"ranks", "batch_size"}
 
 
+def test_cells_of_a_sensitivity_study_are_repeated_in_rounds_too():
+    asked = study(kind="sensitivity", vary={"train.prefetch": [0, 2]}, repeats=2)
+    names = [cell.name for cell in expand(asked)]
+    assert names == [f"prefetch-{prefetch}__seed-{seed}" for seed in (1, 2) for prefetch in (0, 2)]
+
+
 @given(st.sets(st.integers(1, 16), min_size=2, max_size=4), st.integers(1, 256), st.integers(1, 64))
 def test_the_work_of_a_weak_study_grows_with_the_ranks(sizes, per_rank, batch):
     asked = study(
