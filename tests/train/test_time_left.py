@@ -82,6 +82,15 @@ def test_a_limit_that_is_extended_after_it_was_asked_for_is_seen_when_it_counts(
     assert not answers
 
 
+def test_a_limit_that_was_extended_is_asked_for_again_before_it_counts():
+    answers = [ends_in(500), ends_in(5000)]
+    time_left = TimeLeft(StopRequest(), ends_in(15), lambda within_s: answers.pop(0))
+    for round_s in (60, 1000):
+        time_left.reserve.saw_round(round_s)
+        assert not time_left.is_up()
+    assert not answers
+
+
 def test_an_answer_that_is_no_later_does_not_move_the_end():
     """squeue counts in minutes."""
     end = ends_in(15)
