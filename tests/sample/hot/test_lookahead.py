@@ -126,6 +126,12 @@ def test_of_rows_out_of_sight_those_stay_that_most_windows_needed():
     assert [each.held.tolist() for each in plan([*needs, needs[0][:0]], 1, 1, 1)][3] == [9]
 
 
+def test_of_rows_that_the_next_window_needs_those_stay_that_most_of_its_batches_read():
+    """Node 1 by both, node 9 by one: that two windows have needed that before does not save it."""
+    needs = [np.array(rows, dtype=np.int32) for rows in ([9], [], [1, 9], [], [1, 9], [1])]
+    assert plan(needs, 2, 1, 1)[2].held.tolist() == [1]
+
+
 @given(needs=batches, window=st.integers(1, 6), more=st.integers(1, 6), max_rows=rows_kept)
 def test_what_was_held_stays_for_another_epoch(needs, window, more, max_rows):
     """And no window looks beyond the end of its own."""
