@@ -118,8 +118,8 @@ def test_no_season_is_preferred_that_was_not_seen_twice() -> None:
 
 
 def test_a_gap_in_time_makes_no_last_reading() -> None:
-    """Days of one reading each, which the one before does not tell, and a gap after each: only means are left."""
-    values = np.tile(np.array([[10.0], [50.0]], dtype=np.float32), (40, 1))
+    """Two readings a day, each near the one before, which is no last one, for a gap lies between: means are left."""
+    values = wandering()[:80, :1]
     times = (np.arange(40)[:, None] * DAY + np.array([8, 20])).ravel() * HOUR
     best = preferred(values, times, interval_s=HOUR, horizon=1, validation=(56, 64))
     assert (best.season, best.over_last) == ("day", 0)
