@@ -57,6 +57,15 @@ def test_where_nothing_answers_one_operation_waits_and_the_others_do_not(waits, 
     assert len(waits) == waited + 1
 
 
+def test_a_read_that_is_answered_ends_the_impatience(waits, tmp_path):
+    with pytest.raises(UnreadableError):
+        retried(tmp_path, failing(errno.EIO, 99))
+    waited = len(waits)
+    for times in (0, 1):
+        assert retried(tmp_path, failing(errno.EIO, times)) == "done"
+    assert len(waits) == waited + 1
+
+
 def test_what_is_not_there_is_no_error_of_the_disk(waits, tmp_path):
     for code in retries._ABSENT:
         with pytest.raises(OSError, match="no answer") as raised:
