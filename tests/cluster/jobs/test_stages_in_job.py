@@ -5,9 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.job_end import least_of_attempt
+from graphmill.cluster.jobs.pipeline import record_of
 from graphmill.cluster.jobs.stages_in_job import _StagesInJob
+from graphmill.cluster.launch.pipeline import Stages
+from graphmill.record.documents import Outcome
 from graphmill.record.events import EventWriter, Start
+from graphmill.spec.pipeline import Pipeline, StageSpec
 
 STARTED = Start(
     resumed=False,
@@ -53,3 +58,12 @@ def test_what_starting_costs_is_what_it_took(new_run):
     assert least_of_attempt(folder) >= 17.0, "one and a half starts of a process, and 2 s"
     folder.begin_attempt(resumed=True, command=["test"])
     assert least_of_attempt(folder) == 0.0, "that was of an earlier attempt"
+
+
+def test_a_stage_that_is_done_is_in_no_job(new_run, tmp_path):
+    done, _ = new_run(1, run_id="p/first")
+    done.write_outcome(Outcome(status="done", exit_code=0, epochs=2, steps_per_rank=8, wall_s=1.0))
+    listed = tuple(StageSpec(name=name) for name in ("first", "second"))
+    stages = Stages(Pipeline("p", {}, (), "own", listed), tmp_path / "logs")
+    planned = dict.fromkeys(("first", "second"), UserError("no data", fix="prepare them"))
+    assert record_of(stages, listed, planned).chosen == ("second",)
