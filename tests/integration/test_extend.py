@@ -228,3 +228,13 @@ def test_a_run_that_stopped_early_and_one_without_its_checkpoint(planned, zygote
     shutil.rmtree(earlier)
     with pytest.raises(UserError, match="whole checkpoint"):
         plan_extension(folder, epochs=9, run_id="longer")
+
+
+def test_a_best_checkpoint_that_is_not_the_last_is_taken_over_too(planned, zygote, tmp_path):
+    """With a rate of nothing no epoch is better than the first."""
+    settings = {"ranks": 1, "batch_size": 70, "optimizer": {"kind": "sgd", "lr": 1e-30}}
+    short = whole(zygote, planned("short", **settings), tmp_path)
+    assert (short.read_outcome().best["epoch"], len(checkpoints(short))) == (1, 2)
+    folder = RunFolder.create(plan_extension(short, epochs=4, run_id="longer"), tmp_path)
+    take_over(folder)
+    assert checkpoints(folder) == checkpoints(short)
