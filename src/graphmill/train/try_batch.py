@@ -64,7 +64,7 @@ def try_batch(plan: Plan, limit_mib: float | None) -> dict[str, Any]:
         _native.release_freed_memory()  # the run that follows begins as any other
         short = plan.ending_at(min(plan.last_step, 2 * plan.calendar.length(0), _MOST_STEPS))
         ran_out = _train(short)
-    except (MemoryError, RuntimeError) as error:  # torch.OutOfMemoryError is a RuntimeError
+    except (MemoryError, OSError, RuntimeError) as error:  # OSError: of an import
         if not _is_of_memory(f"{type(error).__name__} {error}"):
             raise
         return {"peak_mib": None, "limit_mib": limit_mib, "num_steps": 0}

@@ -152,7 +152,7 @@ def exact(task: NodeClassification) -> dict[str, Any]:
     return {"waits": list(WAITS), "copied": list(COPIED), "blocks": blocks, "logits": logits.tolist()}
 
 
-def prefetch_on_device(make: Any, depth: int, *, together: bool = False) -> Iterator[Any]:
+def prefetch_on_device(make: Any, depth: int, *, collective: bool = False) -> Iterator[Any]:
     """`prefetch`, whose thread makes tensors of the device where the caller does: torch's modes are a thread's own."""
     mode = nullcontext if _get_current_dispatch_mode() is None else PretendedDevice
 
@@ -166,7 +166,7 @@ def prefetch_on_device(make: Any, depth: int, *, together: bool = False) -> Iter
             yield item
             del item
 
-    return prefetch(made, depth, collective=together)
+    return prefetch(made, depth, collective=collective)
 
 
 def _comes_back(training: Training, found: int) -> bool:
