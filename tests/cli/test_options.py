@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from graphmill.cli.options import takes_groups
-from graphmill.cli.words import RestCommand, WordsCommand, rest_of, words_of
+from graphmill.cli.words import RestCommand, ShortFlagsCommand, WordsCommand, rest_of, with_short_flags, words_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,7 +57,8 @@ def test_several_values_and_values_like_options_are_read():
         typer.echo(f"{stages}|{note}|{words_of(ctx)}")
 
     words = ["--stages", "few", "many", "--note", "--stages"]
-    assert _call(show, words, cls=WordsCommand).stdout == f"few many|--stages|{words}\n"
+    kept = ["--stages=few many", "--note=--stages"]
+    assert _call(show, words, cls=WordsCommand).stdout == f"few many|--stages|{kept}\n"
 
 
 def test_rest_is_what_follows_two_dashes_unless_they_are_a_value():
@@ -78,3 +79,18 @@ def test_no_option_is_declared_twice():
                 said = [ast.unparse(word.value) for word in node.keywords if word.arg in ("help", "metavar")]
                 places[*map(ast.unparse, node.args), *said].append(f"{path.name}:{node.lineno}")
     assert not [where for where in places.values() if len(where) > 1]
+
+
+def test_options_with_a_negative_form_are_known_beside_short_flags():
+    def show(ctx: typer.Context, copied: Annotated[bool | None, typer.Option("--copy/--no-copy")] = None) -> None:
+        typer.echo(f"{copied}|{with_short_flags(ctx, [])}")
+
+    given = ["--no-copy", "--lr", "1"]
+    assert _call(show, given, cls=ShortFlagsCommand).stdout == "False|['train.optimizer.lr=1']\n"
+
+
+def test_submit_takes_words_after_two_dashes_with_run_alone(graphmill, toy):
+    refused = graphmill("submit", "toy.yaml", "--dry-run", "--", "ls")
+    assert refused.code == 2
+    assert "only --run runs" in refused.err
+    assert "only --run runs" not in graphmill("submit", "toy.yaml", "--dry-run", "--").err

@@ -65,7 +65,7 @@ def test_nothing_is_read_of_other_files_that_one_names(path, tmp_path, name):
         lambda: Rows(tmp_path / "theirs.h5", name, 12)[0:2],
         lambda: row(tmp_path / "theirs.h5", [name], 0, keep=False),
     ):
-        with pytest.raises(ValueError, match=f"{name} lies in another file"):
+        with pytest.raises(ValueError, match=f"{name} is virtual, or lies in another file"):
             ask()
 
 

@@ -68,7 +68,10 @@ def replacing(path: Path, *, is_new: bool = False) -> Iterator[Path]:
 
 
 def _make_own(temporary: Path) -> None:
-    """Make the file: its name can be guessed, and where others may write, a link of theirs may wait under it."""
+    """Make the file: its name can be guessed, and where others may write, a link of theirs may wait under it.
+
+    It does not hold against one who may write to the folder and changes the file while it is written.
+    """
     temporary.unlink(missing_ok=True)
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
 

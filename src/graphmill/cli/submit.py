@@ -80,8 +80,11 @@ def submit(
     submit_there(ctx, ["submit"], [] if experiment is None else [experiment], overrides, options)
     dependency = "" if after is None else dependency_of(after, options.logs_root)
     rest = rest_of(ctx)
-    if rest is not None and not run:
-        raise UserError("what follows -- is a command, which only --run runs", fix="graphmill submit --run -- COMMAND")
+    if rest and not run:
+        raise UserError(
+            "what follows -- is a command, which only --run runs",
+            fix="leave out --, or write: graphmill submit --run -- COMMAND",
+        )
     words = (rest or []) if run else None
     if words is not None or data is not None or (resume and is_command(experiment, run_id, options.logs_root)):
         given = {

@@ -5,6 +5,7 @@ import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -17,8 +18,7 @@ from graphmill.cli.words import words_of
 
 _log = logging.getLogger(__name__)
 
-_WITH_VALUE: Final = ("--on", "--remote-graphmill", "--ssh-config")
-_FLAGS: Final = ("--overwrite",)
+_FOR_HERE: Final = ("--on", "--remote-graphmill", "--ssh-config", "--overwrite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +53,15 @@ class SubmitOptions:
 
 
 def words_there(words: Sequence[str]) -> list[str]:
-    """The words without what is meant for this machine.
+    """The words without what is meant for this machine. `words`: each with the value that it takes.
 
-    >>> words_there(["my.yaml", "--on", "host:x", "--hosts=2", "--overwrite", "--ssh-config=f"])
-    ['my.yaml', '--hosts=2']
-    >>> words_there(["--run", "--on", "host:x", "--", "tool", "--on", "x"])
+    >>> words_there(["my.yaml", "--on=host:x", "--hosts=2", "--overwrite", "--comment=--on"])
+    ['my.yaml', '--hosts=2', '--comment=--on']
+    >>> words_there(["--run", "--on=host:x", "--", "tool", "--on", "x"])
     ['--run', '--', 'tool', '--on', 'x']
     """
-    kept: list[str] = []
-    queue = list(words)
-    while queue:
-        word = queue.pop(0)
-        if word == "--":  # of a command with --run
-            return [*kept, word, *queue]
-        if word in _WITH_VALUE:
-            del queue[:1]
-        elif word.partition("=")[0] not in (*_WITH_VALUE, *_FLAGS):
-            kept.append(word)
-    return kept
+    own = list(takewhile(lambda word: word != "--", words))  # what follows it is a command's, with --run
+    return [*(word for word in own if word.partition("=")[0] not in _FOR_HERE), *words[len(own) :]]
 
 
 def submit_there(

@@ -25,9 +25,10 @@ class WordsCommand(TyperCommand):
     """A command that remembers the words that it was called with, and reads `--stages few many`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
-        """Keep the words, and join values to their options before typer sees them."""
-        ctx.meta.setdefault(_WORDS_KEY, list(args))
-        return super().parse_args(ctx, self.joined(args))
+        """Join values to their options before typer sees them, and keep the words."""
+        joined = self.joined(args)
+        ctx.meta.setdefault(_WORDS_KEY, joined)
+        return super().parse_args(ctx, joined)
 
     def joined(self, args: Sequence[str]) -> list[str]:
         """`--comment --x` → `--comment=--x`: what stands for a value is not read as a short flag, or as `--`."""
@@ -60,12 +61,13 @@ class ShortFlagsCommand(WordsCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
         """Take the short flags out before typer sees the rest; it cannot read `--num_neighbors 25 10`."""
-        ctx.meta.setdefault(_WORDS_KEY, list(args))
-        flags = split_short_flags(self.joined(args))
-        own = [option for parameter in self.params for option in parameter.opts]
+        joined = self.joined(args)
+        ctx.meta.setdefault(_WORDS_KEY, joined)
+        flags = split_short_flags(joined)
+        own = [flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)]
         for word in takewhile(lambda word: word != "--", flags.rest):
             if word.startswith("--") and word.partition("=")[0] not in [*own, "--help"]:
-                if "--run" in own and "--run" in flags.rest and _REST_KEY not in ctx.meta:
+                if "--run" in own and "--run" in flags.rest:
                     raise UserError(
                         f"{word} stands where submit's own flags stand: --run takes the command after --",
                         fix="graphmill submit --run [flags of submit] -- COMMAND [flags of the command]",
@@ -81,8 +83,8 @@ class RestCommand(ShortFlagsCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
         """Take them off before typer sees the others."""
-        ctx.meta.setdefault(_WORDS_KEY, list(args))
         words = self.joined(args)  # first: `--` may be the value of an option
+        ctx.meta.setdefault(_WORDS_KEY, words)
         if "--" in words:
             cut = words.index("--")
             ctx.meta[_REST_KEY] = words[cut + 1 :]
@@ -91,7 +93,7 @@ class RestCommand(ShortFlagsCommand):
 
 
 def words_of(ctx: typer.Context) -> list[str]:
-    """The words after the command's name, as they were typed."""
+    """The words after the command's name; those that options take are joined to them."""
     words: list[str] = ctx.meta[_WORDS_KEY]
     return words
 

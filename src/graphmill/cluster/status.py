@@ -126,6 +126,13 @@ class Watcher:
                 return self._view(folder, readings)
         except (UnreadableError, UserError) as error:
             unread = error
+        reading = _current(self._jobs.get(folder.path, []), readings)
+        if isinstance(unread, UserError) and reading is not None and reading.is_alive:  # it computes all the same
+            state: State = "waiting" if reading.phase == "waits" else "running"
+            return RunView(
+                self._name(folder), folder.path, state, reading.source, unread.message, unread.fix,
+                job_id=reading.job_id, slurm_state=reading.state,
+            )  # fmt: skip
         if isinstance(unread, UserError):
             return RunView(self._name(folder), folder.path, "damaged", "run folder", unread.message, unread.fix)
         return RunView(self._name(folder), folder.path, "unreadable", "run folder", str(unread), unread.fix)

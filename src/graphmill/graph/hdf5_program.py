@@ -120,7 +120,7 @@ def _inside(file: Any, name: str) -> Any:  # noqa: ANN401  # h5py is untyped
     """What is called so, if all of it is in this file: who made it may name any other that the reader may read."""
     one = file[name]
     if one.file.filename != file.filename or getattr(one, "external", None) or getattr(one, "is_virtual", False):
-        raise ValueError(f"{name} lies in another file, which this one names")
+        raise ValueError(f"{name} is virtual, or lies in another file, which this one names")
     return one
 
 

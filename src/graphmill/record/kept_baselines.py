@@ -8,7 +8,9 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from graphmill.base.errors import UserError
 from graphmill.base.files import refuse_link, write_text
+from graphmill.base.retries import retried
 from graphmill.runtime.code import code_checksum
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import TaskPlan
@@ -38,8 +40,8 @@ class KeptBaselines:
     def read(self) -> dict[str, Scores]:
         """Name → scores; empty where nothing is kept, or where the file is none of ours."""
         try:
-            return _FILE.validate_json(self.path.read_bytes())
-        except (FileNotFoundError, ValidationError):
+            return _FILE.validate_json(retried(self.path, Path.read_bytes))
+        except (FileNotFoundError, UserError, ValidationError):
             return {}
 
     def keep(self, name: str, scores: Scores) -> None:

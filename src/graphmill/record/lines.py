@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from graphmill.base.errors import UserError
 from graphmill.base.retries import insist, refuse_endless, retried
 
 _TAIL_BYTES: Final = 1 << 16
@@ -88,7 +89,7 @@ def last_lines(path: Path, num_lines: int, *, begin: int = 0) -> list[str]:
         with path.open("rb") as file:
             file.seek(max(begin, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             text = file.read().decode("utf-8", errors="replace")
-    except OSError:
+    except (OSError, UserError):
         return []
     lines = [line.rstrip().rsplit("\r", 1)[-1] for line in text.split("\n")]
     return [line for line in lines if line.strip()][-num_lines:]

@@ -14,6 +14,7 @@ import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -224,9 +225,17 @@ def _own_text(path: Path) -> str:
     with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022:
-            _log.warning(f"{path} is no file that you alone may write to, so what it names is not taken for yours")
+            _warn_once(
+                f"{path} is not a file that you alone may write to, so what it names counts for nothing:"
+                f" chmod go-w {shlex.quote(str(path))}, if it is yours and right"
+            )
             return ""
         return file.read()
+
+
+@cache
+def _warn_once(text: str) -> None:
+    _log.warning(text)
 
 
 def _parsed(line: str) -> Code | None:

@@ -111,12 +111,15 @@ def _refuse_code_in_run_folder(key: str, target: str, package: str) -> None:
         return  # the import will report it
     if found is None:
         return
-    # A package without __init__.py has no origin, only places.
-    for place in (found.origin, *(found.submodule_search_locations or ())):
-        path = Path(place or "/")
+    # A package without __init__.py has no origin, only places; below them a folder may be a run, or a link into one.
+    below = target.replace(":", ".").split(".")[1:-1]
+    places = [Path(place) for place in (found.origin, *(found.submodule_search_locations or ())) if place]
+    places += [Path(place, *below) for place in found.submodule_search_locations or ()]
+    places += [place.with_suffix(".py") for place in places[-1:] if below]
+    for path in places:
         for folder in (path.absolute(), *path.absolute().parents, *path.resolve().parents):  # a link lies there, too
             if (folder / PLAN_FILE).is_file():
                 raise UserError(
-                    f"{key} {target!r} would be imported from {place}, inside the run folder {folder}",
+                    f"{key} {target!r} would be imported from {path}, inside the run folder {folder}",
                     fix="keep the code outside run folders, and name it from there (PYTHONPATH, or install it)",
                 )

@@ -148,7 +148,7 @@ def test_a_formula_counts_the_parameters(root):
         for model in models:
             plan = plan_of(root, model=model, dataset={"name": name})
             made = build_task(plan, Group(0, 1, torch.device("cpu"))).model
-            counted = sum(each.numel() for each in made.parameters())
+            counted = sum(each.numel() for each in made.parameters() if each.requires_grad)
             assert KIND.sizes(plan.task, StepShape(12, "cpu", "fp32")).num_parameters == counted
 
 
@@ -171,6 +171,19 @@ def test_fused_attention_is_the_reference(root, kind):
         forms[form] = [loss.detach(), *(each.grad for each in one.model.parameters())]
     for one, other in zip(forms["fused"], forms["reference"], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_compute_the_same_whatever_the_data_planned(root):
+    """Sums are divided by the mean size of the graphs that it was trained on."""
+    one = task(root)
+    other_data = one.plan.task.dataset.model_copy(update={"num_nodes": 10 * one.plan.task.dataset.num_nodes})
+    plan = one.plan.model_copy(update={"task": one.plan.task.model_copy(update={"dataset": other_data})})
+    other = build_task(plan, Group(0, 1, torch.device("cpu")))
+    other.model.load_state_dict(one.model.state_dict())
+    one.model.eval()
+    other.model.eval()
+    batch = one.feed.chosen(np.arange(5))
+    assert torch.equal(one.model(batch), other.model(batch))
 
 
 def test_a_run_from_before_the_key_sums(root):

@@ -55,7 +55,8 @@ class Gin(nn.Module):
         mean_nodes: float | None = None,
     ) -> None:
         super().__init__()
-        self.mean_nodes = mean_nodes
+        # Frozen: the weights hold it, so that they compute the same on other graphs; no sync touches it.
+        self.mean_nodes = None if mean_nodes is None else nn.Parameter(torch.tensor(mean_nodes), requires_grad=False)
         widths = [in_channels, *[hidden_channels] * num_layers]
         self.layers = nn.ModuleList(
             GinLayer(inner, outer, norm=norm, train_eps=train_eps) for inner, outer in itertools.pairwise(widths)

@@ -5,6 +5,7 @@ from typing import ClassVar, Final, Literal, Self
 from pydantic import Field, PositiveInt, field_validator
 
 from graphmill.base.errors import UserError
+from graphmill.config.frozen import Spec
 from graphmill.spec.attention import refuse_fused
 from graphmill.spec.columns import Measure
 from graphmill.spec.exact_pass import AskedEvaluation, EvaluateOn, evaluated_on, evaluation_text
@@ -89,6 +90,8 @@ class LinkTrainSpec(NeighbourTrainSpec):
     @field_validator("optimizer", mode="before")
     @classmethod
     def _with_rate(cls, given: object) -> object:
+        if isinstance(given, Spec) and "lr" not in given.model_fields_set:
+            return given.model_copy(update={"lr": LEARNING_RATE})
         return {"lr": LEARNING_RATE, **given} if isinstance(given, dict) else given
 
 
