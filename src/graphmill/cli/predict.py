@@ -89,13 +89,13 @@ def evaluate(
     kind, bench = _benched(folder)
     data = DataOf(cast("Which", weights), dataset, root)
     facts = _evaluated_here(folder, cast("Split", split), data, device)
-    asked = bench.options.model_validate({"split": split, **bench.brief})
-    found = measured(kind, bench, folder, asked, data)
+    bench_options = bench.options.model_validate({"split": split, **bench.brief})
+    benched = measured(kind, bench, folder, bench_options, data)
     if json:
-        print_json({**facts, "speed_ups": found.summary})
+        print_json({**facts, "speed_ups": benched.summary})
         return
     _show(facts, json=False, title=f"{run}: {split}")
-    show_summary(found.summary, title=f"speed-ups; more: graphmill bench {kind.name} {run}")
+    show_summary(benched.summary, title=f"speed-ups; more: graphmill bench {kind.name} {run}")
 
 
 def _evaluated_here(folder: "RunFolder", split: "Split", data: "DataOf", device: str | None) -> Facts:

@@ -59,7 +59,7 @@ def train(
       graphmill train --extend logs/demo --epochs 40
       graphmill train --ranks 4 --max_steps 4000 --batch_size 1024 --num_neighbors 25 10 --sync_every 4
     """
-    found = to_train(
+    training = to_train(
         experiment,
         with_short_flags(ctx, override or []),
         agree_to_code,
@@ -72,22 +72,22 @@ def train(
         prepare=not dry_run,
     )
     if dry_run:
-        _show(found)
+        _show(training)
     else:
-        finish(found.folder, found.start())
+        finish(training.folder, training.start())
 
 
-def _show(found: ToTrain) -> None:
+def _show(training: ToTrain) -> None:
     """Print its plan; of one that is continued with other ranks than planned, with how many."""
     from graphmill.cluster.launch.check_model import refuse_unfit_model
     from graphmill.spec.world import effect_of
 
-    if found.world is None:
-        refuse_unfit_model(found.plan)
-    show_plan(found.plan, json=False)
-    world = found.world
-    if world is not None and world != found.plan.world:
-        print_line(f"continues with {world.ranks} ranks of {world.threads} threads: {effect_of(found.plan)}")
+    if training.world is None:
+        refuse_unfit_model(training.plan)
+    show_plan(training.plan, json=False)
+    world = training.world
+    if world is not None and world != training.plan.world:
+        print_line(f"continues with {world.ranks} ranks of {world.threads} threads: {effect_of(training.plan)}")
 
 
 def finish(folder: "RunFolder", code: int, *, resume_with: str = "graphmill train --resume") -> None:
