@@ -340,7 +340,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
     from graphmill.record.evaluations import recorded_baselines
     from graphmill.record.judged import lost_on_test
     from graphmill.record.metrics import read_metrics
-    from graphmill.record.staged import data_read, data_read_in_words
+    from graphmill.record.staged import data_read, data_read_text
     from graphmill.spec.fetching import FetchedByEpoch
 
     plan, outcome = run.read_plan(), run.read_outcome()
@@ -367,7 +367,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         ("folder", str(run.path)),
         ("status", status),
         ("dataset", f"{plan.dataset.name}{' (synthetic)' if plan.dataset.synthetic else ''}"),
-        *([("data read from", data_read_in_words(run))] if data_read(run) else []),
+        *([("data read from", data_read_text(run))] if data_read(run) else []),
         *([("scheme", f"{plan.sync.scheme}, every {plan.sync.every}")] if plan.ranks > 1 else []),
         ("ranks", plan.ranks),
         *([("samplers", plan.roles.samplers)] if plan.roles is not None else []),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from graphmill.api.using import ALL_SPLITS, Facts, choices, files, in_a_process, pairs_asked
+from graphmill.api.using import ALL_SPLITS, Facts, choices, files, in_a_process, requested_pairs
 from graphmill.base.errors import UserError
 from graphmill.cli.agree import agree_to_code
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot
@@ -176,7 +176,7 @@ def predict(
       graphmill predict dependencies-1 --top 10 --output likely.parquet
     """
     options = choices(split, weights, dataset, root, device, splits=ALL_SPLITS)
-    options += files(output, attention, embeddings=embeddings) + pairs_asked(pairs, top)
+    options += files(output, attention, embeddings=embeddings) + requested_pairs(pairs, top)
     facts = in_a_process("predict", run, logs_root, options, partial(agree_to_code, trust=trust))
     _show(facts, json=json, title=f"{run}: {split}")
 

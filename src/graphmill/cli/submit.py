@@ -16,7 +16,7 @@ from graphmill.cli.options import After, ExperimentName, Ranks, RunId, resolved_
 from graphmill.cli.plan import show_plan
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
 from graphmill.cli.submit_command import CommandArguments, Data, Run, is_command, submit_command
-from graphmill.cli.submit_on import SubmitOptions, submit_there
+from graphmill.cli.submit_on import SubmitOptions, submit_remotely
 from graphmill.cli.words import RestCommand, rest_of, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def submit(
 
     overrides = [*with_short_flags(ctx, options.override or []), *job.overrides()]
     overrides += [] if ranks is None else [f"train.ranks={ranks}"]
-    submit_there(ctx, ["submit"], [] if experiment is None else [experiment], overrides, options)
+    submit_remotely(ctx, ["submit"], [] if experiment is None else [experiment], overrides, options)
     dependency = "" if after is None else dependency_of(after, options.logs_root)
     rest = rest_of(ctx)
     if rest is not None and not run:

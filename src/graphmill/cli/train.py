@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphmill.api.run import done_in_words
+from graphmill.api.run import done_text
 from graphmill.api.training import ToTrain, to_train
 from graphmill.base import exits
 from graphmill.cli.agree import agree_to_code
@@ -96,7 +96,7 @@ def finish(folder: "RunFolder", code: int, *, resume_with: str = "graphmill trai
 
     outcome = folder.read_outcome()
     if code == exits.DONE and outcome is not None:  # rank 0 has printed the measures
-        print_line(done_in_words(folder, outcome))
+        print_line(done_text(folder, outcome))
     elif outcome is not None and (code == exits.OUT_OF_TIME or outcome.message in (NOT_READY, STOPPED_AT_ONCE)):
         _log.info(f"{folder.path}: {outcome.message}; continue with `{resume_with} {folder.path}`")
     if code != exits.DONE:
