@@ -209,11 +209,9 @@ KEYS_OF_FILES = {  # an older run folder is still read
 
 
 def test_declared_names_are_the_fields(trees):
-    """As a local name for a moment, such a word may stand. The commands (`cli/`) have some left."""
+    """As a local name for a moment, such a word may stand."""
     declared = set()
     for path, tree in trees.items():
-        if path.parts[0] == "cli":
-            continue
         names = [name.strip("_") for node in ast.walk(tree) for name in _declared_by(node)]
         declared |= {(path.as_posix(), name) for name in names if name in DECLARED_OTHERWISE}
     assert declared == KEYS_OF_FILES

@@ -98,12 +98,14 @@ def beside():
 
 @pytest.mark.parametrize("form", [dense, as_sparse])
 @pytest.mark.parametrize("reads", ["all", "last"])
-@pytest.mark.parametrize("num_beside", [1, WIDTH + 3])
-def test_columns_beside_follow_those_of_the_hops_as_they_are(topology, x, form, reads, num_beside, beside):
-    found = propagated(form(x), topology, asked(2, reads), beside[:, :num_beside])
+@pytest.mark.parametrize("num_extra_columns", [1, WIDTH + 3])
+def test_columns_beside_follow_those_of_the_hops_as_they_are(topology, x, form, reads, num_extra_columns, beside):
+    found = propagated(form(x), topology, asked(2, reads), beside[:, :num_extra_columns])
     alone = propagated(form(x), topology, asked(2, reads))
-    assert found.num_features == alone.num_features + num_beside
-    assert np.array_equal(written_out(found), np.concatenate([written_out(alone), beside[:, :num_beside]], axis=1))
+    assert found.num_features == alone.num_features + num_extra_columns
+    assert np.array_equal(
+        written_out(found), np.concatenate([written_out(alone), beside[:, :num_extra_columns]], axis=1)
+    )
 
 
 def test_columns_beside_are_read_of_nodes_without_features(topology, beside):

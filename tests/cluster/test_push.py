@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
-from graphmill.cli.submit_on import words_there
-from graphmill.cluster.push import _record, _state, _sums, files_to_send, refuse_changed_there
+from graphmill.cli.submit_on import remote_words
+from graphmill.cluster.push import _record, _state, _sums, files_to_send, refuse_changed_remotely
 from graphmill.cluster.remote import Source
 
 OWN = "import helper\nfrom package import part\n"
@@ -85,9 +85,9 @@ def test_only_what_was_sent_from_here_is_overwritten(here, sent, state):
     assert found == state
     if state == "changed there":
         with pytest.raises(UserError, match=r"a\.py in me@host:x .* overwritten"):
-            refuse_changed_there({"a.py": found, "b.py": "new"}, Source("me@host", "x"))
+            refuse_changed_remotely({"a.py": found, "b.py": "new"}, Source("me@host", "x"))
     else:
-        refuse_changed_there({"a.py": found}, Source("me@host", "x"))
+        refuse_changed_remotely({"a.py": found}, Source("me@host", "x"))
 
 
 NOT_IN_A_LINE = "/\x00\n\r\\\x85\u2028\u2029\x0b\x0c\x1c\x1d\x1e"
@@ -117,4 +117,4 @@ def test_a_record_after_a_greeting():
 
 def test_words_of_this_machine_stay_here():
     words = ["toy.yaml", "--on=h:x", "--hosts=2", "--remote-graphmill=/opt/g", "-O", "train.seed=1", "--overwrite"]
-    assert words_there(words) == ["toy.yaml", "--hosts=2", "-O", "train.seed=1"]
+    assert remote_words(words) == ["toy.yaml", "--hosts=2", "-O", "train.seed=1"]

@@ -8,7 +8,7 @@ from rounding import drift
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import MachineInfo, Plan
-from graphmill.tasks.graph_classification.data.prepare import GENERATED, prepare_asked
+from graphmill.tasks.graph_classification.data.prepare import GENERATED, prepare_requested
 from graphmill.tasks.graph_classification.page import GraphClassificationExperiment, GraphSetPrepareOptions
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.stores import Preparation
@@ -21,7 +21,7 @@ GLOBAL_BATCH = 24
 @pytest.fixture(scope="module")
 def runs(train_all, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
     root = tmp_path_factory.mktemp("graphs")
-    prepare_asked(Preparation(GENERATED, root, GraphSetPrepareOptions(num_graphs=200)))
+    prepare_requested(Preparation(GENERATED, root, GraphSetPrepareOptions(num_graphs=200)))
     plans = [_plan(root, ranks) for ranks in (1, 2, 4)]
     return train_all([*plans, _plan(root, 2, {"mode": "budget", "max_nodes": 200, "max_edges": 600}, "budget")])
 

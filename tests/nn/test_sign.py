@@ -12,7 +12,7 @@ SPARSE = SparseRows(torch.arange(5), torch.arange(4, dtype=torch.int32), torch.o
 
 @pytest.mark.parametrize("rows", [DENSE, SPARSE], ids=["dense", "sparse"])
 def test_hops_before_the_last_count_a_tenth_and_columns_beside_them_whole(rows):
-    sizes = {"in_channels": 1, "num_blocks": 3, "num_beside": 1, "hidden_channels": 1, "out_channels": 1}
+    sizes = {"in_channels": 1, "num_blocks": 3, "num_extra_columns": 1, "hidden_channels": 1, "out_channels": 1}
     no_dropout = {"dropout": 0.0, "input_dropout": 0.0}
     model = Sign(**sizes, **no_dropout, is_sparse=rows is SPARSE, num_layers=1, seed=0).eval()
     torch.nn.init.ones_(model.first)

@@ -6,7 +6,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from graphmill.tasks.assignment.data.prepare import prepare_asked
+from graphmill.tasks.assignment.data.prepare import prepare_requested
 from graphmill.tasks.assignment.data.store import AssignmentStore
 from graphmill.tasks.assignment.page.data import GENERATED, AssignmentPrepareOptions
 from graphmill.tasks.stores import Preparation
@@ -24,7 +24,7 @@ def prepared(root: Path, *sources: Path, name: str = "mine", force: bool = False
         force=force,
         more_paths=tuple(more),
     )
-    return prepare_asked(asked)
+    return prepare_requested(asked)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -13,14 +13,14 @@ from command_line import run_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import Plan
-from graphmill.tasks.graph_classification.data.prepare import GENERATED, prepare_asked
+from graphmill.tasks.graph_classification.data.prepare import GENERATED, prepare_requested
 from graphmill.tasks.graph_classification.page import GraphSetPrepareOptions
 from graphmill.tasks.intrusion.data.prepare import GENERATED as CAPTURES
-from graphmill.tasks.intrusion.data.prepare import prepare_asked as prepare_captures
+from graphmill.tasks.intrusion.data.prepare import prepare_requested as prepare_captures
 from graphmill.tasks.intrusion.page import CapturePrepareOptions
-from graphmill.tasks.link_prediction.data.prepare import prepare_asked as prepare_links
+from graphmill.tasks.link_prediction.data.prepare import prepare_requested as prepare_links
 from graphmill.tasks.link_prediction.page.data import LinkPrepareOptions
-from graphmill.tasks.node_regression.data.prepare import prepare_asked as prepare_values
+from graphmill.tasks.node_regression.data.prepare import prepare_requested as prepare_values
 from graphmill.tasks.node_regression.page.data import ValuesPrepareOptions
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.stores import Preparation
@@ -31,7 +31,7 @@ DIES_BEFORE: Final = Path(__file__).parent / "dies_before"
 
 
 def make_graphs(root: Path) -> None:
-    prepare_asked(Preparation(GENERATED, root, GraphSetPrepareOptions(num_graphs=455)))
+    prepare_requested(Preparation(GENERATED, root, GraphSetPrepareOptions(num_graphs=455)))
 
 
 def make_series(root: Path) -> None:

@@ -10,7 +10,7 @@ from graphmill.record.documents import Outcome
 from graphmill.record.metrics import write_metrics
 from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.compare import Beside, Comparison, Configuration
+from graphmill.report.compare import ComparedBaseline, Comparison, Configuration
 from graphmill.report.html import html
 from graphmill.report.markdown import markdown
 from graphmill.report.page import Breakdown, Facts, Figures, Page, Remark, Section, Shown, Table
@@ -235,7 +235,10 @@ def test_a_comparison_shows_the_baselines_and_what_loses_to_one():
     row = Configuration(
         {"model.kind": "gat"}, ("a", "b"), (1, 2), ((1,), (2,)), "", ("loses to a baseline: .5, X .7",), None, None
     )
-    baselines = {"x": Beside("method X", (0.6, 0.6), (0.7, 0.8)), "y": Beside("method Y", None, None)}
+    baselines = {
+        "x": ComparedBaseline("method X", (0.6, 0.6), (0.7, 0.8)),
+        "y": ComparedBaseline("method Y", None, None),
+    }
     found = Comparison(
         "node_classification", "d", False, "micro-F1", True, ("model.kind",), (row,), (), baselines
     )  # fmt: skip

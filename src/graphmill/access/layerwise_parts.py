@@ -66,7 +66,7 @@ class PartedInference:
             for begin, found in self._blocks_of(layer, h, rows, RELU):
                 result.write(begin, found.numpy())
             if h is None:
-                self._forget_features()
+                self._evict_features()
             hidden = [result] if readout is None else [*hidden, result]
         logits = torch.empty(len(mine), layers[-1].out_channels if readout is None else readout.out_channels)
         h, activation = hidden[-1] if hidden else None, None if readout is None else RELU
@@ -81,7 +81,7 @@ class PartedInference:
         """Rows of a hidden layer, of owned nodes [n]."""
         return torch.from_numpy(h.table.x[h.find(self._own_row(nodes))])
 
-    def _forget_features(self) -> None:
+    def _evict_features(self) -> None:
         """Drop mapped pages of the features: they were read once through, and hidden rows take their place."""
         for features in self.fetcher.features:
             for array in (features.x,) if isinstance(features, DenseFeatures) else (features.indices, features.values):

@@ -34,7 +34,7 @@ class WholeGraph:
     features: Features
     edge_features: EdgeFeatures | None  # the columns that batches carry
     tables: WholeTables
-    num_beside: int = 0  # the last columns, which are no features
+    num_extra_columns: int = 0  # the last columns, which are no features
 
     owners: ClassVar[None] = None
     window: ClassVar[int] = 1
@@ -55,8 +55,8 @@ class WholeGraph:
         features = transformed(store.features, spec.features)
         if spec.propagation is not None:
             features = propagated(features, store.topology(undirected=spec.undirected), spec.propagation, extra_columns)
-        num_beside = 0 if extra_columns is None else extra_columns.shape[1]
-        return cls(spec, store, group, features, edges, WholeTables(features, edges), num_beside)
+        num_extra_columns = 0 if extra_columns is None else extra_columns.shape[1]
+        return cls(spec, store, group, features, edges, WholeTables(features, edges), num_extra_columns)
 
     @property
     def topology(self) -> Topology:
@@ -86,7 +86,7 @@ class WholeGraph:
         """
         assert isinstance(self.features, DenseFeatures), "the plan was refused for sparse ones"
         mean, sd = statistics(self.features, nodes)
-        of_features = len(mean) - self.num_beside
+        of_features = len(mean) - self.num_extra_columns
         mean[of_features:], sd[of_features:] = 0, 1
         return mean, sd
 

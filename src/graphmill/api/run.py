@@ -118,7 +118,7 @@ def ended(folder: "RunFolder", code: int) -> Run:
     outcome = folder.read_outcome()
     if code == exits.DONE:
         if outcome is not None:
-            _log.info(done_in_words(folder, outcome))
+            _log.info(done_text(folder, outcome))
         return Run(folder.path)
     from graphmill.cluster.status import Watcher
 
@@ -127,7 +127,7 @@ def ended(folder: "RunFolder", code: int) -> Run:
     raise EndedError(f"{folder.path}: {what}", fix=fix or view.advice, exit_status=code, path=folder.path)
 
 
-def done_in_words(folder: "RunFolder", outcome: "Outcome") -> str:
+def done_text(folder: "RunFolder", outcome: "Outcome") -> str:
     """What a run that is done took, in a line."""
     number = len(folder.attempts())
     of = f" in attempt {number}" if number > 1 else ""

@@ -121,7 +121,7 @@ def predict(
     with tempfile.TemporaryDirectory(prefix="graphmill-predict-") as folder:
         path = Path(folder, "predictions.parquet") if output is None else path_of("output", output)
         options += files(path, edges, embeddings=embeddings, formats=_STREAMED)
-        options += pairs_asked(None if pairs is None else path_of("pairs", pairs), top)
+        options += requested_pairs(None if pairs is None else path_of("pairs", pairs), top)
         in_a_process("predict", _text(run), where, options, agreeing(trust))
         return polars.read_csv(path) if path.suffix == ".csv" else polars.read_parquet(path, memory_map=False)
 
@@ -203,7 +203,7 @@ def files(
     return [*words, *(["--embeddings"] if embeddings else [])]
 
 
-def pairs_asked(pairs: Path | None, top: int | None) -> list[str]:
+def requested_pairs(pairs: Path | None, top: int | None) -> list[str]:
     """Which pairs are to be scored, as words for `predict`; none where neither is given."""
     if top is not None and top < 1:
         raise UserError(f"--top {top} is not above 0", fix="--top 10")

@@ -107,7 +107,9 @@ class _AllCommands(Commands):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  # typer's, old and new
         """The commands under a heading each group."""
-        known = {name: found for name in self.list_commands(ctx) if (found := self.get_command(ctx, name)) is not None}
+        known = {
+            name: command for name in self.list_commands(ctx) if (command := self.get_command(ctx, name)) is not None
+        }
         width = max(len(name) for name in known)
         for heading, names in _GROUPS.items():
             rows = [(name.ljust(width), known[name].get_short_help_str(200)) for name in names if name in known]
@@ -152,8 +154,8 @@ def commands(words: Sequence[str] = ()) -> typer.Typer:
     return app
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(value: bool) -> None:
+    if value:
         typer.echo(f"graphmill {graphmill.__version__}")
         raise typer.Exit
 
@@ -216,13 +218,13 @@ class _Interrupt:
         if before is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._raise)
 
-        def unraisable(found: "sys.UnraisableHookArgs") -> None:
-            if self.came and found.exc_type is KeyboardInterrupt:
+        def unraisable(args: "sys.UnraisableHookArgs") -> None:
+            if self.came and args.exc_type is KeyboardInterrupt:
                 again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
                 again.daemon = True
                 again.start()
             else:
-                ignore(found)
+                ignore(args)
 
         sys.unraisablehook = unraisable
         try:

@@ -64,15 +64,15 @@ def baseline(
       graphmill baseline debian-packages
       graphmill baseline metr-la -O dataset.horizon=3 --dataset-root /data --json
     """
-    kind, own = _planned(dataset, task, resolved_dataset_root(root), overrides or [])
+    kind, task_plan = _planned(dataset, task, resolved_dataset_root(root), overrides or [])
     if not kind.baselines.methods:
         raise UserError(f"the task {kind.name} has no baselines", fix="name some on its page: docs/howto/own-task.md")
-    found = dict(_scored(kind, own, everything=everything))
-    _keep(logs_root, kind, own, found)
+    results = dict(_scored(kind, task_plan, everything=everything))
+    _keep(logs_root, kind, task_plan, results)
     if json:
-        print_json({"dataset": own.dataset.name, "task": kind.name, "baselines": found})
+        print_json({"dataset": task_plan.dataset.name, "task": kind.name, "baselines": results})
         return
-    _show(kind, own, found)
+    _show(kind, task_plan, results)
 
 
 def _planned(dataset: str, task: str | None, root: Path, overrides: list[str]) -> "tuple[AnyKind, TaskPlan]":
@@ -100,13 +100,13 @@ def _planned(dataset: str, task: str | None, root: Path, overrides: list[str]) -
     return kind, kind.resolve(experiment, store.info(experiment.dataset))
 
 
-def _scored(kind: "AnyKind", own: "TaskPlan", *, everything: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+def _scored(kind: "AnyKind", task_plan: "TaskPlan", *, everything: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each baseline by name, with `scores` by split and measure, or `why_not`; torch is loaded in another process."""
     words = {each.name: each.words for each in kind.baselines.methods}
     environ = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
     with tempfile.TemporaryDirectory() as folder:
         section = Path(folder) / "section.json"
-        section.write_text(own.model_dump_json(), encoding="utf-8")
+        section.write_text(task_plan.model_dump_json(), encoding="utf-8")
         command = python_m("graphmill.train.baseline", str(section), *(["--all"] if everything else []))
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
             assert process.stdout is not None
@@ -120,30 +120,30 @@ def _scored(kind: "AnyKind", own: "TaskPlan", *, everything: bool) -> Iterator[t
         raise typer.Exit(process.returncode)
 
 
-def _keep(logs_root: Path, kind: "AnyKind", own: "TaskPlan", found: dict[str, dict[str, Any]]) -> None:
+def _keep(logs_root: Path, kind: "AnyKind", task_plan: "TaskPlan", results: dict[str, dict[str, Any]]) -> None:
     """Keep the scores for runs on the same data, which would compute them at their end, or skip them as too costly."""
     from graphmill.record.kept_baselines import KeptBaselines
 
-    kept = KeptBaselines.of(logs_root, own)
+    kept = KeptBaselines.of(logs_root, task_plan)
     for each in kind.baselines.methods:
-        if each.scored == "end" and (scores := found[each.name]["scores"]):
+        if each.scored == "end" and (scores := results[each.name]["scores"]):
             kept.keep(each.name, scores)
 
 
-def _show(kind: "AnyKind", own: "TaskPlan", found: dict[str, dict[str, Any]]) -> None:
+def _show(kind: "AnyKind", task_plan: "TaskPlan", results: dict[str, dict[str, Any]]) -> None:
     known = {each.name: each for each in kind.baselines.methods}
-    scores = [scores for each in found.values() for scores in each["scores"].values()]
+    scores = [scores for each in results.values() for scores in each["scores"].values()]
     shown = [each for each in kind.measures if each.is_shown and any(each.name in values for values in scores)]
-    synthetic = " (synthetic)" if own.dataset.synthetic else ""
-    print_line(f"{own.dataset.name}{synthetic}: baselines, on the splits and measures of its runs")
+    synthetic = " (synthetic)" if task_plan.dataset.synthetic else ""
+    print_line(f"{task_plan.dataset.name}{synthetic}: baselines, on the splits and measures of its runs")
     for split in ("val", "test"):
         rows: list[list[Cell]] = [
             [known[name].words, *(_text(each["scores"].get(split, {}).get(measure.name)) for measure in shown)]
-            for name, each in found.items()
+            for name, each in results.items()
         ]
         columns = [split, *(measure.words for measure in shown)]
         print_table(columns[: 1 + _MOST_SCORES], [row[: 1 + _MOST_SCORES] for row in rows])
-    for name, each in found.items():
+    for name, each in results.items():
         print_line(f"{known[name].words}: {each['why_not'] or known[name].about}")
 
 

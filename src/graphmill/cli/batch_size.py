@@ -45,41 +45,43 @@ def batch_size(
     from graphmill.estimate.batch_size import BatchSizes
     from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
-    asked = experiment_of(experiment, with_short_flags(ctx, override or []), ranks)
+    resolved = experiment_of(experiment, with_short_flags(ctx, override or []), ranks)
     update: dict[str, Any] = {}
-    if asked.train.sizing is None:
-        update["batch"] = asked.train.batch.model_copy(update={"mode": "trial", "max_nodes": None, "max_edges": None})
-    if asked.train.epochs is None and asked.train.max_steps is None:
+    if resolved.train.sizing is None:
+        update["batch"] = resolved.train.batch.model_copy(
+            update={"mode": "trial", "max_nodes": None, "max_edges": None}
+        )
+    if resolved.train.epochs is None and resolved.train.max_steps is None:
         update["epochs"] = 1  # how long the run is decides nothing here
-    asked = asked.model_copy(update={"train": asked.train.model_copy(update=update)})
+    resolved = resolved.model_copy(update={"train": resolved.train.model_copy(update=update)})
     dataset_root = resolved_dataset_root(root)
-    prepare_embedded(asked, dataset_root)
+    prepare_embedded(resolved, dataset_root)
 
     def plan_of(experiment: "Experiment") -> "Plan":
         return plan_experiment(experiment, dataset_root=dataset_root, run_id="batch-size")
 
-    found, _ = BatchSizes(logs_root).find(asked, plan_of)
+    budget, _ = BatchSizes(logs_root).find(resolved, plan_of)
     if json:
-        print_json(found)
+        print_json(budget)
     else:
-        _show(found)
+        _show(budget)
 
 
-def _show(found: "MemoryBudget") -> None:
+def _show(budget: "MemoryBudget") -> None:
     rows: list[list[Cell]] = [
         [attempt.size, attempt.max_nodes, attempt.max_edges, attempt.peak_mib, "yes" if attempt.fits else "no"]
-        for attempt in found.attempts
+        for attempt in budget.attempts
     ]
     if rows:
         print_table(["size", "nodes", "edges", "peak MiB", "fits"], rows)
         print_line("")
     facts: list[tuple[str, Cell]] = [
-        ("a rank may use, MiB", found.limit_mib),
-        (f"largest that fits, {found.unit}", found.max_fit),
-        (f"used: {found.target:.0%} of it", found.safe),
+        ("a rank may use, MiB", budget.limit_mib),
+        (f"largest that fits, {budget.unit}", budget.max_fit),
+        (f"used: {budget.target:.0%} of it", budget.safe),
     ]
-    if found.max_nodes is not None:
-        facts += [("  nodes of a batch, at most", found.max_nodes), ("  edges of a batch, at most", found.max_edges)]
-    facts += [("predicted peak, MiB", found.predicted_mib)]
-    facts += [(f"  assumed: {name}, MiB", value) for name, value in found.assumed.items()]
+    if budget.max_nodes is not None:
+        facts += [("  nodes of a batch, at most", budget.max_nodes), ("  edges of a batch, at most", budget.max_edges)]
+    facts += [("predicted peak, MiB", budget.predicted_mib)]
+    facts += [(f"  assumed: {name}, MiB", value) for name, value in budget.assumed.items()]
     print_facts(facts)

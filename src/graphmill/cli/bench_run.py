@@ -30,26 +30,26 @@ _log = logging.getLogger(__name__)
 
 def bench_run(kind: "AnyKind", bench: "Bench", arguments: Sequence[str]) -> None:
     """Measure a run, or the stages of a pipeline that are done; show a table, write a CSV file of all measurements."""
-    asked = parser_of(kind.name, bench).parse_args(list(arguments))
-    options = task_options(bench.options, asked.option, f"bench of the task {kind.name}")
-    stages = _stages_of(asked.run, asked.logs_root)
+    parsed = parser_of(kind.name, bench).parse_args(list(arguments))
+    options = task_options(bench.options, parsed.option, f"bench of the task {kind.name}")
+    stages = _stages_of(parsed.run, parsed.logs_root)
     rows: list[Mapping[str, Any]] = []
     summary: list[Mapping[str, Any]] = []
-    for folder in stages or [find_run(asked.run, asked.logs_root)]:
-        agree_to_code(folder, asked.trust)
-        choice = DataOf(asked.weights, asked.dataset, asked.dataset_root)
+    for folder in stages or [find_run(parsed.run, parsed.logs_root)]:
+        agree_to_code(folder, parsed.trust)
+        choice = DataOf(parsed.weights, parsed.dataset, parsed.dataset_root)
         found = measured(kind, bench, folder, options, choice)
         stage = {"stage": folder.path.name} if stages else {}
         rows += [{**row, **stage} for row in found.rows]  # last: the first columns are those of other programs
         summary += [{**stage, **line} for line in found.summary]
-    if asked.output is not None:
-        write_text(asked.output, _csv(rows))
-    if asked.json:
+    if parsed.output is not None:
+        write_text(parsed.output, _csv(rows))
+    if parsed.json:
         print_json({"summary": summary, "rows": rows})
         return
-    show_summary(summary, title=asked.run)
-    if asked.output is not None:
-        print_line(f"{asked.output}: {len(rows):,} rows")
+    show_summary(summary, title=parsed.run)
+    if parsed.output is not None:
+        print_line(f"{parsed.output}: {len(rows):,} rows")
 
 
 @dataclass(frozen=True, slots=True)

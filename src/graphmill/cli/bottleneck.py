@@ -46,27 +46,27 @@ def bottleneck(
     from graphmill.diagnose.rules import find_bottleneck
 
     folders = find_several(run, logs_root)
-    found: dict[str, Diagnosis] = {}
+    diagnoses: dict[str, Diagnosis] = {}
     troubles: dict[str, UserError] = {}
     for folder in folders:
         try:
-            found[str(folder.path)] = find_bottleneck(measured_of(folder))
+            diagnoses[str(folder.path)] = find_bottleneck(measured_of(folder))
         except UserError as error:
             troubles[str(folder.path)] = error
-    if not found:
+    if not diagnoses:
         raise next(iter(troubles.values()))
     if json:
-        told = [{"run": path, "verdict": _document(diagnosis)} for path, diagnosis in found.items()]
+        documents = [{"run": path, "verdict": _document(diagnosis)} for path, diagnosis in diagnoses.items()]
         failed = [{"run": path, "verdict": None, "why": error.message} for path, error in troubles.items()]
-        print_json({"runs": [*told, *failed]})
+        print_json({"runs": [*documents, *failed]})
         return
     if len(folders) == 1:
-        _print_one(*next(iter(found.items())))
+        _print_one(*next(iter(diagnoses.items())))
         return
-    rows = [[Path(path).name, each.verdict.subject, each.verdict.text] for path, each in found.items()]
+    rows = [[Path(path).name, each.verdict.subject, each.verdict.text] for path, each in diagnoses.items()]
     rows += [[Path(path).name, "not known", error.message] for path, error in troubles.items()]
     print_table(("run", "bound by", "the figure that says so"), rows)
-    for caveat in dict.fromkeys(caveat for diagnosis in found.values() for caveat in diagnosis.caveats):
+    for caveat in dict.fromkeys(caveat for diagnosis in diagnoses.values() for caveat in diagnosis.caveats):
         _log.info(f"note: {caveat}")
 
 
@@ -74,12 +74,14 @@ _NOTHING: Final = 0.005  # a share that would be printed as 0 %
 
 
 def _document(diagnosis: "Diagnosis") -> dict[str, Any]:
-    def told(finding: "Finding") -> dict[str, Any]:
+    def document_of(finding: "Finding") -> dict[str, Any]:
         return {"bound": finding.subject, "figure": finding.text, "suggestions": finding.fixes}
 
-    findings = [{**told(each), **each.amounts, "is_severe": each.level == "severe"} for each in diagnosis.findings]
+    findings = [
+        {**document_of(each), **each.amounts, "is_severe": each.level == "severe"} for each in diagnosis.findings
+    ]
     rest = {"shares": diagnosis.shares, "findings": findings, "caveats": diagnosis.caveats}
-    return {**told(diagnosis.verdict), **rest}
+    return {**document_of(diagnosis.verdict), **rest}
 
 
 def _print_one(path: str, diagnosis: "Diagnosis") -> None:

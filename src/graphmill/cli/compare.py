@@ -74,7 +74,7 @@ def compare(
 def show_comparison(table: "Comparison") -> None:
     """Print a table, and what it leaves out."""
     from graphmill.api.using import tell_left_out
-    from graphmill.report.compare import span_in_words
+    from graphmill.report.compare import span_text
     from graphmill.report.configurations import short_names
     from graphmill.spec.kinds import find_kind
 
@@ -106,7 +106,7 @@ def show_comparison(table: "Comparison") -> None:
         print_line("*: best on the validation split")
     if rows and table.baselines:
         cells: list[list[Cell]] = [
-            [beside.words, span_in_words(beside.val), span_in_words(beside.test)] for beside in table.baselines.values()
+            [baseline.words, span_text(baseline.val), span_text(baseline.test)] for baseline in table.baselines.values()
         ]
         print_table(("baseline", f"val {table.measure}", f"test {table.measure}"), cells)
     tell_left_out(table)

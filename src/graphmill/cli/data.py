@@ -159,8 +159,8 @@ def prepare(
     texts = [*(option or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
     options = task_options(kind.data.options, texts, f"prepare of the task {kind.name}")
     with _read_as(kind, because), progress(f"preparing {save_as or name}"):
-        asked = Preparation(name, resolved_dataset_root(root), options, first, save_as, force, tuple(more))
-        store = prepare_store(kind, asked)
+        preparation = Preparation(name, resolved_dataset_root(root), options, first, save_as, force, tuple(more))
+        store = prepare_store(kind, preparation)
     if json:
         print_json({"path": str(store.path), **store.metadata.model_dump(mode="json")})
     else:
@@ -340,7 +340,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
     from graphmill.record.evaluations import recorded_baselines
     from graphmill.record.judged import lost_on_test
     from graphmill.record.metrics import read_metrics
-    from graphmill.record.staged import data_read, data_read_in_words
+    from graphmill.record.staged import data_read, data_read_text
     from graphmill.spec.fetching import FetchedByEpoch
 
     plan, outcome = run.read_plan(), run.read_outcome()
@@ -367,7 +367,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         ("folder", str(run.path)),
         ("status", status),
         ("dataset", f"{plan.dataset.name}{' (synthetic)' if plan.dataset.synthetic else ''}"),
-        *([("data read from", data_read_in_words(run))] if data_read(run) else []),
+        *([("data read from", data_read_text(run))] if data_read(run) else []),
         *([("scheme", f"{plan.sync.scheme}, every {plan.sync.every}")] if plan.ranks > 1 else []),
         ("ranks", plan.ranks),
         *([("samplers", plan.roles.samplers)] if plan.roles is not None else []),
@@ -377,21 +377,21 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
     ]
     if outcome is not None and outcome.test is not None:
         facts.append((f"test {primary.words}", outcome.test.get(primary.name)))
-    beside = recorded_baselines(run)
+    recorded = recorded_baselines(run)
     for baseline in plan.kind.baselines.methods:
-        found = [beside.get(split, {}).get(baseline.name, {}) for split in ("val", "test")]
-        by = next((measure for measure in plan.kind.measures if all(measure.name in each for each in found)), None)
+        by_split = [recorded.get(split, {}).get(baseline.name, {}) for split in ("val", "test")]
+        by = next((measure for measure in plan.kind.measures if all(measure.name in each for each in by_split)), None)
         if by is not None:  # not a measure of the user's own
-            scores = f"val {found[0][by.name]:.4f}, test {found[1][by.name]:.4f}"
+            scores = f"val {by_split[0][by.name]:.4f}, test {by_split[1][by.name]:.4f}"
             facts.append((baseline.words, scores if by == primary else f"{by.words} {scores}"))
     if lost := lost_on_test(plan.kind, outcome):
         facts.append(("judged on test", f"the run {lost}"))
     fetched = FetchedByEpoch.of(rows)
     facts += [] if fetched is None else fetched.described()
-    print_facts([*facts, *_whence(plan)], title=plan.run_id)
+    print_facts([*facts, *_weights_facts(plan)], title=plan.run_id)
 
 
-def _whence(plan: "Plan") -> list[tuple[str, str]]:
+def _weights_facts(plan: "Plan") -> list[tuple[str, str]]:
     """The runs and files that its weights come from, if it did not begin with random ones."""
     found = []
     if plan.extends is not None:
@@ -403,14 +403,14 @@ def _whence(plan: "Plan") -> list[tuple[str, str]]:
     ]
 
 
-def _store_facts(folder: Path, header: "Header", own: Sequence[tuple[str, Any]]) -> Sequence[tuple[str, Any]]:
+def _store_facts(folder: Path, header: "Header", described: Sequence[tuple[str, Any]]) -> Sequence[tuple[str, Any]]:
     source = getattr(header, "source", header.kind_fields.get("source", ""))
     return [
         ("folder", str(folder)),
         ("task", header.kind),
         ("source", source),
         ("synthetic", header.synthetic),
-        *[(name, value) for name, value in own if name != "source"],
+        *[(name, value) for name, value in described if name != "source"],
         ("size", f"{header.num_bytes / (1 << 20):,.1f} MiB"),
         ("checksum", header.checksum),
     ]

@@ -79,11 +79,11 @@ def _doctor_of_hosts(overrides: Sequence[str], logs_root: Path, *, dry_run: bool
     from graphmill.diagnose.job_hosts import findings_of
 
     folder = logs_root.absolute() / "doctor" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    asked = plan_examination(overrides, folder)
+    examination = plan_examination(overrides, folder)
     if dry_run:
-        _show(asked, json=json)
+        _show(examination, json=json)
         return
-    report = examine_hosts(asked, os.environ, _log.info)
+    report = examine_hosts(examination, os.environ, _log.info)
     findings = findings_of(report)
     if json:
         print_json({"ok": _is_healthy(findings), "findings": findings, "report": report, "folder": folder})
@@ -94,15 +94,15 @@ def _doctor_of_hosts(overrides: Sequence[str], logs_root: Path, *, dry_run: bool
         raise typer.Exit(exits.ANSWER_IS_NO)
 
 
-def _show(asked: "Examination", *, json: bool) -> None:
+def _show(examination: "Examination", *, json: bool) -> None:
     """The script and Slurm's answer to it; nothing is written."""
     from graphmill.cli.submit import slurms_answers
 
-    with slurms_answers([asked.submission]) as (answer,):
+    with slurms_answers([examination.submission]) as (answer,):
         if json:
-            print_json({"job": asked.job, "script": asked.submission.script, "slurm_says": answer})
+            print_json({"job": examination.job, "script": examination.submission.script, "slurm_says": answer})
             return
-        print_line(asked.submission.script)
+        print_line(examination.submission.script)
         if answer is not None:
             print_line(f"slurm says: {answer}")
         print_line("nothing was written, and nothing submitted")

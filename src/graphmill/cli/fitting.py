@@ -16,24 +16,24 @@ def fitting(table: Table, console: Console) -> RenderableType:
     options = console.options.update(width=_UNLIMITED)
     columns = [[_text(cell) for cell in (column.header, *column.cells)] for column in table.columns]
     sizes = [[Measurement.get(console, options, cell) for cell in cells] for cells in columns]
-    whole = [max(size.maximum for size in each) for each in sizes]
+    full = [max(size.maximum for size in each) for each in sizes]
     least = [
         size if column.no_wrap else max(cell.minimum for cell in each)
-        for size, each, column in zip(whole, sizes, table.columns, strict=True)
+        for size, each, column in zip(full, sizes, table.columns, strict=True)
     ]
-    room = console.width - (Measurement.get(console, options, table).maximum - sum(whole))
+    room = console.width - (Measurement.get(console, options, table).maximum - sum(full))
     if sum(least) > room:
         parts = [_text(part) for part in (table.title, *_blocks(table), table.caption) if part]
         return Group(*(line for part in parts for line in (part, Text())))
-    for column, width in zip(table.columns, _shares(whole, least, room), strict=True):
+    for column, width in zip(table.columns, _shares(full, least, room), strict=True):
         column.width = width
     return table
 
 
-def _shares(whole: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+def _shares(full: Sequence[int], least: Sequence[int], room: int) -> list[int]:
     """Widths of columns that fit: the widest give way first, none below what it needs. Rich's own may cut a word."""
-    widths = list(whole)
-    for _ in range(sum(whole) - room):
+    widths = list(full)
+    for _ in range(sum(full) - room):
         widest = max(
             (column for column in range(len(widths)) if widths[column] > least[column]), key=widths.__getitem__
         )

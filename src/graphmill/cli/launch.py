@@ -97,9 +97,9 @@ def launch(
     overrides = with_short_flags(ctx, override or [])
     listed = read_hosts(hosts)
     folder = _run_to_resume(experiment, overrides, run_id, logs_root) if resume else None
-    asked = None if resume else _experiment(experiment, overrides, listed)
-    name = "" if asked is None else run_id or default_run_id(asked.name, logs_root)
-    if asked is not None:
+    resolved = None if resume else _experiment(experiment, overrides, listed)
+    name = "" if resolved is None else run_id or default_run_id(resolved.name, logs_root)
+    if resolved is not None:
         RunFolder.place_for(name, logs_root)
 
     def make_plan(machine: "MachineInfo") -> "Plan":
@@ -107,9 +107,9 @@ def launch(
         from graphmill.estimate.batch_size import BatchSizes
         from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
-        assert asked is not None, "a new run"
+        assert resolved is not None, "a new run"
         if not dry_run:
-            prepare_embedded(asked, resolved_dataset_root(root))
+            prepare_embedded(resolved, resolved_dataset_root(root))
 
         def plan_of(experiment: "Experiment") -> "Plan":
             return plan_experiment(
@@ -120,7 +120,7 @@ def launch(
                 hosts=len(listed.hosts),
             )
 
-        plan = BatchSizes(logs_root, may_try=False).plan(asked, plan_of)
+        plan = BatchSizes(logs_root, may_try=False).plan(resolved, plan_of)
         refuse_unfit_model(plan.model_copy(update={"device": "cpu"}))  # this machine need not be one of the hosts
         return plan
 
@@ -130,7 +130,7 @@ def launch(
         logs_root=logs_root,
         make_plan=None if resume else make_plan,
         resume=folder,
-        roles=None if asked is None else asked.roles,
+        roles=None if resolved is None else resolved.roles,
         ssh_config=ssh_config,
         port=port,
         show=_show if dry_run else None,
@@ -146,11 +146,11 @@ def _experiment(experiment: str | None, overrides: list[str], hosts: "HostList")
     """The experiment with the ranks that the hosts are to start."""
     from graphmill.cluster.launch.ssh.hosts import refuse_ranks
 
-    asked = experiment_of(experiment, overrides)
+    resolved = experiment_of(experiment, overrides)
     if hosts.num_ranks is None:
-        return asked
-    refuse_ranks(hosts, asked.train.ranks, asked.name, asked.roles)
-    return asked.model_copy(update={"train": asked.train.model_copy(update={"ranks": hosts.num_ranks})})
+        return resolved
+    refuse_ranks(hosts, resolved.train.ranks, resolved.name, resolved.roles)
+    return resolved.model_copy(update={"train": resolved.train.model_copy(update={"ranks": hosts.num_ranks})})
 
 
 def _run_to_resume(experiment: str | None, overrides: list[str], run_id: str | None, logs_root: Path) -> "RunFolder":

@@ -67,8 +67,8 @@ def types_rows(known: "PartsMetadata") -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _percent(part: int, whole: int) -> float | None:
-    return round(100 * part / whole, 1) if whole else None
+def _percent(part: int, total: int) -> float | None:
+    return round(100 * part / total, 1) if total else None
 
 
 def print_parts(folder: Path, known: "PartsMetadata", title: str, absent: Collection[int] = ()) -> None:
@@ -101,18 +101,18 @@ def show_parts(folder: Path, *, check: bool, json: bool) -> None:
     if absent or not has_topology:
         print_line(f"not on this host: {_named(absent, has_topology=has_topology)}")
     if check:
-        of = "" if not absent and has_topology else f" of what is here: {_in_words(here)}, the book and the splits"
+        of = "" if not absent and has_topology else f" of what is here: {_parts_text(here)}, the book and the splits"
         print_line(f"checksums and structure are as they should be{of}")
 
 
 def _named(absent: Sequence[int], *, has_topology: bool) -> str:
-    return " and ".join([*([_in_words(absent)] if absent else []), *([] if has_topology else ["the whole topology"])])
+    return " and ".join([*([_parts_text(absent)] if absent else []), *([] if has_topology else ["the whole topology"])])
 
 
-def _in_words(parts: Sequence[int]) -> str:
+def _parts_text(parts: Sequence[int]) -> str:
     """Name parts in a few words, such as parts 0-2, 7.
 
-    >>> _in_words((0, 1, 2, 7)), _in_words((3,)), _in_words(())
+    >>> _parts_text((0, 1, 2, 7)), _parts_text((3,)), _parts_text(())
     ('parts 0-2, 7', 'part 3', 'no part')
     """
     from graphmill.record.staged import runs_of

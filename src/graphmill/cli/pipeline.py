@@ -17,7 +17,7 @@ from graphmill.cli.options import DatasetRoot, Json, LogsRoot, Overrides, takes_
 from graphmill.cli.pipeline_tables import as_json, show_memory, show_packing, show_predictions, show_states
 from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import print_json, print_line
-from graphmill.cli.submit_on import SubmitOptions, submit_there
+from graphmill.cli.submit_on import SubmitOptions, submit_remotely
 from graphmill.cli.tree import Commands
 from graphmill.cli.words import WordsCommand
 
@@ -227,7 +227,7 @@ def submit(
       graphmill watch logs/neighbours
     """
     given = job.overrides()
-    submit_there(ctx, ["pipeline", "submit"], [name], [*(options.override or []), *given], options)
+    submit_remotely(ctx, ["pipeline", "submit"], [name], [*(options.override or []), *given], options)
     from graphmill.base.amounts import mib_of
     from graphmill.cli.pipeline_submit import one_time_limit, submit_stages
 

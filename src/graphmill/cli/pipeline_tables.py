@@ -51,7 +51,7 @@ def _state_row(
     )
     epochs = f"{shown.epochs} of {shown.of_epochs}" if shown.of_epochs else "-"
     steps = f"{shown.steps} of {shown.of_steps}" if shown.of_steps else "-"
-    return [state.name, status, start, epochs, steps, shown.attempts, shown.best_in_words, str(state.folder.path)]
+    return [state.name, status, start, epochs, steps, shown.attempts, shown.best_text, str(state.folder.path)]
 
 
 def as_json(prediction: "Prediction") -> dict[str, Any]:

@@ -65,8 +65,8 @@ def plan(
       model: {hidden_channels: 64, num_layers: 2}
       train: {epochs: 50, batch_size: 64, num_neighbors: [10, 10], sync: {scheme: local_sgd, every: 4}}
     """
-    asked = experiment_of(experiment, with_short_flags(ctx, override or []), ranks)
-    resolved = planned(asked, root, RUN_ID_OF_A_PLAN, to_train=trial is not None)
+    overridden = experiment_of(experiment, with_short_flags(ctx, override or []), ranks)
+    resolved = planned(overridden, root, RUN_ID_OF_A_PLAN, to_train=trial is not None)
     from graphmill.spec.modelled import laid_out
 
     on_device = laid_out(resolved, gpu_memory)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from graphmill.api.using import ALL_SPLITS, Facts, choices, files, in_a_process, pairs_asked
+from graphmill.api.using import ALL_SPLITS, Facts, choices, files, in_a_process, requested_pairs
 from graphmill.base.errors import UserError
 from graphmill.cli.agree import agree_to_code
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot
@@ -89,13 +89,13 @@ def evaluate(
     kind, bench = _benched(folder)
     data = DataOf(cast("Which", weights), dataset, root)
     facts = _evaluated_here(folder, cast("Split", split), data, device)
-    asked = bench.options.model_validate({"split": split, **bench.brief})
-    found = measured(kind, bench, folder, asked, data)
+    bench_options = bench.options.model_validate({"split": split, **bench.brief})
+    benched = measured(kind, bench, folder, bench_options, data)
     if json:
-        print_json({**facts, "speed_ups": found.summary})
+        print_json({**facts, "speed_ups": benched.summary})
         return
     _show(facts, json=False, title=f"{run}: {split}")
-    show_summary(found.summary, title=f"speed-ups; more: graphmill bench {kind.name} {run}")
+    show_summary(benched.summary, title=f"speed-ups; more: graphmill bench {kind.name} {run}")
 
 
 def _evaluated_here(folder: "RunFolder", split: "Split", data: "DataOf", device: str | None) -> Facts:
@@ -176,7 +176,7 @@ def predict(
       graphmill predict dependencies-1 --top 10 --output likely.parquet
     """
     options = choices(split, weights, dataset, root, device, splits=ALL_SPLITS)
-    options += files(output, attention, embeddings=embeddings) + pairs_asked(pairs, top)
+    options += files(output, attention, embeddings=embeddings) + requested_pairs(pairs, top)
     facts = in_a_process("predict", run, logs_root, options, partial(agree_to_code, trust=trust))
     _show(facts, json=json, title=f"{run}: {split}")
 

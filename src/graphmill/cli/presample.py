@@ -64,9 +64,9 @@ def presample(
     from graphmill.spec.kinds.extras import Sampling
     from graphmill.tasks.stores import load as load_named
 
-    asked = _to_sample(experiment_of(experiment, with_short_flags(ctx, override or []), ranks), epochs)
+    to_sample = _to_sample(experiment_of(experiment, with_short_flags(ctx, override or []), ranks), epochs)
     dataset_root = resolved_dataset_root(root)
-    plan = _plan(asked, dataset_root, may_prepare=not dry_run)
+    plan = _plan(to_sample, dataset_root, may_prepare=not dry_run)
     sampled = plan.kind.extra(Sampling)
     if sampled is None:
         raise UserError(
@@ -74,7 +74,7 @@ def presample(
             fix="leave presampling out, and train",
         )
     source: EpochSource = load_named(sampled.presample)(plan)
-    folder = source.folder(output or dataset_root / "presampled" / f"{asked.name}-{source.identity.checksum[:8]}")
+    folder = source.folder(output or dataset_root / "presampled" / f"{to_sample.name}-{source.identity.checksum[:8]}")
     num_epochs = epochs or plan.calendar.num_epochs
     report = _foreseen(folder, source, num_epochs) if dry_run else _sampled(folder, source, num_epochs)
     if json:

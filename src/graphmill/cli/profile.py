@@ -109,7 +109,7 @@ def _known(text: str, logs_root: Path) -> Path | None:
     return None
 
 
-def _make(asked: "Experiment", root: Path | None, logs_root: Path, steps: int | None) -> Path:
+def _make(experiment: "Experiment", root: Path | None, logs_root: Path, steps: int | None) -> Path:
     """Profile an experiment here; the folder of the profile."""
     from graphmill.cluster.launch.trial import PROFILES, profile_here, short_plan
     from graphmill.record.phases import PHASES_FILE
@@ -118,15 +118,15 @@ def _make(asked: "Experiment", root: Path | None, logs_root: Path, steps: int | 
 
     if steps is not None and steps < 2:
         raise UserError(f"--steps {steps} says nothing: the first step is left out", fix="--steps 2, or more")
-    train = asked.train
+    train = experiment.train
     wait = steps if steps is not None else _TIMED if train.profiler.wait == "auto" else train.profiler.wait
     # Its run may be shorter than a profile, which the plan below is not; and nothing is asked of a profile it has not.
     fields = type(train).model_fields
     update: dict[str, Any] = {key: fields[key].get_default() for key in ("profile", "profile_steps", "profiler")}
     if train.epochs is None and train.max_steps is None:
         update["epochs"] = 1
-    short = asked.model_copy(update={"train": train.model_copy(update=update)})
-    run_id = default_run_id(asked.name, logs_root / PROFILES)
+    short = experiment.model_copy(update={"train": train.model_copy(update=update)})
+    run_id = default_run_id(experiment.name, logs_root / PROFILES)
     plan = make_plan(short, root, run_id, to_train=True, logs_root=logs_root)
     options = train.profiler.model_copy(update={"wait": wait})
     last_step = wait + options.warmup + train.profile_steps
@@ -146,37 +146,37 @@ def _show(folder: Path, *, json: bool) -> None:
     from graphmill.diagnose.profile import advice, notes_of, rows_of
     from graphmill.record.phases import read_profile
 
-    found = read_profile(folder)
-    told, notes = advice(found), notes_of(found)
+    profile = read_profile(folder)
+    finding, notes = advice(profile), notes_of(profile)
     if json:
-        rest = {"phases": rows_of(found), "advice": _advice(told), "notes": notes}
-        print_json({"folder": folder, **rest, "profile": found})
+        rest = {"phases": rows_of(profile), "advice": _advice(finding), "notes": notes}
+        print_json({"folder": folder, **rest, "profile": profile})
         return
-    first = found.ranks[0]
-    ranks = f"{len(found.ranks)} rank{'s' * (len(found.ranks) > 1)}"
+    first = profile.ranks[0]
+    ranks = f"{len(profile.ranks)} rank{'s' * (len(profile.ranks) > 1)}"
     print_line(
-        f"{found.run_id}: {found.plan['dataset.name']}, {ranks} on {found.plan['device']}, batches of"
-        f" {found.plan['batch_size']}; {first.num_steps} steps timed, {first.num_traced} traced"
+        f"{profile.run_id}: {profile.plan['dataset.name']}, {ranks} on {profile.plan['device']}, batches of"
+        f" {profile.plan['batch_size']}; {first.num_steps} steps timed, {first.num_traced} traced"
     )
     print_table(
         ("phase", "thread", "ms a step", "median", "quartiles", "share %"),
-        [_phase_cells(row) for row in rows_of(found)],
+        [_phase_cells(row) for row in rows_of(profile)],
     )
-    _show_operators(found)
+    _show_operators(profile)
     print_line("")
     for note in notes:
         print_line(f"note: {note}")
-    print_line(told.text)
-    print_line(f"  the one thing to change: {(*told.fixes, 'nothing')[0]}")
-    for each in told.fixes[1:]:
+    print_line(finding.text)
+    print_line(f"  the one thing to change: {(*finding.fixes, 'nothing')[0]}")
+    for each in finding.fixes[1:]:
         print_line(f"  then: {each}")
     print_line("")
-    print_facts(_whereabouts(found, folder))
+    print_facts(_whereabouts(profile, folder))
 
 
-def _advice(found: "Finding") -> dict[str, Any]:
-    change, *then = found.fixes or ("",)
-    return {"what": found.subject, "figure": found.text, "change": change, "then": then}
+def _advice(finding: "Finding") -> dict[str, Any]:
+    change, *then = finding.fixes or ("",)
+    return {"what": finding.subject, "figure": finding.text, "change": change, "then": then}
 
 
 def _phase_cells(row: "Row") -> list[Cell]:
@@ -186,10 +186,10 @@ def _phase_cells(row: "Row") -> list[Cell]:
     return [row.phase, thread, *means, spread, f"{100 * row.share:.1f}"]
 
 
-def _show_operators(found: "Profile") -> None:
+def _show_operators(profile: "Profile") -> None:
     from graphmill.diagnose.profile import dominant
 
-    listed = [(each, share) for each, share in dominant(found) if share >= _LEAST_SHARE][:_MOST_OPERATORS]
+    listed = [(each, share) for each, share in dominant(profile) if share >= _LEAST_SHARE][:_MOST_OPERATORS]
     if not listed:
         return
     print_line("")
@@ -200,16 +200,16 @@ def _show_operators(found: "Profile") -> None:
     print_table(("operator, rank 0", "phase", "calls", "ms a step", "share %"), rows)
 
 
-def _whereabouts(found: "Profile", folder: Path) -> list[tuple[str, Cell]]:
+def _whereabouts(profile: "Profile", folder: Path) -> list[tuple[str, Cell]]:
     from graphmill.record.phases import MERGED_FILE
 
     facts: list[tuple[str, Cell]] = [("profile", str(folder))]
-    if any(rank.trace for rank in found.ranks):
+    if any(rank.trace for rank in profile.ranks):
         facts += [
             ("Perfetto", f"https://ui.perfetto.dev, open {folder / MERGED_FILE}"),
             ("TensorBoard", f"pip install torch-tb-profiler; tensorboard --logdir {folder}"),
         ]
-    peaks = found.ranks[0].peaks_mib
+    peaks = profile.ranks[0].peaks_mib
     return [*facts, *((f"peak MiB, {name}", round(mib, 1)) for name, mib in peaks.items())]
 
 
@@ -226,17 +226,17 @@ def _show_comparison(names: tuple[str, str], logs_root: Path, *, json: bool) -> 
             )
         folders.append(folder)
     before, after = (read_profile(folder) for folder in folders)
-    found = compare(before, after)
+    comparison = compare(before, after)
     if json:
-        changes = [{**asdict(change), "ratio": change.ratio} for change in found.changes]
-        print_json({"before": folders[0], "after": folders[1], **asdict(found), "changes": changes})
+        changes = [{**asdict(change), "ratio": change.ratio} for change in comparison.changes]
+        print_json({"before": folders[0], "after": folders[1], **asdict(comparison), "changes": changes})
         return
     print_table(
         ("phase", "thread", "A ms", "median", "quartiles", "B ms", "median", "quartiles", "B ÷ A", ""),
-        [_change_cells(change) for change in found.changes],
+        [_change_cells(change) for change in comparison.changes],
     )
     print_line("")
-    _tell(found)
+    _tell(comparison)
 
 
 def _change_cells(change: "PhaseChange") -> list[Cell]:
@@ -246,17 +246,17 @@ def _change_cells(change: "PhaseChange") -> list[Cell]:
     return [*cells, "" if change.ratio is None else f"{change.ratio:.2f}", change.verdict]
 
 
-def _tell(found: "ProfileComparison") -> None:
+def _tell(comparison: "ProfileComparison") -> None:
     for verdict in ("faster", "slower"):
-        named = [each.phase for each in found.changes if each.verdict == verdict and each is not found.step]
+        named = [each.phase for each in comparison.changes if each.verdict == verdict and each is not comparison.step]
         if named:
             print_line(f"{verdict}: {', '.join(named)}")
-    step, (before, after) = found.step, found.seeds_per_s
+    step, (before, after) = comparison.step, comparison.seeds_per_s
     print_line(f"the step is {step.verdict}; {before:,.0f} seeds/s in A, {after:,.0f} in B")
     print_line("within noise: medians that differ by no more than their steps do, or by 3 %")
-    for note in found.notes:
+    for note in comparison.notes:
         print_line(f"note: {note}")
-    for difference in found.differences:
+    for difference in comparison.differences:
         print_line(f"differs: {difference}")
-    if not found.is_same_work:
+    if not comparison.is_same_work:
         _log.warning("a step is not the same work in both: compare the seeds per second")

@@ -75,7 +75,7 @@ def report(
     print_line(f"{path}: the report of {page.what} {page.title}, {len(text.encode()) / 1024:,.0f} KiB")
 
 
-def _page(what: str | None, logs_root: Path, beside: Path) -> "Page":
+def _page(what: str | None, logs_root: Path, page_folder: Path) -> "Page":
     from datetime import UTC, datetime
 
     import graphmill
@@ -91,7 +91,7 @@ def _page(what: str | None, logs_root: Path, beside: Path) -> "Page":
     if name is not None and (len(runs) > 1 or is_folder):
         from graphmill.report.study_page import study_page
 
-        return study_page(Path(name).name, runs, written=written, page_folder=beside)
+        return study_page(Path(name).name, runs, written=written, page_folder=page_folder)
     from graphmill.report.run_page import run_page
 
     return run_page(runs[0], written=written)

@@ -47,7 +47,7 @@ def scaling(
 
     written = write_scaling(_source(name, logs_root), logs_root=logs_root, out=out, compile_tex=compile_tex)
     if json:
-        print_json({**_told(written), "rows": written.rows})
+        print_json({**_document(written), "rows": written.rows})
         return
     _print_result(written)
     for path in (written.csv, written.json, *written.images, *written.tex, *written.pdfs):
@@ -66,7 +66,7 @@ def _source(name: str, logs_root: Path) -> Any:  # noqa: ANN401  # a Study, whic
     return load_study(name)
 
 
-def _told(written: "ScalingFiles") -> dict[str, Any]:
+def _document(written: "ScalingFiles") -> dict[str, Any]:
     return {
         "kind": written.kind,
         "csv": written.csv,
@@ -87,13 +87,13 @@ def _print_result(written: "ScalingFiles") -> None:
         _print_sensitivity(written.result)
 
 
-def _print_scaling(found: "Scaling") -> None:
+def _print_scaling(scaling: "Scaling") -> None:
     from graphmill.report.scaling_points import measure_words, work_words
 
-    print_line(f"{found.kind} scaling of {found.plan.dataset.name}; {work_words(found)}")
+    print_line(f"{scaling.kind} scaling of {scaling.plan.dataset.name}; {work_words(scaling)}")
     rows: list[list[Cell]] = []
-    for point in found.points:
-        measure = point.facts.get(found.measure)
+    for point in scaling.points:
+        measure = point.facts.get(scaling.measure)
         rows.append(
             [
                 point.size,
@@ -107,10 +107,10 @@ def _print_scaling(found: "Scaling") -> None:
                 "yes" if point.is_oversubscribed else "no" if point.is_oversubscribed is False else None,
             ]
         )
-    speedup = "speed-up" if found.kind == "strong" else "scaled speed-up"
-    columns = (found.axis, "runs", "epoch s", "seeds/s", speedup, "efficiency", "first epoch s")
-    print_table((*columns, f"val {measure_words(found)}", "oversubscribed"), rows)
-    for words, fit in (("all points", found.fit), ("points with a core per thread", found.fit_own_cores)):
+    speedup = "speed-up" if scaling.kind == "strong" else "scaled speed-up"
+    columns = (scaling.axis, "runs", "epoch s", "seeds/s", speedup, "efficiency", "first epoch s")
+    print_table((*columns, f"val {measure_words(scaling)}", "oversubscribed"), rows)
+    for words, fit in (("all points", scaling.fit), ("points with a core per thread", scaling.fit_own_cores)):
         if fit is not None:
             residual = (
                 "exact, for there are only two" if fit.residual is None else f"residual {100 * fit.residual:.1f} %"
@@ -118,7 +118,7 @@ def _print_scaling(found: "Scaling") -> None:
             print_line(f"{fit.law.capitalize()}, {words}: serial share {100 * fit.serial_share:.1f} %, {residual}")
 
 
-def _print_sensitivity(found: "Sensitivity") -> None:
+def _print_sensitivity(sensitivity: "Sensitivity") -> None:
     rows: list[list[Cell]] = [
         [
             *each.values,
@@ -128,10 +128,10 @@ def _print_sensitivity(found: "Sensitivity") -> None:
             f"{100 * each.wait_share.mean:.0f} %" if each.wait_share else None,
             _spread(each.measure),
         ]
-        for each in found.combinations
+        for each in sensitivity.combinations
     ]
-    print_table((*found.keys, "runs", "seeds/s", "epoch s", "waiting", found.measure), rows)
-    for effect in found.effects:
+    print_table((*sensitivity.keys, "runs", "seeds/s", "epoch s", "waiting", sensitivity.measure), rows)
+    for effect in sensitivity.effects:
         ratios = ", ".join(f"{value}: ×{ratio:.2f}" for value, ratio in effect.ratios.items())  # noqa: RUF001  # the sign
         print_line(f"{effect.key} alone changes the throughput by a factor of {effect.spread:.2f} ({ratios})")
 

@@ -64,16 +64,16 @@ def script(
         --setup-line "module load pytorch"
         -- --max_steps 4000 --batch_size 1024 --sync_every 1 --sync_scheme deferred_allreduce
     """
-    asked = _training(rest_of(ctx) or [], with_short_flags(ctx, override or []), experiment)
+    request = _training(rest_of(ctx) or [], with_short_flags(ctx, override or []), experiment)
     counts = _counts(nodes_list)
-    folders = [str(logs_root) if asked.logs_root == Path("logs") else str(asked.logs_root)]
-    folders += [str(path) for path in (asked.dataset_root or root,) if path]
-    if asked.experiment is None:
+    folders = [str(logs_root) if request.logs_root == Path("logs") else str(request.logs_root)]
+    folders += [str(path) for path in (request.dataset_root or root,) if path]
+    if request.experiment is None:
         from graphmill.spec.load import DEFAULT_RECIPE
 
         _log.info(f"no experiment is named: the script trains the recipe {DEFAULT_RECIPE}")
     jobs = [
-        _job(asked, [*job.overrides(), *(() if count is None else (f"slurm.hosts={count}",))], folders)
+        _job(request, [*job.overrides(), *(() if count is None else (f"slurm.hosts={count}",))], folders)
         for count in counts
     ]
     for remark in dict.fromkeys(remark for each in jobs for remark in each.remarks):
@@ -115,7 +115,7 @@ def _training(words: Sequence[str], overrides: Sequence[str], experiment: str | 
     return request
 
 
-def _job(asked: TrainRequest, job: Sequence[str], folders: Sequence[str]) -> "Job":
+def _job(request: TrainRequest, job: Sequence[str], folders: Sequence[str]) -> "Job":
     """One job; `folders`: the logs root, then the dataset root if one is given. All paths are seen from its folder."""
     from graphmill.cluster.jobs.sites import find_site
     from graphmill.spec.job.resolve import resolve_job
@@ -123,12 +123,12 @@ def _job(asked: TrainRequest, job: Sequence[str], folders: Sequence[str]) -> "Jo
     from graphmill.spec.load import DEFAULT_RECIPE, load_experiment
     from graphmill.spec.recipes import is_recipe
 
-    source = asked.experiment or DEFAULT_RECIPE
-    experiment = load_experiment(asked.experiment, [*asked.overrides, *job])
+    source = request.experiment or DEFAULT_RECIPE
+    experiment = load_experiment(request.experiment, [*request.overrides, *job])
     base = Path.cwd() / (experiment.slurm.work_dir or "")
     begin = Begin(
         experiment=source if is_recipe(source) else str(base / source),
-        overrides=tuple(text for text in asked.overrides if not text.startswith(_NOT_FOR_TRAINING)),
+        overrides=tuple(text for text in request.overrides if not text.startswith(_NOT_FOR_TRAINING)),
         logs_root=str(base / folders[0]),
         dataset_root=str(base / folders[1]) if len(folders) > 1 else None,
     )

@@ -18,7 +18,7 @@ __all__ = ["Cell", "plain", "print_facts", "print_json", "print_line", "print_ta
 def print_json(value: Any) -> None:  # noqa: ANN401  # whatever `plain` can turn into JSON
     """One JSON document on standard output."""
     text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write(_UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text) + "\n")
+    sys.stdout.write(_UNPRINTABLE.sub(lambda match: json.dumps(match[0])[1:-1], text) + "\n")
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  # models, dataclasses, paths and what they hold

@@ -53,7 +53,7 @@ def solve(
 
     if not file.exists():
         raise UserError(f"{file} does not exist", fix="give a file of costs, such as costs.csv")
-    found: list[dict[str, Any]] = []
+    solutions: list[dict[str, Any]] = []
     for matrix in read_matrices(file):
         try:
             solution = solved(matrix.costs, maximize=maximize)
@@ -61,7 +61,7 @@ def solve(
         except InvalidCostsError as error:
             raise UserError(f"{file}, {matrix.name}: {error.message}", fix=error.fix) from None
         assert solution.certificate is not None
-        found.append(
+        solutions.append(
             {
                 "matrix": matrix.name,
                 "rows": matrix.costs.shape[0],
@@ -71,14 +71,14 @@ def solve(
             }
         )
     if output is not None:
-        _write(output, found)
+        _write(output, solutions)
     if json:
-        print_json(found)
+        print_json(solutions)
     else:
-        _show(found)
+        _show(solutions)
         if output is not None:
             print_line(f"\nwritten: {output}")
-    if not all(each["is_optimal"] for each in found):
+    if not all(each["is_optimal"] for each in solutions):
         sys.exit(1)
 
 
@@ -94,15 +94,15 @@ def _name(names: Sequence[str], number: int) -> str | int:
     return names[number] if names else number
 
 
-def _show(found: Sequence[dict[str, Any]]) -> None:
-    if len(found) > 1:
+def _show(solutions: Sequence[dict[str, Any]]) -> None:
+    if len(solutions) > 1:
         rows = [
             [each["matrix"], each["rows"], each["columns"], each["assignments"][0]["total"], each["is_optimal"]]
-            for each in found
+            for each in solutions
         ]
         print_table(["matrix", "rows", "columns", "total", "proven optimal"], rows)
         return
-    (one,) = found
+    (one,) = solutions
     totals = [each["total"] for each in one["assignments"]]
     size = f"{one['rows']:,} x {one['columns']:,}"
     print_facts([("costs", size), ("total", totals[0]), ("proven optimal", one["is_optimal"])])
@@ -116,14 +116,14 @@ def _show(found: Sequence[dict[str, Any]]) -> None:
         print_line(f"… and {len(pairs) - _SHOWN:,} more: --output FILE.csv")
 
 
-def _write(path: Path, found: Sequence[dict[str, Any]]) -> None:
+def _write(path: Path, solutions: Sequence[dict[str, Any]]) -> None:
     from graphmill.base.cells import csv_text
     from graphmill.base.files import write_text
 
     rows: list[list[Any]] = [["matrix", "rank", "row", "column", "cost"]]
     rows += [
         [each["matrix"], rank, *pair.values()]
-        for each in found
+        for each in solutions
         for rank, one in enumerate(each["assignments"], start=1)
         for pair in one["pairs"]
     ]

@@ -10,7 +10,7 @@ from graphmill.cli.job_options import JobOptions
 from graphmill.cli.options import After, DatasetRoot, Json, LogsRoot, takes_groups
 from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import print_json, print_line, print_table
-from graphmill.cli.submit_on import SubmitOptions, submit_there
+from graphmill.cli.submit_on import SubmitOptions, submit_remotely
 from graphmill.cli.tree import Commands
 from graphmill.cli.words import WordsCommand
 
@@ -129,7 +129,7 @@ def submit(
       graphmill study submit my-study.yaml --on me@login.cluster:projects/gnn
     """
     overrides = [*(options.override or []), *job.overrides()]
-    submit_there(ctx, ["study", "submit"], [name], overrides, options)
+    submit_remotely(ctx, ["study", "submit"], [name], overrides, options)
     from graphmill.cli.study_submit import submit_study
 
     submit_study(name, options, overrides=overrides, at_once=at_once, pack=pack, chain=chain, after=after)

@@ -15,8 +15,8 @@ from graphmill.cli.job_options import JobOptions
 from graphmill.cli.options import After, ExperimentName, Ranks, RunId, resolved_dataset_root, takes_groups
 from graphmill.cli.plan import show_plan
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
-from graphmill.cli.submit_command import CommandAsked, Data, Run, is_command, submit_command
-from graphmill.cli.submit_on import SubmitOptions, submit_there
+from graphmill.cli.submit_command import CommandArguments, Data, Run, is_command, submit_command
+from graphmill.cli.submit_on import SubmitOptions, submit_remotely
 from graphmill.cli.words import RestCommand, rest_of, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def submit(
 
     overrides = [*with_short_flags(ctx, options.override or []), *job.overrides()]
     overrides += [] if ranks is None else [f"train.ranks={ranks}"]
-    submit_there(ctx, ["submit"], [] if experiment is None else [experiment], overrides, options)
+    submit_remotely(ctx, ["submit"], [] if experiment is None else [experiment], overrides, options)
     dependency = "" if after is None else dependency_of(after, options.logs_root)
     rest = rest_of(ctx)
     if rest and not run:
@@ -94,10 +94,10 @@ def submit(
             "--resume": resume,
         }
         root = resolved_dataset_root(options.root)
-        asked = CommandAsked(words, data, root, options.logs_root, run_id, dependency)
-        submit_command(asked, overrides, given, dry_run=options.dry_run, json=options.json)
+        arguments = CommandArguments(words, data, root, options.logs_root, run_id, dependency)
+        submit_command(arguments, overrides, given, dry_run=options.dry_run, json=options.json)
         return
-    asked_for = to_submit(
+    request = to_submit(
         experiment,
         overrides,
         _agree,
@@ -109,12 +109,12 @@ def submit(
         code_snapshot=options.code_snapshot,
         prepare=not options.dry_run,
     )
-    if isinstance(asked_for, RunFolder):
-        print_line(f"{asked_for.path} is done already")
+    if isinstance(request, RunFolder):
+        print_line(f"{request.path} is done already")
     elif options.dry_run:
-        show_request(asked_for, is_new=not resume, json=options.json)
+        show_request(request, is_new=not resume, json=options.json)
     else:
-        tell_submitted(asked_for.folder, sent(asked_for, is_new=not resume), json=options.json)
+        tell_submitted(request.folder, sent(request, is_new=not resume), json=options.json)
 
 
 def _agree(folder: "RunFolder") -> None:
@@ -126,11 +126,11 @@ def show_request(request: "RunRequest", *, is_new: bool, json: bool) -> None:
     """Show the whole request, and Slurm's answer to it: also, and above all, if it refuses."""
     with slurms_answers([request.submission]) as (answer,):
         if json:
-            print_json({"run": request.folder.path, "plan": request.plan, **asked_as_json(request, answer)})
+            print_json({"run": request.folder.path, "plan": request.plan, **request_as_json(request, answer)})
             return
         show_plan(request.plan, json=False)
         print_line("")
-        print_asked(request, answer, is_new=is_new)
+        print_request(request, answer, is_new=is_new)
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def slurms_answers(submissions: "Sequence[Submission]") -> "Iterator[list[str | 
         raise refusal
 
 
-def asked_as_json(request: "JobRequest", answer: str | None) -> dict[str, object]:
+def request_as_json(request: "JobRequest", answer: str | None) -> dict[str, object]:
     """What would be asked of Slurm, and its answer."""
     return {
         "job": request.job,
@@ -166,7 +166,7 @@ def asked_as_json(request: "JobRequest", answer: str | None) -> dict[str, object
     }
 
 
-def print_asked(request: "JobRequest", answer: str | None, *, is_new: bool) -> None:
+def print_request(request: "JobRequest", answer: str | None, *, is_new: bool) -> None:
     """Print for a person what would be asked of Slurm, and its answer."""
     job = request.job.model_dump(mode="json")
     work = job.pop("work")

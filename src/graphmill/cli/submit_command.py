@@ -34,7 +34,7 @@ Data = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class CommandAsked:
+class CommandArguments:
     """What is asked for besides the options of Slurm."""
 
     words: Sequence[str] | None  # None: of a command that was submitted before
@@ -53,7 +53,7 @@ def is_command(named: str | None, run_id: str | None, logs_root: Path) -> bool:
 
 
 def submit_command(
-    asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, object], *, dry_run: bool, json: bool
+    arguments: CommandArguments, overrides: Sequence[str], given: Mapping[str, object], *, dry_run: bool, json: bool
 ) -> None:
     """Submit the command, or show what would be. `given`: options that may not go with it, by name."""
     from graphmill.api.submitting import say_what_counts
@@ -61,7 +61,7 @@ def submit_command(
     from graphmill.cluster.jobs.submit import resubmit, submit_new
 
     is_new = not given["--resume"]
-    request = _new(asked, overrides, given) if is_new else _again(asked, overrides, given)
+    request = _new(arguments, overrides, given) if is_new else _again(arguments, overrides, given)
     if request is None:
         return
     if dry_run:
@@ -74,48 +74,50 @@ def submit_command(
     tell_submitted(request.folder, job, json=json)
 
 
-def _new(asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, object]) -> "CommandRequest":
+def _new(arguments: CommandArguments, overrides: Sequence[str], given: Mapping[str, object]) -> "CommandRequest":
     from graphmill.cluster.jobs.command import FOLDER, name_of, plan_command
     from graphmill.cluster.jobs.submit import folder_for
     from graphmill.graph.header import is_prepared, read_header
     from graphmill.record.run_folder import default_run_id
 
-    if asked.words is None:
+    if arguments.words is None:
         raise UserError("--data names what a command reads, and there is none", fix=_FIX)
-    if not asked.words or not asked.words[0]:
+    if not arguments.words or not arguments.words[0]:
         raise UserError("--run needs a command", fix=_FIX)
     _refuse_given(given, ("EXPERIMENT", "--ranks", "--code-snapshot"))
-    _refuse_unknown(asked.words)
-    name = asked.run_id or default_run_id(f"{FOLDER}/{name_of(asked.words)}", asked.logs_root)
+    _refuse_unknown(arguments.words)
+    name = arguments.run_id or default_run_id(f"{FOLDER}/{name_of(arguments.words)}", arguments.logs_root)
     data = None
-    if asked.data is not None:
-        data = Path(asked.data) if is_prepared(Path(asked.data)) else asked.dataset_root / asked.data
+    if arguments.data is not None:
+        data = Path(arguments.data) if is_prepared(Path(arguments.data)) else arguments.dataset_root / arguments.data
         read_header(data)
-    folder = folder_for(name, asked.logs_root)
-    return plan_command(asked.words, overrides, folder, data=data, dependency=asked.dependency)
+    folder = folder_for(name, arguments.logs_root)
+    return plan_command(arguments.words, overrides, folder, data=data, dependency=arguments.dependency)
 
 
-def _again(asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, object]) -> "CommandRequest | None":
+def _again(
+    arguments: CommandArguments, overrides: Sequence[str], given: Mapping[str, object]
+) -> "CommandRequest | None":
     from graphmill.cli.find_run import named_command
     from graphmill.cluster.jobs.command import command_again
     from graphmill.cluster.jobs.submit import refuse_alive
     from graphmill.record.run_folder import RunFolder
 
-    if asked.words is not None or asked.data is not None:
+    if arguments.words is not None or arguments.data is not None:
         raise UserError("a command is run again as it was: --resume takes no other", fix="leave out --run and --data")
     _refuse_given(given, ("--ranks", "--code-snapshot"))
-    named = given["EXPERIMENT"] if asked.run_id is None else asked.run_id
-    if asked.run_id is not None and given["EXPERIMENT"] is not None:
-        raise UserError(f"two are named: {given['EXPERIMENT']} and --run-id {asked.run_id}", fix="name one")
-    found = named_command(str(named), asked.logs_root)
-    assert found is not None, "is_command has found it"
-    folder = RunFolder(found.path.absolute())
+    named = given["EXPERIMENT"] if arguments.run_id is None else arguments.run_id
+    if arguments.run_id is not None and given["EXPERIMENT"] is not None:
+        raise UserError(f"two are named: {given['EXPERIMENT']} and --run-id {arguments.run_id}", fix="name one")
+    command = named_command(str(named), arguments.logs_root)
+    assert command is not None, "is_command has found it"
+    folder = RunFolder(command.path.absolute())
     if folder.is_done():
         print_line(f"{folder.path} is done already")
         return None
     refuse_alive(folder)
     agree_to_job(folder)
-    return command_again(folder, overrides, dependency=asked.dependency)
+    return command_again(folder, overrides, dependency=arguments.dependency)
 
 
 def _refuse_given(given: Mapping[str, object], names: Sequence[str]) -> None:
@@ -165,10 +167,10 @@ def _refuse_unread(words: Sequence[str]) -> None:
 
 
 def _show(request: "CommandRequest", *, is_new: bool, json: bool) -> None:
-    from graphmill.cli.submit import asked_as_json, print_asked, slurms_answers
+    from graphmill.cli.submit import print_request, request_as_json, slurms_answers
 
     with slurms_answers([request.submission]) as (answer,):
         if json:
-            print_json({"run": request.folder.path, "words": request.command.words, **asked_as_json(request, answer)})
+            print_json({"run": request.folder.path, "words": request.command.words, **request_as_json(request, answer)})
         else:
-            print_asked(request, answer, is_new=is_new)
+            print_request(request, answer, is_new=is_new)

@@ -52,52 +52,52 @@ class SubmitOptions:
     json: Json = False
 
 
-def words_there(words: Sequence[str]) -> list[str]:
+def remote_words(words: Sequence[str]) -> list[str]:
     """The words without what is meant for this machine. `words`: each with the value that it takes.
 
-    >>> words_there(["my.yaml", "--on=host:x", "--hosts=2", "--overwrite", "--comment=--on"])
+    >>> remote_words(["my.yaml", "--on=host:x", "--hosts=2", "--overwrite", "--comment=--on"])
     ['my.yaml', '--hosts=2', '--comment=--on']
-    >>> words_there(["--run", "--on=host:x", "--", "tool", "--on", "x"])
+    >>> remote_words(["--run", "--on=host:x", "--", "tool", "--on", "x"])
     ['--run', '--', 'tool', '--on', 'x']
     """
     own = list(takewhile(lambda word: word != "--", words))  # what follows it is a command's, with --run
     return [*(word for word in own if word.partition("=")[0] not in _FOR_HERE), *words[len(own) :]]
 
 
-def submit_there(
+def submit_remotely(
     ctx: typer.Context, command: Sequence[str], named: Sequence[str], overrides: Sequence[str], options: SubmitOptions
 ) -> None:
     """Send what is named, call `command` there with the words of this call, exit with its status; if --on is given."""
     if options.on is None:
         return
-    from graphmill.cluster.push import There, files_to_send, refuse_changed_there
+    from graphmill.cluster.push import RemoteFolder, files_to_send, refuse_changed_remotely
     from graphmill.cluster.remote import Source
 
-    there = There(Source.parse(options.on), options.remote_graphmill, options.ssh_config)
+    remote = RemoteFolder(Source.parse(options.on), options.remote_graphmill, options.ssh_config)
     files = files_to_send(named, overrides, os.environ)
-    version, own = there.version(), f"graphmill {graphmill.__version__}"
+    version, own = remote.version(), f"graphmill {graphmill.__version__}"
     if version != own:
-        _log.warning(f"{there.folder.login} has {version or 'a graphmill that names no version'}, and this is {own}")
-    states = there.compare(files)
-    words = [*command, *words_there(words_of(ctx))]
+        _log.warning(f"{remote.folder.login} has {version or 'a graphmill that names no version'}, and this is {own}")
+    states = remote.compare(files)
+    words = [*command, *remote_words(words_of(ctx))]
     is_quiet = "--json" in words
     if files and not is_quiet:
         print_table(("file", f"in {options.on}"), [(name, states[name]) for name in sorted(files)])
     if not options.overwrite:
-        refuse_changed_there(states, there.folder)
+        refuse_changed_remotely(states, remote.folder)
     is_there = all(state == "same" for state in states.values())
     if options.dry_run and not is_there:
         _log.info("nothing was sent, and nothing submitted: the script is shown once the files are there")
         raise typer.Exit
     if not is_there:
-        there.send(files)
-    _log.info(f"on {there.folder.login}: {shlex.join([options.remote_graphmill, *words])}")
-    status = there.run(words)
+        remote.send(files)
+    _log.info(f"on {remote.folder.login}: {shlex.join([options.remote_graphmill, *words])}")
+    status = remote.run(words)
     if status == 0 and not options.dry_run and not is_quiet:
-        follow = f"cd {shlex.quote(there.folder.path)} && {shlex.quote(options.remote_graphmill)} watch"
+        follow = f"cd {shlex.quote(remote.folder.path)} && {shlex.quote(options.remote_graphmill)} watch"
         config = [] if options.ssh_config is None else [str(options.ssh_config)]
-        ssh = shlex.join(["ssh", *(["-F", *config] if config else []), there.folder.login, follow])
-        logs = [f"{there.folder.login}:{there.folder.path}/logs", *(["--ssh-config", *config] if config else [])]
+        ssh = shlex.join(["ssh", *(["-F", *config] if config else []), remote.folder.login, follow])
+        logs = [f"{remote.folder.login}:{remote.folder.path}/logs", *(["--ssh-config", *config] if config else [])]
         print_line(f"from here: watch it with `{ssh}`")
         print_line(f"from here: fetch it with `{shlex.join(['graphmill', 'pull', *logs])}`")
     raise typer.Exit(status)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphmill.api.run import done_in_words
+from graphmill.api.run import done_text
 from graphmill.api.training import ToTrain, to_train
 from graphmill.base import exits
 from graphmill.cli.agree import agree_to_code
@@ -59,7 +59,7 @@ def train(
       graphmill train --extend logs/demo --epochs 40
       graphmill train --ranks 4 --max_steps 4000 --batch_size 1024 --num_neighbors 25 10 --sync_every 4
     """
-    found = to_train(
+    training = to_train(
         experiment,
         with_short_flags(ctx, override or []),
         agree_to_code,
@@ -72,22 +72,22 @@ def train(
         prepare=not dry_run,
     )
     if dry_run:
-        _show(found)
+        _show(training)
     else:
-        finish(found.folder, found.start())
+        finish(training.folder, training.start())
 
 
-def _show(found: ToTrain) -> None:
+def _show(training: ToTrain) -> None:
     """Print its plan; of one that is continued with other ranks than planned, with how many."""
     from graphmill.cluster.launch.check_model import refuse_unfit_model
     from graphmill.spec.world import effect_of
 
-    if found.world is None:
-        refuse_unfit_model(found.plan)
-    show_plan(found.plan, json=False)
-    world = found.world
-    if world is not None and world != found.plan.world:
-        print_line(f"continues with {world.ranks} ranks of {world.threads} threads: {effect_of(found.plan)}")
+    if training.world is None:
+        refuse_unfit_model(training.plan)
+    show_plan(training.plan, json=False)
+    world = training.world
+    if world is not None and world != training.plan.world:
+        print_line(f"continues with {world.ranks} ranks of {world.threads} threads: {effect_of(training.plan)}")
 
 
 def finish(folder: "RunFolder", code: int, *, resume_with: str = "graphmill train --resume") -> None:
@@ -96,7 +96,7 @@ def finish(folder: "RunFolder", code: int, *, resume_with: str = "graphmill trai
 
     outcome = folder.read_outcome()
     if code == exits.DONE and outcome is not None:  # rank 0 has printed the measures
-        print_line(done_in_words(folder, outcome))
+        print_line(done_text(folder, outcome))
     elif outcome is not None and (code == exits.OUT_OF_TIME or outcome.message in (NOT_READY, STOPPED_AT_ONCE)):
         _log.info(f"{folder.path}: {outcome.message}; continue with `{resume_with} {folder.path}`")
     if code != exits.DONE:

@@ -115,13 +115,13 @@ def tune(
         tuning = prepare(
             search,
             logs_root=logs_root,
-            planner=lambda asked, run_id: make_plan(asked, root, run_id, to_train=True, logs_root=logs_root),
+            planner=lambda resolved, run_id: make_plan(resolved, root, run_id, to_train=True, logs_root=logs_root),
         )
         code = run_search(tuning)
     if code != exits.DONE:
         _log.info(f"{search.name}: stopped after {tuning.describe()}; the same command continues")
         raise typer.Exit(code)
-    if not _print_found(tuning, json=json):
+    if not _print_result(tuning, json=json):
         raise typer.Exit(exits.ANSWER_IS_NO)
 
 
@@ -140,11 +140,11 @@ def _print_space(search: "Search", *, json: bool) -> None:
     print_line(f"{search.name}: up to {' or '.join(filter(None, limits))}{seeds}; the first is {first}")
 
 
-def _print_found(tuning: "Tuning", *, json: bool) -> bool:
+def _print_result(tuning: "Tuning", *, json: bool) -> bool:
     """Print what was found. Returns whether anything was, or may be: others are at trials."""
     best, trials = tuning.write_best(), tuning.folder.trials()
     importances, elsewhere = tuning.asking.importances(trials), tuning.elsewhere()
-    found = None if best is None else _best(tuning, best)
+    facts = None if best is None else _best(tuning, best)
     if json:
         print_json(
             {
@@ -153,7 +153,7 @@ def _print_found(tuning: "Tuning", *, json: bool) -> bool:
                 "measure": tuning.measure.name,
                 "higher_is_better": tuning.measure.higher_is_better,
                 "spent_s": tuning.folder.spent_s(),
-                "best": found,
+                "best": facts,
                 "importance": importances,
                 "elsewhere": elsewhere,
                 "trials": [
@@ -170,7 +170,7 @@ def _print_found(tuning: "Tuning", *, json: bool) -> bool:
                 ],
             }
         )
-        return found is not None or bool(elsewhere)
+        return facts is not None or bool(elsewhere)
     heads = [key.key.rpartition(".")[2] for key in tuning.keys]
     spread = ["s.d."] if tuning.search.seeds[1:] else []
     rows: list[list[Cell]] = [
@@ -184,13 +184,13 @@ def _print_found(tuning: "Tuning", *, json: bool) -> bool:
     if importances:
         shares = ", ".join(f"{key} {share:.0%}" for key, share in importances.items())
         print_line(f"what told good trials from the others: {shares}")
-    if found is not None:
-        print_facts([(key, _fact(value)) for key, value in found.items()], title="the best by its validation score:")
+    if facts is not None:
+        print_facts([(key, _fact(value)) for key, value in facts.items()], title="the best by its validation score:")
     for name, owner in elsewhere.items():
         print_line(f"{name} is under way: {owner}")
-    advice = "" if found or elsewhere else "; none is complete: give it more"
+    advice = "" if facts or elsewhere else "; none is complete: give it more"
     print_line(f"{tuning.search.name}: {tuning.describe()}{advice}")
-    return found is not None or bool(elsewhere)
+    return facts is not None or bool(elsewhere)
 
 
 def _best(tuning: "Tuning", best: "SearchTrial") -> dict[str, Any]:

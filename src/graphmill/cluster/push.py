@@ -107,7 +107,7 @@ def _pairs(document: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401
 
 
 @dataclass(frozen=True, slots=True)
-class There:
+class RemoteFolder:
     """The folder on the other machine, and how its graphmill is called."""
 
     folder: Source
@@ -178,7 +178,7 @@ class There:
         return answer_of([*ssh_command(self.folder, self.ssh_config), command])
 
 
-def refuse_changed_there(states: Mapping[str, State], remote: Source) -> None:
+def refuse_changed_remotely(states: Mapping[str, State], remote: Source) -> None:
     """Raise a `UserError` if sending would overwrite what someone has changed there."""
     changed = [name for name, state in states.items() if state == "changed there"]
     if changed:

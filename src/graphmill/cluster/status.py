@@ -140,7 +140,7 @@ class Watcher:
     def _view(self, folder: RunFolder, readings: Mapping[str, JobReading]) -> RunView:
         jobs = self._jobs[folder.path]
         reading = _current(jobs, readings)
-        verdict = judge(folder, reading, jobs, was_asked=not self.queue.troubles)
+        verdict = judge(folder, reading, jobs, slurm_answered=not self.queue.troubles)
         epochs, begins_with, command = None, "", ""
         try:
             if folder.is_command():
@@ -207,10 +207,12 @@ class RunStatus:
     elapsed_s: float | None = None
 
 
-def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[SubmittedJob], *, was_asked: bool) -> RunStatus:
+def judge(
+    folder: RunFolder, reading: JobReading | None, jobs: Sequence[SubmittedJob], *, slurm_answered: bool
+) -> RunStatus:
     """The state of one run. A live job decides; of an ended one the outcome says more than Slurm does.
 
-    `was_asked`: Slurm could be queried, so that a job without a reading is one that it has forgotten.
+    `slurm_answered`: Slurm could be queried, so that a job without a reading is one that it has forgotten.
     """
     outcome = _outcome(folder)
     is_done = outcome is not None and outcome.status == "done"
@@ -229,7 +231,7 @@ def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[Submitte
             told += _last_words(folder, reading.job_id)
         return RunStatus(state, reading.source, told, _resume_advice(folder), elapsed_s=reading.elapsed_s)
     if jobs:
-        told = "Slurm does not know job" if was_asked else "Slurm could not be asked about job"
+        told = "Slurm does not know job" if slurm_answered else "Slurm could not be asked about job"
         return _by_signs_of_life(folder, f"{told} {jobs[-1].job_id}")
     return _local_verdict(folder)
 

@@ -246,7 +246,7 @@ def with_reverse(raw: "R") -> "R":
     )
 
 
-def types_in_words(nodes: Sequence[NodeType], edges: Sequence[EdgeType]) -> list[tuple[str, str]]:
+def describe_types(nodes: Sequence[NodeType], edges: Sequence[EdgeType]) -> list[tuple[str, str]]:
     """Rows for a table of facts: the number of nodes and edges of each type; none for a graph without types."""
     if not edges:
         return []

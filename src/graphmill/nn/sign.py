@@ -29,7 +29,7 @@ class Sign(nn.Module):
         *,
         in_channels: int,
         num_blocks: int,
-        num_beside: int,
+        num_extra_columns: int,
         is_sparse: bool,
         hidden_channels: int,
         out_channels: int,
@@ -40,16 +40,16 @@ class Sign(nn.Module):
         training_dtype: torch.dtype = torch.float32,
         standardise: Standardise | None = None,
     ) -> None:
-        """`in_channels`: of each of `num_blocks` hops; `num_beside`: columns after those. `is_sparse`: features.
+        """`in_channels`: of each of `num_blocks` hops; `num_extra_columns`: columns after those. `is_sparse`: features.
 
         `training_dtype`: of factors of dense products in training. `standardise`: of dense rows; None: they are taken
         as they are.
         """
         super().__init__()
         self.standardise, self.in_channels, self.num_blocks = standardise, in_channels, num_blocks
-        self.num_beside, self.is_sparse, self.training_dtype = num_beside, is_sparse, training_dtype
+        self.num_extra_columns, self.is_sparse, self.training_dtype = num_extra_columns, is_sparse, training_dtype
         self.seed = seed
-        widths = [in_channels * num_blocks + num_beside, *[hidden_channels] * (num_layers - 1), out_channels]
+        widths = [in_channels * num_blocks + num_extra_columns, *[hidden_channels] * (num_layers - 1), out_channels]
         self.first = nn.Parameter(torch.empty(widths[0], widths[1]))
         self.first_bias = nn.Parameter(torch.zeros(widths[1]))
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths[1:]))
@@ -114,7 +114,7 @@ class Sign(nn.Module):
                 raise AssertionError("a model that reads rows was given averages")
 
     def _scale(self, like: Tensor) -> Tensor:
-        """What each column is multiplied by [in_channels * num_blocks + num_beside]."""
+        """What each column is multiplied by [in_channels * num_blocks + num_extra_columns]."""
         scale = torch.full((self.num_blocks, self.in_channels), _NEARER, device=like.device)
         scale[-1] = 1
-        return torch.cat([scale.flatten(), torch.ones(self.num_beside, device=like.device)])
+        return torch.cat([scale.flatten(), torch.ones(self.num_extra_columns, device=like.device)])

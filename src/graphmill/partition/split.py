@@ -28,7 +28,7 @@ from graphmill.partition.balance import (
 )
 from graphmill.partition.estimate import Estimate, PartitionSizes, estimate
 from graphmill.partition.metadata import PartsMetadata
-from graphmill.partition.methods.packages import Found, partition_with, require_package
+from graphmill.partition.methods.packages import PartitionResult, partition_with, require_package
 from graphmill.partition.problem import DEFAULT_FANOUTS, Balance, Ids, PartitionProblem, Parts, Seeds, default_balance
 from graphmill.partition.quality import MeasuredPartition, imbalances, measure, warn_if_near_random
 from graphmill.partition.streams import Advance
@@ -240,22 +240,22 @@ def _assigned(
     return measured, partitioner_bytes
 
 
-def _assign(problem: PartitionProblem, method: Method, scratch: Path) -> Found:
+def _assign(problem: PartitionProblem, method: Method, scratch: Path) -> PartitionResult:
     match method:
         case "kaminpar" | "metis":
             return partition_with(method, problem, scratch)
         case "ldg":
             from graphmill.partition.methods.own import ldg
 
-            return Found(ldg(problem), 0)
+            return PartitionResult(ldg(problem), 0)
         case "random":
             from graphmill.partition.methods.own import random_parts
 
-            return Found(random_parts(problem), 0)
+            return PartitionResult(random_parts(problem), 0)
         case "hotness":
             from graphmill.partition.methods.own import hotness_parts
 
-            return Found(hotness_parts(problem), 0)
+            return PartitionResult(hotness_parts(problem), 0)
 
 
 def _seeds_by_part(measured: MeasuredPartition) -> list[Ids]:

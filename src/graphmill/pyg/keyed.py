@@ -13,7 +13,7 @@ from graphmill.base.errors import InvalidInputError
 from graphmill.base.names import did_you_mean
 from graphmill.pyg.batches import Places, SeedBatch, SeedBatches, checked_state
 from graphmill.pyg.fill import can_fill, filled
-from graphmill.pyg.shared import forget_finished_workers, send_in_segments
+from graphmill.pyg.shared import clear_finished_workers, send_in_segments
 from graphmill.sample.prefetch import prefetch as ahead
 
 OF_DATALOADER: Final = frozenset(inspect.signature(torch.utils.data.DataLoader).parameters) | {
@@ -70,7 +70,7 @@ class KeyedLoader:
                 self._epoch, self._step = (epoch, step + 1) if self._is_under_way else (epoch + 1, 0)
                 yield batch
         if not in_process:
-            forget_finished_workers()
+            clear_finished_workers()
 
     def _get_iterator(self) -> Any:  # noqa: ANN401  # DataLoader's, or PyG's around it
         """Make the iterator of an epoch; with persistent workers, of all epochs.

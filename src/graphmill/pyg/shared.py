@@ -221,7 +221,7 @@ _inboxes: dict[str, _Inbox] = {}
 _lock = threading.Lock()
 
 
-def forget_finished_workers() -> None:
+def clear_finished_workers() -> None:
     """Unmap what no batch holds of workers that have ended."""
     with _lock:
         for token in [token for token, inbox in _inboxes.items() if inbox.is_over]:
@@ -257,7 +257,7 @@ def _received(
     if way_to_board is not None:
         board = _mapped(way_to_board)
         if token not in _inboxes:
-            forget_finished_workers()
+            clear_finished_workers()
             _inboxes[token] = _Inbox(process, board)
     inbox = _inboxes[token]
     inbox.drop(dropped)

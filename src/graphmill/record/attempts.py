@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.retries import is_there
-from graphmill.record.checksums import forget_checksums, note_checksums
+from graphmill.record.checksums import clear_checksums, note_checksums
 from graphmill.record.documents import Attempt
 from graphmill.record.extend import take_over
 from graphmill.record.lock import hold
@@ -59,7 +59,7 @@ def attempt(
         number = folder.begin_attempt(
             resumed=resumed, command=command, job_id=job_id, world=world, is_second_in_job=is_second_in_job
         )
-        forget_checksums(folder)
+        clear_checksums(folder)
         folder.note_provenance(command)
         changed = code_changes(folder.attempts())
         if number in changed:

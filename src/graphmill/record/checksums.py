@@ -67,7 +67,7 @@ def renew_checksums(folder: RunFolder, names: Collection[str]) -> None:
     _write(folder, known.model_copy(update={"files": {**known.files, **again}}))
 
 
-def forget_checksums(folder: RunFolder) -> None:
+def clear_checksums(folder: RunFolder) -> None:
     """An attempt begins: what its files will hold is not known."""
     remove_file(checksums_path(folder))
 

@@ -15,7 +15,7 @@ from graphmill.spec.early_stopping import Patience
 MANIFEST = "manifest.json"
 
 
-def _beside_it(name: str) -> str:
+def _file_name(name: str) -> str:
     """Return the name of a file in the manifest's folder, else raise ValueError: copies read, and write, what it names.
 
     Others may have written it, and its checksum is no signature.
@@ -85,7 +85,7 @@ class Manifest(_Frozen):
     world_size: int
     parameter_hash: str
     positions: tuple[Position, ...]  # by rank
-    files: dict[Annotated[str, AfterValidator(_beside_it)], str]  # name → xxh3 of the content
+    files: dict[Annotated[str, AfterValidator(_file_name)], str]  # name → xxh3 of the content
     keep: bool  # for good
 
     @property

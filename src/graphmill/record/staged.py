@@ -224,7 +224,7 @@ def data_read(folder: RunFolder) -> dict[str, str]:
     return read
 
 
-def data_read_in_words(folder: RunFolder) -> str:
+def data_read_text(folder: RunFolder) -> str:
     """Folders that the ranks read, in a line: host names only where hosts differ."""
     read = data_read(folder)
     if len(set(read.values())) <= 1:

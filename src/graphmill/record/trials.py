@@ -43,7 +43,7 @@ class _Line(BaseModel):
     trial: int
 
 
-class TrialAsked(_Line):
+class RequestedTrial(_Line):
     """Values that a trial was given."""
 
     values: dict[str, Any]
@@ -134,7 +134,7 @@ class SearchFolder:
         path = self.path / _TRIALS
         lines = complete_lines(path) if is_there(path) else []
         try:
-            asked = [TrialAsked.model_validate_json(line) for line in lines if '"values"' in line]
+            asked = [RequestedTrial.model_validate_json(line) for line in lines if '"values"' in line]
             ended = [TrialEnd.model_validate_json(line) for line in lines if '"values"' not in line]
         except ValidationError:
             raise UserError(f"{path} is damaged", fix="restore it, or begin the search anew with --name") from None
@@ -145,7 +145,7 @@ class SearchFolder:
         """Add a trial; whoever does holds the folder's lock."""
         trials = self.trials()
         running = tuple(trial.number for trial in trials if trial.end is None)
-        self._append(TrialAsked(trial=len(trials), values=dict(values), running=running))
+        self._append(RequestedTrial(trial=len(trials), values=dict(values), running=running))
         return self.trials()[-1]
 
     def tell(self, end: TrialEnd) -> None:

@@ -46,7 +46,7 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class ComparedBaseline:
     """What a baseline scores: the lowest and the highest of the runs, which differ where they are judged by other items
     (another horizon).
     """
@@ -68,7 +68,7 @@ class Comparison:
     varied: tuple[str, ...]  # dotted names; empty where all runs are repetitions
     rows: tuple[Configuration, ...]
     unfinished: tuple[str, ...]  # run ids of what is in no row
-    baselines: dict[str, Beside]  # by name; empty where no run recorded any
+    baselines: dict[str, ComparedBaseline]  # by name; empty where no run recorded any
 
     @property
     def best(self) -> Configuration | None:
@@ -191,7 +191,7 @@ def _keys_of_plans(names: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> 
     return keys
 
 
-def span_in_words(values: tuple[float, float] | None) -> str | None:
+def span_text(values: tuple[float, float] | None) -> str | None:
     """What a baseline scores: one number, or from the lowest to the highest."""
     return None if values is None else " to ".join(dict.fromkeys(f"{value:.4f}" for value in values))
 
@@ -228,14 +228,14 @@ def _refuse_other_keys(runs: Sequence[ReadRun], by: Sequence[str]) -> None:
         )
 
 
-def _baselines(kind: AnyKind, runs: Sequence[ReadRun]) -> dict[str, Beside]:
+def _baselines(kind: AnyKind, runs: Sequence[ReadRun]) -> dict[str, ComparedBaseline]:
     found = {}
     for baseline in kind.baselines.methods:
         val, test = (
             _extremes([run.baseline(split, baseline.name, kind.primary.name) for run in runs]) for split in BY_SCORE
         )
         if val or test:
-            found[baseline.name] = Beside(baseline.words, val, test)
+            found[baseline.name] = ComparedBaseline(baseline.words, val, test)
     return found
 
 

@@ -49,7 +49,7 @@ def what_varies(plans: Iterable[Plan | None]) -> Varied:
     return Varied(columns, [tuple(_text(each.get(key)) for key in shown) for each in chosen])
 
 
-def plan_beside(table: CsvTable) -> Plan | None:
+def plan_of_table(table: CsvTable) -> Plan | None:
     """The plan next to a file; None: it lies in no run folder."""
     folder = RunFolder(table.path.parent)
     return folder.read_plan() if folder.plan_path.is_file() else None

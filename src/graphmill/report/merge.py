@@ -20,7 +20,7 @@ from graphmill.base.names import did_you_mean
 from graphmill.record.columns import any_column, kind_of_header
 from graphmill.record.metrics import CsvTable, read_table
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.configurations import plan_beside, what_varies
+from graphmill.report.configurations import plan_of_table, what_varies
 from graphmill.report.order import Value, sort_key
 from graphmill.report.sheet import Row, Sheet
 from graphmill.report.table import MERGED_METRICS, as_now, layout_of, of_task, typed_rows
@@ -138,7 +138,7 @@ def _merged(
 ) -> Merged:
     tables = _with_all_measures(_with_own_columns([file.table for file in files]))
     _check_same_header(tables)
-    varied = what_varies(plan_beside(table) for table in tables)
+    varied = what_varies(plan_of_table(table) for table in tables)
     header, columns = (*tables[0].header, *varied.columns), {**_columns(tables[0]), **varied.columns}
     for name in key_columns:
         if name not in header:

@@ -20,7 +20,7 @@ from graphmill.diagnose.thresholds import headline
 from graphmill.record.phases import Profile, profile_paths, read_profile
 from graphmill.record.provenance import GitState, Provenance
 from graphmill.record.run_folder import RunFolder
-from graphmill.record.staged import data_read_in_words
+from graphmill.record.staged import data_read_text
 from graphmill.report.chart import Chart
 from graphmill.report.configurations import with_run_names
 from graphmill.report.learning import learning_curves
@@ -184,7 +184,7 @@ def _provenance(runs: Sequence[tuple[RunFolder, Plan]]) -> list[Block]:
     for folder, plan in runs:
         provenance = folder.read_provenance()
         missing += provenance is None
-        for name, said in (*_origin(plan, provenance), ("data read from", data_read_in_words(folder))):
+        for name, said in (*_origin(plan, provenance), ("data read from", data_read_text(folder))):
             found = values.setdefault(name, {})
             if said:
                 found[said] = None

@@ -12,7 +12,7 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.diagnose.bottleneck_facts import measured_of
 from graphmill.diagnose.rules import find_bottleneck
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.compare import Comparison, Configuration, ReadRun, compare_read, span_in_words
+from graphmill.report.compare import Comparison, Configuration, ReadRun, compare_read, span_text
 from graphmill.report.configurations import short_names
 from graphmill.report.learning import columns_of_curves
 from graphmill.report.measured_cells import Spread
@@ -134,7 +134,7 @@ def comparison_blocks(comparison: Comparison) -> list[Block]:
 
 
 def _span(values: tuple[float, float] | None) -> Shown | None:
-    words = span_in_words(values)
+    words = span_text(values)
     return None if values is None or words is None else Shown(words, values[0])
 
 

@@ -89,12 +89,12 @@ def keys_that_vary(configured: Sequence[Mapping[str, Any]]) -> list[str]:
     in_all = [key for key in varied if len({json.dumps(each[key]) for each in configured if key in each}) > 1]
     chosen = [key for key in in_all if key not in _NUM_STEPS]
     for key in sorted(varied, key=_NUM_STEPS.__contains__):  # those last, in their order
-        if _num_told_apart(varied, [*chosen, key]) > _num_told_apart(varied, chosen):
+        if _num_distinct(varied, [*chosen, key]) > _num_distinct(varied, chosen):
             chosen = [*chosen, key]
     return [key for key in varied if key in chosen]
 
 
-def _num_told_apart(varied: Mapping[str, Sequence[str]], keys: Sequence[str]) -> int:
+def _num_distinct(varied: Mapping[str, Sequence[str]], keys: Sequence[str]) -> int:
     return len(set(zip(*(varied[key] for key in keys), strict=True))) or 1
 
 

@@ -92,11 +92,11 @@ def held_by_rank(plan: SampledPlan, model: NodeModelSpec, out_channels: int) -> 
     """
     if not isinstance(model, SignSpec):
         return held_by_sampler(plan)
-    known, beside = plan.dataset, model.num_beside(out_channels)
+    known, extra_columns = plan.dataset, model.num_extra_columns(out_channels)
     table = model.propagation.table_bytes(
-        known.num_nodes, known.num_features, is_sparse=known.has_sparse_features, num_beside=beside
+        known.num_nodes, known.num_features, is_sparse=known.has_sparse_features, num_extra_columns=extra_columns
     )
-    return max(table, 3 * 4 * known.num_nodes * (beside + 1) if beside else 0)
+    return max(table, 3 * 4 * known.num_nodes * (extra_columns + 1) if extra_columns else 0)
 
 
 def held_by_sampler(plan: SampledPlan) -> int:
@@ -192,10 +192,10 @@ def sampled_bytes(of: SampledModel, hops: Sequence[int]) -> tuple[int, int]:
 
 def _rows_bytes(model: SignSpec, of: SampledModel, rows: int) -> int:
     """Rows of propagated features of a mini-batch, at most."""
-    kept, beside = of.num_features, model.num_beside(of.out_channels)
+    kept, extra_columns = of.num_features, model.num_extra_columns(of.out_channels)
     if of.has_sparse_features:
-        kept, beside = 2 * min(kept, model.values_per_hop or kept), 2 * beside
-    return 4 * rows * (kept * model.propagation.num_blocks + beside)
+        kept, extra_columns = 2 * min(kept, model.values_per_hop or kept), 2 * extra_columns
+    return 4 * rows * (kept * model.propagation.num_blocks + extra_columns)
 
 
 def num_drawn(of: SampledModel, hops: Sequence[int]) -> int:

@@ -26,17 +26,17 @@ class Propagation:
         """How many rows of features stand side by side for each node."""
         return self.hops + 1 if self.reads == "all" else 1
 
-    def table_bytes(self, num_nodes: int, num_features: int, *, is_sparse: bool, num_beside: int = 0) -> int:
+    def table_bytes(self, num_nodes: int, num_features: int, *, is_sparse: bool, num_extra_columns: int = 0) -> int:
         """What the rows of all nodes take at most, while they are put together.
 
-        Of sparse ones without each node's own, of which a plan does not know how many values they have. `num_beside`:
-        columns that stand beside those of the features; they are there twice meanwhile.
+        Of sparse ones without each node's own, of which a plan does not know how many values they have.
+        `num_extra_columns`: columns that stand beside those of the features; they are there twice meanwhile.
         """
         if is_sparse:
             kept = min(num_features, self.values_per_hop or num_features)
-            return num_nodes * (2 * 8 * (self.hops * kept + num_beside) + 4 * num_beside)
+            return num_nodes * (2 * 8 * (self.hops * kept + num_extra_columns) + 4 * num_extra_columns)
         blocks = self.num_blocks if self.reads == "all" else 2
-        return 4 * num_nodes * (num_features * blocks + 2 * num_beside)
+        return 4 * num_nodes * (num_features * blocks + 2 * num_extra_columns)
 
 
 class SignSpec(Spec):
@@ -80,13 +80,13 @@ class SignSpec(Spec):
         """What is made of features before training."""
         return Propagation(hops=self.hops, reads=self.hops_read, values_per_hop=self.values_per_hop)
 
-    def num_beside(self, out_channels: int) -> int:
+    def num_extra_columns(self, out_channels: int) -> int:
         """Columns that stand beside those of the features: shares of the classes, or labels."""
         return out_channels if self.label_propagation else 0
 
     def widths(self, num_features: int, out_channels: int) -> list[int]:
         """Channels that the first layer reads, and that each layer gives."""
-        read = num_features * self.propagation.num_blocks + self.num_beside(out_channels)
+        read = num_features * self.propagation.num_blocks + self.num_extra_columns(out_channels)
         return [read, *[self.hidden_channels] * (self.num_layers - 1), out_channels]
 
     def parameters(self, num_features: int, out_channels: int) -> int:

@@ -43,10 +43,10 @@ MOST_OPERATIONS: Final = _IN_A_MINUTE / 3
 MOST_BYTES: Final = 2e9
 
 
-def work_in_words(operations: float, num_bytes: float) -> str:
+def work_text(operations: float, num_bytes: float) -> str:
     """What a baseline takes, for people; a core of 2026 does some 5e9 of these operations a second.
 
-    >>> work_in_words(6e12, 2**31)
+    >>> work_text(6e12, 2**31)
     '6,000 GFLOP (some 10 minutes of two cores) and 2,048 MiB'
     """
     minutes = max(1, round(operations / _IN_A_MINUTE))
@@ -63,7 +63,7 @@ def score_baselines(
         yield from cast("ScoresBaselines", load(kind.baselines.score))(task_plan, names, splits, bounded=bounded)
 
 
-def score_beside_runs(task_plan: TaskPlan) -> Iterator[BaselineScore]:
+def score_at_start(task_plan: TaskPlan) -> Iterator[BaselineScore]:
     """Score the baselines that are measured before every run, on val and test; those without scores are left out."""
     names = [baseline.name for baseline in find_kind(task_plan.kind).baselines.methods if baseline.scored == "start"]
     found = score_baselines(task_plan, names, ("val", "test"), bounded=True)

@@ -176,7 +176,7 @@ def build_model(
             return Sign(
                 in_channels=reads.in_channels,
                 num_blocks=spec.propagation.num_blocks,
-                num_beside=spec.num_beside(reads.out_channels),
+                num_extra_columns=spec.num_extra_columns(reads.out_channels),
                 is_sparse=reads.is_sparse,
                 hidden_channels=spec.hidden_channels,
                 out_channels=reads.out_channels,

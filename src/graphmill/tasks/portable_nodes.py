@@ -200,7 +200,7 @@ class PropagatedClassifier(nn.Module):
         return self.model.evaluated(_inputs_of(propagated(stored, topology, self.propagation, beside), x.device))
 
     def _label_columns(self, topology: Topology, labels: Tensor | None) -> NDArray[np.float32] | None:
-        number = self.model.num_beside
+        number = self.model.num_extra_columns
         if (labels is None) != (number == 0):
             does, fix = ("reads", "give") if number else ("does not read", "leave out")
             raise InvalidInputError(

@@ -27,7 +27,7 @@ from graphmill.spec.roles import RoleRank
 from graphmill.spec.weights import InitialWeights
 from graphmill.spec.world import World
 from graphmill.sync.group import Group
-from graphmill.tasks.baselines import score_beside_runs
+from graphmill.tasks.baselines import score_at_start
 from graphmill.tasks.build import build_task
 from graphmill.tasks.task import AnyTask, UsesSources
 from graphmill.train.checkpoint import CheckpointStore
@@ -109,7 +109,7 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None],
         alive=alive,
         profile=profile,
         data=data,
-        baselines=() if plan.profile is not None and plan.profile.ends_run else score_beside_runs(plan.task),
+        baselines=() if plan.profile is not None and plan.profile.ends_run else score_at_start(plan.task),
         initial=initial,
     )
 

@@ -15,7 +15,7 @@ from graphmill.runtime.machine import host_name
 from graphmill.runtime.network import interface_towards, refuse_unknown_interface
 from graphmill.runtime.process import UNLIMITED_FILES, allow_open_files
 from graphmill.runtime.rank import Rank
-from graphmill.train.store import how_to_meet, interface_in_words, named, names_here
+from graphmill.train.store import how_to_meet, interface_text, named, names_here
 from graphmill.train.words import NotMetError, PeerTimeout, Words
 
 _OWN_FILES: Final = 64  # of a process without others: 33 were seen, and data may have more files
@@ -78,7 +78,7 @@ def refuse_absent(
     raise NotMetError(
         f"within {patience.seconds:g} s of {named(rank, environ)} being ready, {len(present)} ranks {what}, but not"
         f" {ranks}; they meet at {host}:{environ.get('MASTER_PORT', '')}, {names_here([host])};"
-        f" {interface_in_words(host, environ)}",
+        f" {interface_text(host, environ)}",
         fix=how_to_meet(rank, patience),
     )
 

@@ -119,7 +119,7 @@ def _joined(rank: Rank, environ: Mapping[str, str], host: str, port: int, patien
             return store
     raise NotMetError(
         f"{named(rank, environ)} did not find rank 0 at {host}:{port} within {patience.seconds:g} s:"
-        f" {said or 'no try'}; {names_here([host, *_other_hosts(environ)])}; {interface_in_words(host, environ)}",
+        f" {said or 'no try'}; {names_here([host, *_other_hosts(environ)])}; {interface_text(host, environ)}",
         fix=how_to_meet(rank, patience),
     )
 
@@ -163,7 +163,7 @@ def names_here(names: Sequence[str]) -> str:
     return ", ".join(f"{name} is {' and '.join(addresses_of(name)) or 'unknown'}" for name in dict.fromkeys(names))
 
 
-def interface_in_words(host: str, environ: Mapping[str, str]) -> str:
+def interface_text(host: str, environ: Mapping[str, str]) -> str:
     """Sentence on the interface that leads this process to the others."""
     named_one = environ.get("GLOO_SOCKET_IFNAME")
     if named_one:

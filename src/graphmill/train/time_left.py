@@ -25,7 +25,7 @@ class TimeLeft:
     reserve: Reserve = field(default_factory=Reserve)
     _round_began: float = 0.0
     _confirmed: float | None = None  # the end that was asked for again, shortly before it counts
-    _num_asked: int = 0  # how often, of `_ASK_BEFORE_S`
+    _num_queries: int = 0  # how often, of `_ASK_BEFORE_S`
 
     @property
     def has_end(self) -> bool:
@@ -51,11 +51,11 @@ class TimeLeft:
         if end is None or self.ask_again is None or self.stop.requested:
             return
         if self._confirmed != end:
-            self._confirmed, self._num_asked = end, 0
+            self._confirmed, self._num_queries = end, 0
         due = sum(left_s < self.reserve.needed_s + before_s for before_s in _ASK_BEFORE_S)
-        if due <= self._num_asked:
+        if due <= self._num_queries:
             return
-        self._num_asked = due
+        self._num_queries = due
         patience_s = _ASK_BEFORE_S[due - 1]
         is_last = due == len(_ASK_BEFORE_S)
         found = self.ask_again(min(patience_s, max(1.0, _MOST_OF_WHAT_IS_LEFT * left_s)) if is_last else patience_s)

@@ -83,7 +83,7 @@ def _add(log: EventLog, event: Event) -> None:
         case Start():
             log.starts.append(event)
             log.worlds.append((event.steps_done, event.world_size))
-            _forget_after(log, event.steps_done)
+            _clear_after(log, event.steps_done)
         case Extended():  # starts of another run, under another plan
             log.starts.clear()
             log.extended = event
@@ -105,7 +105,7 @@ def _add_evaluation(log: EventLog, event: Evaluation) -> None:
         log.test = event
 
 
-def _forget_after(log: EventLog, steps_done: int) -> None:
+def _clear_after(log: EventLog, steps_done: int) -> None:
     """Drop what was recorded of steps that are repeated."""
     log.syncs = {steps: sync for steps, sync in log.syncs.items() if steps <= steps_done}
     log.epochs = {number: epoch for number, epoch in log.epochs.items() if epoch.steps_done <= steps_done}

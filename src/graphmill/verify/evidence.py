@@ -114,7 +114,7 @@ def gather(folder: RunFolder, plan: Plan) -> Evidence:
     logs = [read_event_log(folder, rank) for rank in heard_from if rank < most]
     spans = spans_of(logs[0].worlds) if logs and logs[0].rank == 0 else ()
     for log in logs:
-        _forget_steps_of_others(log, spans)
+        _clear_steps_of_others(log, spans)
     saved, unlisted = _saved(folder)
     return Evidence(
         folder=folder,
@@ -133,7 +133,7 @@ def gather(folder: RunFolder, plan: Plan) -> Evidence:
     )
 
 
-def _forget_steps_of_others(log: EventLog, spans: Sequence[RankSpan]) -> None:
+def _clear_steps_of_others(log: EventLog, spans: Sequence[RankSpan]) -> None:
     """Drop the syncs of steps that were done again by fewer ranks, without this one."""
     log.syncs = {steps: sync for steps, sync in log.syncs.items() if took_part(log.rank, spans, steps)}
 

@@ -28,7 +28,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
             ),
             ("seeds", lambda: _seeds(plan, rows), f"every full epoch saw all {plan.batches.num_seeds}, each once"),
             ("losses", lambda: _losses(evidence, rows), _last_values(evidence, rows[-1])),
-            ("agreement", lambda: _agreement(rows), _agreement_in_words(evidence)),
+            ("agreement", lambda: _agreement(rows), _agreement_text(evidence)),
             ("sums", lambda: problems_of_sums(evidence, rows), "what can be computed again comes to the same"),
             ("identity", lambda: _identity(evidence, rows), "run, dataset, scheme and seed of the plan"),
             (
@@ -40,7 +40,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
         for name, problems, good in subjects:
             yield judged("metrics", name, problems, good)
     yield from _evaluations_check(evidence)
-    yield judged("metrics", "scores", lambda: _scores(evidence), _scores_in_words(evidence))
+    yield judged("metrics", "scores", lambda: _scores(evidence), _scores_text(evidence))
 
 
 def _epochs(plan: Plan, rows: list[Row]) -> Iterator[str]:
@@ -87,7 +87,7 @@ def _losses(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
         yield NotYet("the last epoch was not evaluated")
 
 
-def _agreement_in_words(evidence: Evidence) -> str:
+def _agreement_text(evidence: Evidence) -> str:
     if evidence.most_ranks == 1:
         return "one rank: there is nothing to compare"
     return "in every epoch the ranks' parameter hashes were compared after each sync, and equal"
@@ -221,7 +221,7 @@ def _best(plan: Plan, best: Mapping[str, object], log: EventLog) -> Iterator[str
             yield f"epoch {best['epoch']} is to be the best, but rank {log.rank} recorded a better {measure.name}"
 
 
-def _scores_in_words(evidence: Evidence) -> str:
+def _scores_text(evidence: Evidence) -> str:
     test = evidence.outcome.test if isinstance(evidence.outcome, Outcome) else None
     names = ("loss", *(measure.name for measure in evidence.plan.kind.measures[:3] if measure.is_shown))
     values = [f"{name} {value:.4f}" for name in names if isinstance(value := (test or {}).get(name), float)]

@@ -38,21 +38,25 @@ def arrays(**changes: Any) -> Callable[[Path], object]:
 
 
 def prepared(folder: Path) -> None:
-    from graphmill.tasks.intrusion.data.prepare import prepare_asked
+    from graphmill.tasks.intrusion.data.prepare import prepare_requested
     from graphmill.tasks.intrusion.page import CapturePrepareOptions
     from graphmill.tasks.stores import Preparation
 
     text("a.csv", HEADER, *CSV)(folder)
-    prepare_asked(Preparation("mine", folder, CapturePrepareOptions(window=10, stride=10), from_path=folder / "a.csv"))
+    prepare_requested(
+        Preparation("mine", folder, CapturePrepareOptions(window=10, stride=10), from_path=folder / "a.csv")
+    )
 
 
 def copies(folder: Path) -> None:
-    from graphmill.tasks.intrusion.data.prepare import prepare_asked
+    from graphmill.tasks.intrusion.data.prepare import prepare_requested
     from graphmill.tasks.intrusion.page import CapturePrepareOptions
     from graphmill.tasks.stores import Preparation
 
     both(text("two/a.csv", HEADER, *CSV), text("two/b.csv", HEADER, *CSV))(folder)
-    prepare_asked(Preparation("mine", folder, CapturePrepareOptions(window=10, stride=10), from_path=folder / "two"))
+    prepare_requested(
+        Preparation("mine", folder, CapturePrepareOptions(window=10, stride=10), from_path=folder / "two")
+    )
 
 
 def of(file: str, name: str, make: Callable[[Path], object], *says: str, options: str = "", **more: Any) -> Mishap:

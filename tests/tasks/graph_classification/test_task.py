@@ -17,7 +17,7 @@ from graphmill.spec.kinds.kind import StepShape
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.tasks.graph_classification.data.prepare import GENERATED, prepare_asked
+from graphmill.tasks.graph_classification.data.prepare import GENERATED, prepare_requested
 from graphmill.tasks.graph_classification.nn.model import arguments, edge_arguments
 from graphmill.tasks.graph_classification.page import KIND, GraphClassificationExperiment, GraphSetPrepareOptions
 from graphmill.tasks.graph_classification.task import GraphClassification
@@ -32,7 +32,7 @@ MACHINE = MachineInfo(num_cores=2, num_gpus=0)
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("graphs")
-    prepare_asked(Preparation(GENERATED, root, GraphSetPrepareOptions(num_graphs=90)))
+    prepare_requested(Preparation(GENERATED, root, GraphSetPrepareOptions(num_graphs=90)))
     rng = np.random.default_rng(0)
     num_nodes, num_edges = rng.integers(1, 9, 60), rng.integers(0, 30, 60)
     np.savez(
@@ -44,7 +44,7 @@ def root(tmp_path_factory) -> Path:
         edge_attr=rng.normal(size=(num_edges.sum(), 5)).astype(np.float32),
         y=np.arange(60) % 3,
     )
-    prepare_asked(Preparation("edges", root, GraphSetPrepareOptions(), from_path=root / "edges.npz"))
+    prepare_requested(Preparation("edges", root, GraphSetPrepareOptions(), from_path=root / "edges.npz"))
     return root
 
 

@@ -21,7 +21,7 @@ from graphmill.sync.group import Group
 from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.build import build_task
 from graphmill.tasks.intrusion.data.generate import captures
-from graphmill.tasks.intrusion.data.prepare import GENERATED, prepare_asked
+from graphmill.tasks.intrusion.data.prepare import GENERATED, prepare_requested
 from graphmill.tasks.intrusion.data.store import ids_of_columns
 from graphmill.tasks.intrusion.nn.gat import log_odds
 from graphmill.tasks.intrusion.nn.ids import NUM_ID_COLUMNS, HashedIds, ids_of, row_of
@@ -38,7 +38,7 @@ SMALL = {"kind": "gat", "scale": "small", "hidden_channels": 4, "heads": 2, "dro
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("can")
-    prepare_asked(Preparation(GENERATED, root, CapturePrepareOptions(seconds=30)))
+    prepare_requested(Preparation(GENERATED, root, CapturePrepareOptions(seconds=30)))
     return root
 
 

@@ -17,8 +17,8 @@ from graphmill.tasks.link_prediction import known as known_links_module
 from graphmill.tasks.link_prediction.baselines import measures_of, score, scorer_of
 from graphmill.tasks.link_prediction.data.leaks import without_leaks
 from graphmill.tasks.link_prediction.data.links import GivenCandidates, SharedCandidates
-from graphmill.tasks.link_prediction.data.prepare import prepare_asked
-from graphmill.tasks.link_prediction.data.splits import JoinedGraph, split_as_asked
+from graphmill.tasks.link_prediction.data.prepare import prepare_requested
+from graphmill.tasks.link_prediction.data.splits import JoinedGraph, split_as_requested
 from graphmill.tasks.link_prediction.data.store import write_links
 from graphmill.tasks.link_prediction.known import LeftOut
 from graphmill.tasks.link_prediction.page import LinkPredictionPlan
@@ -58,7 +58,7 @@ def store_of(folder, seed, *, features="dense", relations=0, undirected=False, c
         types=types,
     )
     options = LinkPrepareOptions(random_split=True, val_fraction=0.1, test_fraction=0.2, undirected=undirected or None)
-    split, _ = without_leaks(split_as_asked(raw, options))
+    split, _ = without_leaks(split_as_requested(raw, options))
     if candidates == "given":
         counts = {each: len(split.links[each]) for each in ("val", "test")}
         drawn = {
@@ -238,7 +238,7 @@ def test_pairs_that_are_no_links(tmp_path):
 
 def test_generated_links_are_told_by_their_features(tmp_path):
     options = LinkPrepareOptions(num_nodes=400)
-    store = prepare_asked(Preparation("synthetic/nearest", tmp_path, options))
+    store = prepare_requested(Preparation("synthetic/nearest", tmp_path, options))
     values = {each.baseline: each.values for each in score(plan_of(store, "both"), NAMES, ("test",), bounded=True)}
     assert values["cosine"]["auc"] > 0.8
     assert values["common_neighbours"]["auc"] > 0.8

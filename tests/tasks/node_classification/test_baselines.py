@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score
 
 from graphmill.graph.features import SparseFeatures, dense, sparse
 from graphmill.tasks import perceptron
-from graphmill.tasks.baselines import score_baselines, score_beside_runs
+from graphmill.tasks.baselines import score_at_start, score_baselines
 from graphmill.tasks.node_classification.data.labelled import LabelledGraph
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore, write_store
 from graphmill.tasks.node_classification.page import KIND, LOGISTIC, NodeClassificationExperiment
@@ -52,7 +52,7 @@ def store(request, tmp_path_factory) -> LabelledGraphStore:
 
 
 def test_the_majority_is_that_of_the_training_nodes(store):
-    found = {score.split: score.values for score in score_beside_runs(plan_of(store))}
+    found = {score.split: score.values for score in score_at_start(plan_of(store))}
     assert found["val"]["micro_f1"] == 10 / 20
     assert found["test"]["micro_f1"] == np.mean(store.labels[40:] == 1)
     assert found["test"]["macro_f1"] == f1_score(store.labels[40:], [1] * 20, average="macro", zero_division=0)

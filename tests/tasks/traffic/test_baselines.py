@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphmill.tasks.baselines import score_baselines, score_beside_runs
+from graphmill.tasks.baselines import score_at_start, score_baselines
 from graphmill.tasks.traffic.data.generate import generate
 from graphmill.tasks.traffic.data.prepare import prepare_traffic
 from graphmill.tasks.traffic.data.store import TrafficStore, write_traffic
@@ -46,7 +46,7 @@ def windows(store: TrafficStore, split: str) -> range:
 
 @pytest.mark.parametrize("split", ["val", pytest.param("test", marks=pytest.mark.slow)])
 def test_repeated_readings_are_those_of_a_loop(hourly, split):
-    scores = {score.baseline: score.values for score in score_beside_runs(plan_of(hourly)) if score.split == split}
+    scores = {score.baseline: score.values for score in score_at_start(plan_of(hourly)) if score.split == split}
     assert list(scores) == list(SEASONS)
     for name, season_s in SEASONS.items():
         errors = [
@@ -83,7 +83,7 @@ def test_what_the_series_does_not_have_is_said(store, hourly):
     assert found["day_before"].values is not None
     (far,) = score_baselines(plan_of(hourly, horizon=25), ["day_before"], ["test"])
     assert "further ahead" in far.why_not
-    assert [score.baseline for score in score_beside_runs(plan_of(store)) if score.split == "test"] == [
+    assert [score.baseline for score in score_at_start(plan_of(store)) if score.split == "test"] == [
         "last_value",
         "day_before",
     ]

@@ -36,7 +36,7 @@ class CommandDriver(Driver):
 
     unbegun: ClassVar = Judgement(ENDINGS["stopped"], None, f"{ENDINGS['stopped'].text}; the command had not begun")
     finished: ClassVar = "the command is done"
-    asked_to_leave: ClassVar = "the command was asked to leave at once"
+    leave_message: ClassVar = "the command was asked to leave at once"
     left_late: ClassVar = ""
     tells_problem: ClassVar = True
 

@@ -57,7 +57,7 @@ class Driver:
 
     unbegun: ClassVar = Judgement(ENDINGS["stopped"], None)
     finished: ClassVar = "the run is done"
-    asked_to_leave: ClassVar = "the ranks were asked to save at once"
+    leave_message: ClassVar = "the ranks were asked to save at once"
     left_late: ClassVar = "the ranks did not finish their round in time: steps since the last checkpoint are lost"
     tells_problem: ClassVar = False  # in the outcome; what was wrong with ranks is in the log and the events
 
@@ -294,7 +294,7 @@ class Driver:
             step.kill()
             return
         self.cause = cause = job_end.why_terminated(self.environ)
-        _log.info(f"SIGTERM: {cause.ending.replace('_', ' ')}; {self.asked_to_leave}")
+        _log.info(f"SIGTERM: {cause.ending.replace('_', ' ')}; {self.leave_message}")
         has_left = step.wait_within(self.signals, job_end.SAVE_WITHIN * kill_wait_s())
         if not has_left and self.left_late:
             _log.warning(self.left_late)
@@ -326,16 +326,16 @@ class Driver:
         is_silent = found.first is None or found.first.is_echo or found.first.is_by_signal
         is_silent = is_silent or not has_begun(folder, evidence.started)
         if found.ending.name == "stopped" or (found.ending.name == "failed" and is_silent):
-            self.ask_why(folder, is_asked=found.ending.name == "stopped")
+            self.ask_why(folder, is_signalled=found.ending.name == "stopped")
         return replace(evidence, requested=self.requested)
 
-    def ask_why(self, folder: RunFolder, *, is_asked: bool = True) -> None:
-        """Set `cause`. `is_asked`: it is known that a signal came, if not from whom."""
+    def ask_why(self, folder: RunFolder, *, is_signalled: bool = True) -> None:
+        """Set `cause`. `is_signalled`: it is known that a signal came, if not from whom."""
         if self.is_asked_to_stop(folder):
             self.cause = job_end.Cause("stopped")
             return
         cause = job_end.why_terminated(self.environ)
-        if is_asked or cause.ending != "stopped" or cause.is_cancelled:
+        if is_signalled or cause.ending != "stopped" or cause.is_cancelled:
             self.cause = cause
 
     def follow(self, folder: RunFolder, judgement: Judgement, *, tries_left: int) -> Decision:

@@ -94,7 +94,7 @@ class StageProgress:
     of_steps: int = 0
     attempts: int = 0
     best: dict[str, Any] | None = None  # measures on the validation split, and their epoch
-    best_in_words: str = "-"
+    best_text: str = "-"
 
 
 def progress(state: RunState) -> StageProgress:

@@ -72,15 +72,15 @@ class Follower:
     measure: str
     prunes_at: Callable[[Scores, int], int | None]
     clock: SearchClock
-    is_asked: bool = False  # by a signal
+    is_stop_requested: bool = False  # by a signal
     is_over: bool = False
     pruned_at: int | None = None
     _seen: int = -1  # bytes of the file of scores
     _judged: int = 0  # of the scores, by which it was not pruned
 
-    def __call__(self, is_asked: bool) -> bool:
+    def __call__(self, is_stop_requested: bool) -> bool:
         """Look, as a `Watch`."""
-        self.is_asked, self.is_over = is_asked, self.is_over or self.clock.is_over
+        self.is_stop_requested, self.is_over = is_stop_requested, self.is_over or self.clock.is_over
         self.clock.tick()
         with suppress(UserError, OSError):  # a look that fails is no reason to end a run: it is judged at its end
             self.pruned_at = self.pruned_at or self._look()

@@ -122,7 +122,7 @@ class Tuning:
                     found[trial.name] = error.owner.describe() if error.owner else "another process"
         return found
 
-    def loop(self, is_asked: Callable[[], bool]) -> int:
+    def loop(self, is_stop_requested: Callable[[], bool]) -> int:
         """Trials, until there are enough, the time is over, or it is stopped. Returns the exit status."""
         most = self.search.most_trials
         while True:
@@ -133,12 +133,12 @@ class Tuning:
                     current = next((trial for trial in trials if trial.end is None and self._claim(trial, held)), None)
                     if self.clock.is_over or (current is None and most is not None and len(trials) >= most):
                         return exits.DONE
-                    if self.is_stopped or is_asked():
+                    if self.is_stopped or is_stop_requested():
                         return exits.OUT_OF_TIME
                     if current is None:
                         current = self.folder.ask(self._values(trials))
                         self._claim(current, held)
-                code = self._clocked(current, current.knew(trials), is_asked)
+                code = self._clocked(current, current.knew(trials), is_stop_requested)
             if code != exits.DONE:
                 return code
 
@@ -149,10 +149,10 @@ class Tuning:
             return True
         return False
 
-    def _clocked(self, trial: SearchTrial, before: Sequence[SearchTrial], is_asked: Callable[[], bool]) -> int:
+    def _clocked(self, trial: SearchTrial, before: Sequence[SearchTrial], is_stop_requested: Callable[[], bool]) -> int:
         self.clock.begin(trial.number)
         try:
-            return self._trial(trial, before, is_asked)
+            return self._trial(trial, before, is_stop_requested)
         finally:
             self.clock.end()
 
@@ -160,12 +160,12 @@ class Tuning:
         own = own_values(self.keys, load_trial(self.search, {})) if not trials else None
         return own or self.asking.values(trials)
 
-    def _trial(self, trial: SearchTrial, before: Sequence[SearchTrial], is_asked: Callable[[], bool]) -> int:
+    def _trial(self, trial: SearchTrial, before: Sequence[SearchTrial], is_stop_requested: Callable[[], bool]) -> int:
         """One trial, to its end if nothing stops it; 0 then, also if it failed, and if only the time is over."""
         ends: list[TrialEnd] = []
         for name, seed in trial.runs(self.search.seeds).items():
             run = RunFolder(self.folder.path / name)
-            if ends and (self.is_stopped or is_asked() or self.clock.is_over) and not run.is_done():
+            if ends and (self.is_stopped or is_stop_requested() or self.clock.is_over) and not run.is_done():
                 return exits.DONE  # the loop says what follows
             code, end = self._of_seed(trial, run, seed, before if not ends else ())
             if end is None:
@@ -190,13 +190,13 @@ class Tuning:
             _log.info(f"[{place}] {trial.name}: {values_text(values)}")
         follower = Follower(run, self.measure.name, lambda *seen: self._pruned_at(run, rivals, *seen), self.clock)
         code, why = self._run(run, values, follower)
-        if code in _BY_CHANCE and run.plan_path.exists() and not follower.is_asked:
+        if code in _BY_CHANCE and run.plan_path.exists() and not follower.is_stop_requested:
             code, why = self._run(run, values, follower)
-        self.is_stopped = self.is_stopped or follower.is_asked
-        if follower.is_asked and follower.pruned_at is None and code in (exits.OUT_OF_TIME, exits.INTERRUPTED):
+        self.is_stopped = self.is_stopped or follower.is_stop_requested
+        if follower.is_stop_requested and follower.pruned_at is None and code in (exits.OUT_OF_TIME, exits.INTERRUPTED):
             return code, None
         end = self._end(trial, run, rivals, code, why)
-        return (exits.DONE if end is None and follower.is_over and not follower.is_asked else code), end
+        return (exits.DONE if end is None and follower.is_over and not follower.is_stop_requested else code), end
 
     def _run(self, run: RunFolder, values: Mapping[str, Any], watch: Watch) -> tuple[int, str]:
         """Begin or continue it, unless it is done or pruned. Returns its exit status, and why it did not begin."""

@@ -45,26 +45,26 @@ def require_package(method: str) -> None:
         )
 
 
-class Found(NamedTuple):
+class PartitionResult(NamedTuple):
     """What a partitioner's process has found."""
 
     parts: Parts  # -1: of nodes without neighbours
     peak_bytes: int  # of its process
 
 
-def partition_with(method: Literal["kaminpar", "metis"], problem: PartitionProblem, scratch: Path) -> Found:
+def partition_with(method: Literal["kaminpar", "metis"], problem: PartitionProblem, scratch: Path) -> PartitionResult:
     """Nodes with neighbours in parts. The graph is written below `scratch`, and removed again."""
     require_package(method)
     with tempfile.TemporaryDirectory(dir=scratch, prefix=f".{method}-") as name:
         graph, out = Path(name) / "graph.parhip", Path(name) / "parts"
         cleaned = write_graph_file(graph, problem.graph, problem.weights)
         if problem.num_parts == 1 or len(cleaned.nodes) == 0:
-            return Found(cleaned.of_all_nodes(np.zeros(len(cleaned.nodes), np.int32)), 0)
+            return PartitionResult(cleaned.of_all_nodes(np.zeros(len(cleaned.nodes), np.int32)), 0)
         seed = problem.rng_seed % _MOST_SEED
         arguments = [method, str(graph), str(out), str(problem.num_parts), str(seed)]
         _run(method, arguments)
         parts = cleaned.of_all_nodes(_read(method, out, len(cleaned.nodes), problem.num_parts))
-        return Found(parts, int(Path(f"{out}.peak").read_text()))
+        return PartitionResult(parts, int(Path(f"{out}.peak").read_text()))
 
 
 def _run(method: str, arguments: list[str]) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from graphmill.graph.edge_features import EdgeRows
 from graphmill.graph.sampled import NodeIds, Sampled
 from graphmill.sample.collect import Fetched
-from graphmill.sample.distributed.edges import EdgeFetcher, EdgesAsked
+from graphmill.sample.distributed.edges import EdgeFetcher, RequestedEdges
 from graphmill.sample.distributed.features import FeatureFetcher, NewRows, RowsNeeded, RowsOfBatch
 from graphmill.sample.distributed.messages import Bytes, Exchange, KnownRows
 from graphmill.sample.distributed.rows import all_rows
@@ -25,13 +25,13 @@ _NOTHING: Final = np.empty(0, dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _WindowRequest:
     """What this rank asks for, for a window."""
 
     window: Sequence[Sampled]
     needs: RowsNeeded
     rows: Questions
-    edges: EdgesAsked | None
+    edges: RequestedEdges | None
 
     @property
     def sections(self) -> list[Sequence[NDArray[Any]]]:
@@ -60,7 +60,7 @@ class AnnouncedFetcher:
     _firsts: Exchange = field(init=False)  # of an epoch: questions alone
     _between: Exchange = field(init=False)
     _lasts: Exchange = field(init=False)  # answers alone
-    _pending: tuple[_Asked, _Heard] | None = field(default=None, init=False)
+    _pending: tuple[_WindowRequest, _Heard] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         wire = self.features.wire
@@ -86,10 +86,10 @@ class AnnouncedFetcher:
             return as_fetched(found, None)
         return as_fetched(found, self.edges.put_together(sent.edges, edges))
 
-    def _ask(self, window: Sequence[Sampled]) -> _Asked:
+    def _ask(self, window: Sequence[Sampled]) -> _WindowRequest:
         needs = self.features.look_up([sampled.node_ids for sampled in window], self.features.held)
         edges = None if self.edges is None else self.edges.ask(window)
-        return _Asked(window, needs, self.features.shares.questions(NodeIds(needs.lacking)), edges)
+        return _WindowRequest(window, needs, self.features.shares.questions(NodeIds(needs.lacking)), edges)
 
     def _heard(self, rows: Sequence[Bytes], edges: Sequence[Bytes]) -> _Heard:
         own = self.features.wire.rank
@@ -100,7 +100,9 @@ class AnnouncedFetcher:
         )
         return _Heard(self.features.heard(rows), edges)
 
-    def _swap(self, sent: _Asked, heard: _Heard, coming: _Asked | None) -> tuple[NewRows, list[EdgeRows], _Heard]:
+    def _swap(
+        self, sent: _WindowRequest, heard: _Heard, coming: _WindowRequest | None
+    ) -> tuple[NewRows, list[EdgeRows], _Heard]:
         """Rows to and from all ranks, and the questions for what is coming."""
         none = [_NOTHING] * len(heard.rows)
         rows, of_rows = self.features.answer(heard.rows, sent.rows)

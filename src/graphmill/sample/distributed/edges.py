@@ -17,7 +17,7 @@ Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class EdgesAsked:
+class RequestedEdges:
     """Questions to other ranks for the edges of a window."""
 
     targets: Questions  # of the edges of all its batches [num_edges]
@@ -44,7 +44,7 @@ class EdgeFetcher:
         answers = [self.answer(question) for question in self._questions.swap(questions.messages, len(window))]
         return self.put_together(questions, self.wire.swap(answers, questions.targets.counts))
 
-    def ask(self, window: Sequence[Sampled]) -> EdgesAsked:
+    def ask(self, window: Sequence[Sampled]) -> RequestedEdges:
         """What to ask the ranks for; the rank itself is asked, too."""
         targets = [_targets(sampled) for sampled in window]
         questions = self.shares.questions(NodeIds(np.concatenate(targets)))
@@ -54,7 +54,7 @@ class EdgeFetcher:
             np.concatenate([of_rank.view(np.uint8), ids.view(np.uint8)])
             for of_rank, ids in zip(of_ranks, questions.ids, strict=True)
         ]
-        return EdgesAsked(questions, [len(of_one) for of_one in targets], messages)
+        return RequestedEdges(questions, [len(of_one) for of_one in targets], messages)
 
     def answer(self, question: Bytes) -> EdgeRows:
         """Rows of the edges that a rank asks for [n, num_columns]."""
@@ -62,7 +62,7 @@ class EdgeFetcher:
         of_ids = len(question) // (8 + dtype.itemsize) * 8
         return self._serve(NodeIds(question[of_ids:].view(dtype).astype(np.int64)), question[:of_ids].view(np.int64))
 
-    def put_together(self, request: EdgesAsked, answers: Sequence[EdgeRows]) -> list[EdgeRows]:
+    def put_together(self, request: RequestedEdges, answers: Sequence[EdgeRows]) -> list[EdgeRows]:
         """Rows of each batch's edges, in their order, from the answers of all ranks [world_size]."""
         received = np.concatenate(answers)
         values = np.empty_like(received)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
-from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_in_words
+from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_text
 from graphmill.tasks.intrusion.data.splits import SPLITS
 from graphmill.tasks.intrusion.data.store import CaptureStore
 from graphmill.tasks.intrusion.data.windows import Ids, WindowGraphs
@@ -226,7 +226,7 @@ def score(
         if name == BOOSTING.name and bounded and not why_not:
             operations, num_bytes = boosting_cost(windows)
             if operations > MOST_OPERATIONS or num_bytes > MOST_BYTES:
-                work = work_in_words(operations, num_bytes)
+                work = work_text(operations, num_bytes)
                 why_not = f"it would take {work}: graphmill baseline {task_plan.dataset.name} --all scores it"
         if why_not:
             yield from (BaselineScore(name, split, None, why_not) for split in splits)

@@ -13,7 +13,7 @@ from graphmill.graph.features import SparseFeatures, to_float32
 from graphmill.graph.splits import SPLITS, Split
 from graphmill.runtime.machine import num_cores
 from graphmill.spec.kinds.kind import TaskPlan
-from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_in_words
+from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_text
 from graphmill.tasks.link_prediction.data.links import (
     GivenCandidates,
     Links,
@@ -77,7 +77,7 @@ def score(
             links = store.links(split)
             operations = sum(scorer.operations(links, side) for side in sides)
             if operations > MOST_OPERATIONS:
-                work = work_in_words(operations, _bytes_of(store))
+                work = work_text(operations, _bytes_of(store))
                 if bounded:
                     why = f"it would take {work}: graphmill baseline {task_plan.dataset.name} --all scores it"
                     yield BaselineScore(name, split, None, why)

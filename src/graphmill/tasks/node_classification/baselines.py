@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
-from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_in_words
+from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_text
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from graphmill.tasks.node_classification.page import MAJORITY, NodeClassificationPlan
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
@@ -53,7 +53,7 @@ def _guesses(
 
     cost = simple.cost_of(task_plan, store, name)
     if cost.operations > MOST_OPERATIONS or cost.bytes > MOST_BYTES:
-        work = work_in_words(cost.operations, cost.bytes)
+        work = work_text(cost.operations, cost.bytes)
         if bounded:
             return f"it would take {work}: graphmill baseline {task_plan.dataset.name} --all scores it"
         _log.info(f"{name} takes {work}")

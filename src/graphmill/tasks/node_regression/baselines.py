@@ -11,7 +11,7 @@ from graphmill.access.transform import transformed
 from graphmill.graph.features import SparseFeatures, to_float32
 from graphmill.graph.splits import Split
 from graphmill.spec.kinds.kind import TaskPlan
-from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_in_words
+from graphmill.tasks.baselines import MOST_BYTES, MOST_OPERATIONS, BaselineScore, work_text
 from graphmill.tasks.node_regression.data.store import ValuesStore
 from graphmill.tasks.node_regression.nn.errors import measures, tally
 from graphmill.tasks.node_regression.page import NodeRegressionPlan
@@ -46,7 +46,7 @@ def _linear(task_plan: NodeRegressionPlan, store: ValuesStore, *, bounded: bool)
     operations = 2.0 * len(train) * known.num_features**2 * known.num_targets
     num_bytes = 16.0 * known.num_nodes * (known.num_features + 1)
     if bounded and (operations > MOST_OPERATIONS or num_bytes > MOST_BYTES):
-        work = work_in_words(operations, num_bytes)
+        work = work_text(operations, num_bytes)
         return f"it would take {work}: graphmill baseline {known.name} --all scores it"
     x = _rows(task_plan, store)
     found = np.empty(store.values.shape)

@@ -288,11 +288,11 @@ def test_a_request_that_cannot_be_met(tmp_path):
 
 
 def prepared_without_source(root):
-    from graphmill.tasks.assignment.data.prepare import prepare_asked
+    from graphmill.tasks.assignment.data.prepare import prepare_requested
     from graphmill.tasks.assignment.page.data import AssignmentPrepareOptions
     from graphmill.tasks.stores import Preparation
 
-    return prepare_asked(Preparation("assignment/orlib", root, AssignmentPrepareOptions()))
+    return prepare_requested(Preparation("assignment/orlib", root, AssignmentPrepareOptions()))
 
 
 @pytest.mark.parametrize("split_seed", [None, 3])

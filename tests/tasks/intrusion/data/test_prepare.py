@@ -13,7 +13,7 @@ from graphmill.base.errors import UserError
 from graphmill.tasks.intrusion.data.captures import read_capture
 from graphmill.tasks.intrusion.data.frames import EXTENDED
 from graphmill.tasks.intrusion.data.generate import captures
-from graphmill.tasks.intrusion.data.prepare import GENERATED, holds_captures, prepare_asked
+from graphmill.tasks.intrusion.data.prepare import GENERATED, holds_captures, prepare_requested
 from graphmill.tasks.intrusion.data.road import read_npz
 from graphmill.tasks.intrusion.data.splits import SPLITS, UNUSED
 from graphmill.tasks.intrusion.data.store import CaptureStore, id_columns, ids_of_columns
@@ -25,7 +25,7 @@ from graphmill.tasks.stores import Preparation
 
 def prepared(root: Path, source: Path | None = None, name: str = "mine", **options) -> CaptureStore:
     asked = Preparation(GENERATED if source is None else name, root, CapturePrepareOptions(**options), from_path=source)
-    return prepare_asked(asked)
+    return prepare_requested(asked)
 
 
 @pytest.fixture(scope="module")

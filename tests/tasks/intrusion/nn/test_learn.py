@@ -17,7 +17,7 @@ from graphmill.spec.kinds.kind import StepShape
 from graphmill.spec.plan import MachineInfo
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.tasks.intrusion.data.prepare import GENERATED, prepare_asked
+from graphmill.tasks.intrusion.data.prepare import GENERATED, prepare_requested
 from graphmill.tasks.intrusion.fusion import Stacking
 from graphmill.tasks.intrusion.nn.ids import ids_of, row_of
 from graphmill.tasks.intrusion.nn.learn import Curriculum, Teacher
@@ -36,7 +36,7 @@ ON = {"gat": "all", "vgae": "benign", "fusion": "validation"}
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("can")
-    prepare_asked(Preparation(GENERATED, root, CapturePrepareOptions(seconds=20)))
+    prepare_requested(Preparation(GENERATED, root, CapturePrepareOptions(seconds=20)))
     return root
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.tasks.link_prediction.data.links import GivenCandidates, SharedCandidates
-from graphmill.tasks.link_prediction.data.prepare import prepare_asked
+from graphmill.tasks.link_prediction.data.prepare import prepare_requested
 from graphmill.tasks.link_prediction.data.read import holds_links
 from graphmill.tasks.link_prediction.page.data import LinkPrepareOptions
 from graphmill.tasks.node_classification.data.read import holds_graph
@@ -23,7 +23,7 @@ RING = np.array([[i, (i + 1) % 12] for i in range(12)])
 
 def prepared(tmp_path, path, name="mine", **options):
     root = tmp_path / "root"
-    store = prepare_asked(Preparation(name, root, LinkPrepareOptions(**options), path, force=True))
+    store = prepare_requested(Preparation(name, root, LinkPrepareOptions(**options), path, force=True))
     store.verify()
     return store
 

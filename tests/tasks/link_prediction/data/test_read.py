@@ -7,7 +7,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.graph.splits import SPLITS
-from graphmill.tasks.link_prediction.data.prepare import prepare_asked
+from graphmill.tasks.link_prediction.data.prepare import prepare_requested
 from graphmill.tasks.link_prediction.data.read import LinkRequest, holds_links, read_links
 from graphmill.tasks.link_prediction.page.data import LinkPrepareOptions
 from graphmill.tasks.node_classification.data.read import holds_graph
@@ -19,7 +19,7 @@ RING = np.array([[i, (i + 1) % 12] for i in range(12)])
 
 def prepared(tmp_path, path, name="mine", **options):
     root = tmp_path / "root"
-    store = prepare_asked(Preparation(name, root, LinkPrepareOptions(**options), path, force=True))
+    store = prepare_requested(Preparation(name, root, LinkPrepareOptions(**options), path, force=True))
     store.verify()
     return store
 
@@ -383,11 +383,11 @@ def test_what_is_asked_for_amiss(tmp_path, name, path, options, found):
 def test_a_store_that_is_there_is_kept(tmp_path):
     root = tmp_path / "root"
     asked = Preparation("synthetic/nearest", root, LinkPrepareOptions(num_nodes=50))
-    first = prepare_asked(asked)
+    first = prepare_requested(asked)
     plain = Preparation("synthetic/nearest", root, LinkPrepareOptions())
-    assert prepare_asked(plain).metadata == first.metadata
+    assert prepare_requested(plain).metadata == first.metadata
     with pytest.raises(UserError, match="holds a prepared dataset"):
-        prepare_asked(asked)
+        prepare_requested(asked)
 
 
 def test_sparse_features_have_one_dtype(tmp_path):

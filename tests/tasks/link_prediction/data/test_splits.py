@@ -11,7 +11,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.features import no_features
 from graphmill.graph.splits import SPLITS
 from graphmill.graph.typed import RawTypes, Relation
-from graphmill.tasks.link_prediction.data.leaks import remarks_on, without_leaks
+from graphmill.tasks.link_prediction.data.leaks import notes_on, without_leaks
 from graphmill.tasks.link_prediction.data.links import (
     GivenCandidates,
     LinkGraph,
@@ -21,7 +21,7 @@ from graphmill.tasks.link_prediction.data.links import (
     is_among,
     message_links,
 )
-from graphmill.tasks.link_prediction.data.splits import JoinedGraph, split_as_asked
+from graphmill.tasks.link_prediction.data.splits import JoinedGraph, split_as_requested
 from graphmill.tasks.link_prediction.data.store import write_links
 from graphmill.tasks.link_prediction.page.data import LinkPrepareOptions
 
@@ -80,7 +80,7 @@ def test_val_and_test_links_are_never_message_edges(seed, relations, undirected,
     options = LinkPrepareOptions(
         random_split=not by_time, time_split=by_time, val_fraction=0.2, test_fraction=0.2, undirected=undirected
     )
-    raw, _ = without_leaks(split_as_asked(drawn(25, 120, seed, num_relations=relations), options))
+    raw, _ = without_leaks(split_as_requested(drawn(25, 120, seed, num_relations=relations), options))
     check_links(raw)
     assert brute_leaks(raw) == 0
     for split in SPLITS:
@@ -93,7 +93,7 @@ def test_val_and_test_links_are_never_message_edges(seed, relations, undirected,
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), relations=st.sampled_from([0, 3]))
 def test_a_random_split_keeps_all_links_of_two_nodes_together(seed, relations):
-    raw = split_as_asked(drawn(15, 150, seed, num_relations=relations), LinkPrepareOptions(random_split=True))
+    raw = split_as_requested(drawn(15, 150, seed, num_relations=relations), LinkPrepareOptions(random_split=True))
     of = {split: {frozenset(pair) for pair in pairs_of(raw.links[split])} for split in SPLITS}
     assert not of["train"] & of["val"]
     assert not of["train"] & of["test"]
@@ -105,13 +105,13 @@ def test_a_random_split_keeps_all_links_of_two_nodes_together(seed, relations):
 
 def test_a_random_split_hangs_on_its_seed_and_on_no_order():
     raw = drawn(40, 300, 1)
-    first = split_as_asked(raw, LinkPrepareOptions(random_split=True))
+    first = split_as_requested(raw, LinkPrepareOptions(random_split=True))
     order = np.random.default_rng(0).permutation(300)
-    again = split_as_asked(
+    again = split_as_requested(
         dataclasses.replace(raw, edge_index=raw.edge_index[:, order], features=no_features(60)),
         LinkPrepareOptions(random_split=True),
     )
-    other = split_as_asked(raw, LinkPrepareOptions(random_split=True, split_seed=1))
+    other = split_as_requested(raw, LinkPrepareOptions(random_split=True, split_seed=1))
     for split in SPLITS:
         assert pairs_of(first.links[split]) == pairs_of(again.links[split])
     assert pairs_of(first.links["test"]) != pairs_of(other.links["test"])
@@ -121,10 +121,10 @@ def test_a_random_split_hangs_on_its_seed_and_on_no_order():
 def test_a_split_by_time_takes_quantiles_or_borders():
     raw = joined([(i, i + 1) for i in range(20)], times=np.arange(20) / 2)
     options = LinkPrepareOptions(time_split=True, val_fraction=0.2, test_fraction=0.1)
-    by_share = split_as_asked(raw, options)
+    by_share = split_as_requested(raw, options)
     assert [len(by_share.links[split]) for split in SPLITS] == [14, 4, 2]
     assert by_share.links["test"].sources.tolist() == [18, 19]
-    borders = split_as_asked(raw, LinkPrepareOptions(time_split=True, val_from=2.0, test_from=3.0))
+    borders = split_as_requested(raw, LinkPrepareOptions(time_split=True, val_from=2.0, test_from=3.0))
     assert borders.links["val"].sources.tolist() == [4, 5]
     assert borders.split_note == "by time: val from 2, test from 3"
 
@@ -132,34 +132,34 @@ def test_a_split_by_time_takes_quantiles_or_borders():
 def test_a_link_counts_from_its_first_time():
     """(0, 1) is there at 0 and at 9: it is learned from, once, and not judged."""
     raw = joined([(0, 1), (1, 2), (2, 3), (0, 1), (3, 4)], times=np.array([0, 1, 5, 9, 9]))
-    split = split_as_asked(raw, LinkPrepareOptions(time_split=True, val_from=5, test_from=9))
+    split = split_as_requested(raw, LinkPrepareOptions(time_split=True, val_from=5, test_from=9))
     assert {name: sorted(pairs_of(split.links[name])) for name in SPLITS} == {
         "train": [(0, 1), (1, 2)],
         "val": [(2, 3)],
         "test": [(3, 4)],
     }
     either = dataclasses.replace(raw, edge_index=np.array([[0, 1, 2, 1, 3], [1, 2, 3, 0, 4]]))
-    split = split_as_asked(either, LinkPrepareOptions(time_split=True, val_from=5, test_from=9, undirected=True))
+    split = split_as_requested(either, LinkPrepareOptions(time_split=True, val_from=5, test_from=9, undirected=True))
     assert pairs_of(split.links["test"]) == {(3, 4)}
-    split = split_as_asked(either, LinkPrepareOptions(time_split=True, val_from=5, test_from=9))
+    split = split_as_requested(either, LinkPrepareOptions(time_split=True, val_from=5, test_from=9))
     assert pairs_of(split.links["test"]) == {(1, 0), (3, 4)}
 
 
 def test_edges_in_both_directions_are_links_without_direction():
     ring = [(i, (i + 1) % 30) for i in range(30)]
     both = joined(ring + [(v, u) for u, v in ring])
-    raw = split_as_asked(both, LinkPrepareOptions(random_split=True))
+    raw = split_as_requested(both, LinkPrepareOptions(random_split=True))
     assert not raw.links_have_direction
     assert sum(len(raw.links[split]) for split in SPLITS) == 30
     assert raw.edge_index.shape[1] == 2 * len(raw.links["train"])
     assert without_leaks(raw)[1] == []
-    assert split_as_asked(both, LinkPrepareOptions(random_split=True, undirected=False)).links_have_direction
-    assert split_as_asked(joined(ring), LinkPrepareOptions(random_split=True)).links_have_direction
+    assert split_as_requested(both, LinkPrepareOptions(random_split=True, undirected=False)).links_have_direction
+    assert split_as_requested(joined(ring), LinkPrepareOptions(random_split=True)).links_have_direction
 
 
 def test_of_a_link_listed_both_ways_test_wins():
     raw = joined([(0, 1), (1, 2), (1, 0), (2, 3)], split=np.array([0, 0, 2, 1], np.int8), have_direction=False)
-    found, remarks = without_leaks(split_as_asked(raw, LinkPrepareOptions()))
+    found, remarks = without_leaks(split_as_requested(raw, LinkPrepareOptions()))
     assert pairs_of(found.links["train"]) == {(1, 2)}
     assert pairs_of(found.links["test"]) == {(1, 0)}
     assert any("1 of 2 training links" in remark for remark in remarks)
@@ -182,12 +182,12 @@ def test_of_a_link_listed_both_ways_test_wins():
 )
 def test_what_cannot_be_split(options, changes, found):
     with pytest.raises(UserError, match="(?s)" + found.replace("[", "\\[")):
-        split_as_asked(joined([(0, 1), (1, 2), (2, 3)], **changes), LinkPrepareOptions(**options))
+        split_as_requested(joined([(0, 1), (1, 2), (2, 3)], **changes), LinkPrepareOptions(**options))
 
 
 def test_links_with_relations_have_direction():
     with pytest.raises(UserError, match="undirected is true"):
-        split_as_asked(drawn(9, 60, 0, num_relations=2), LinkPrepareOptions(random_split=True, undirected=True))
+        split_as_requested(drawn(9, 60, 0, num_relations=2), LinkPrepareOptions(random_split=True, undirected=True))
 
 
 def test_leaks_are_left_out_and_said():
@@ -221,7 +221,7 @@ def test_leaks_are_left_out_and_said():
     assert "1 of 3 training links" in told
     assert "1 of 4 message edges" in told
     assert "1 of 2 test links are val links" in told
-    assert any("nodes without message edges: 3 of 8; 4 links" in each for each in remarks_on(found))
+    assert any("nodes without message edges: 3 of 8; 4 links" in each for each in notes_on(found))
 
 
 @settings(max_examples=40)
@@ -248,7 +248,7 @@ def test_links_are_told_apart_as_tuples_are(seed, directed, has_relations):
 
 def test_what_is_split_can_be_stored(tmp_path):
     for number, relations in enumerate((0, 4)):
-        raw = split_as_asked(drawn(40, 300, 3, num_relations=relations), LinkPrepareOptions(random_split=True))
+        raw = split_as_requested(drawn(40, 300, 3, num_relations=relations), LinkPrepareOptions(random_split=True))
         store = write_links(without_leaks(raw)[0], tmp_path / str(number))
         store.verify()
         assert store.metadata.num_relations == relations

@@ -8,7 +8,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphmill.base.errors import UserError
-from graphmill.tasks.node_regression.data.prepare import prepare_asked
+from graphmill.tasks.node_regression.data.prepare import prepare_requested
 from graphmill.tasks.node_regression.data.read import from_data
 from graphmill.tasks.node_regression.data.store import ValuesStore, write_values
 from graphmill.tasks.node_regression.page.data import ValuesPrepareOptions
@@ -26,7 +26,7 @@ def prepared(folder, y=Y, *, force=False, options=None, **arrays) -> ValuesStore
     path = folder / "g.npz"
     np.savez(path, **{"edge_index": EDGES, "x": X, "y": y, "split": SPLIT, **arrays})
     asked = ValuesPrepareOptions(**(options or {}))
-    store = prepare_asked(Preparation("v", folder, asked, from_path=path, force=force))
+    store = prepare_requested(Preparation("v", folder, asked, from_path=path, force=force))
     store.verify()
     return ValuesStore.open(folder / "v")
 

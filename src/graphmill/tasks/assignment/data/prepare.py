@@ -45,7 +45,7 @@ _OF_FILES: Final = ("duals", "matrix_costs")
 _TELL_EVERY_S: Final = 10.0
 
 
-def prepare_asked(preparation: Preparation) -> AssignmentStore:
+def prepare_requested(preparation: Preparation) -> AssignmentStore:
     """Build the store that is asked for, whole or not at all; an existing one is kept, unless `force`."""
     options = preparation.options
     assert isinstance(options, AssignmentPrepareOptions)
@@ -269,7 +269,7 @@ def _finish(growing: GrowingArrays, request: _Request, source: InstanceSource) -
         num_solved_again=journal.num_solved_again,
     )
     write_metadata(growing.arrays, seal(metadata))
-    _tell_remarks(metadata)
+    _tell_notes(metadata)
 
 
 _COLUMNS: Final[Mapping[str, str]] = {
@@ -278,7 +278,7 @@ _COLUMNS: Final[Mapping[str, str]] = {
 }
 
 
-def _tell_remarks(metadata: AssignmentMetadata) -> None:
+def _tell_notes(metadata: AssignmentMetadata) -> None:
     if metadata.num_duplicates:
         _log.info(f"{metadata.num_duplicates:,} duplicates left out: instances with the costs of an earlier one")
     if metadata.num_damaged:

@@ -19,7 +19,7 @@ GENERATED = "synthetic/motifs"
 _NUM_GRAPHS = 600
 
 
-def prepare_asked(preparation: Preparation) -> GraphSetStore:
+def prepare_requested(preparation: Preparation) -> GraphSetStore:
     """Build the store that is asked for, whole or not at all; an existing one is kept, unless `force`."""
     options = preparation.options
     assert isinstance(options, GraphSetPrepareOptions)
@@ -49,8 +49,8 @@ def prepare_asked(preparation: Preparation) -> GraphSetStore:
         read = motifs(options.num_graphs or _NUM_GRAPHS, options.seed or 0)
     else:
         read = read_graphs(preparation.from_path.expanduser())
-    for remark in read.notes:
-        _log.info(remark)
+    for note in read.notes:
+        _log.info(note)
     return write_graphs(labelled(read, stored, options.split_seed, synthetic=generated), path)
 
 

@@ -156,7 +156,7 @@ def _assembled(path: Path, stem: str, tables: dict[str, NDArray[np.float64]]) ->
     sizes = np.bincount(graph_of_node, minlength=num_graphs)
     first = np.cumsum(sizes) - sizes
     graph_of_edge = graph_of_node[pairs[0][order]]
-    x, remarks = _node_features(path, stem, tables, num_nodes, pairs)
+    x, notes = _node_features(path, stem, tables, num_nodes, pairs)
     edge_attr = _joined(path, stem, tables, ("edge_attributes", "edge_labels"), pairs.shape[1])
     graphs = GraphSet.of(
         sizes,
@@ -165,7 +165,7 @@ def _assembled(path: Path, stem: str, tables: dict[str, NDArray[np.float64]]) ->
         x[by_graph],
         None if edge_attr is None else edge_attr[order],
     )
-    return Read(f"TUDataset {path.name}", graphs, labels, None, remarks)
+    return Read(f"TUDataset {path.name}", graphs, labels, None, notes)
 
 
 def _node_features(

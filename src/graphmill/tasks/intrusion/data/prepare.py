@@ -30,7 +30,7 @@ _LOOKED_AT: Final = 20  # files of a folder
 _ROAD: Final = "capture_metadata.json"
 
 
-def prepare_asked(preparation: Preparation) -> CaptureStore:
+def prepare_requested(preparation: Preparation) -> CaptureStore:
     """Build the store that is asked for, whole or not at all; an existing one is kept, unless `force`."""
     options = preparation.options
     assert isinstance(options, CapturePrepareOptions)

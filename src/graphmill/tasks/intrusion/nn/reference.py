@@ -45,7 +45,7 @@ class Reference(nn.Module):
     def forward(self, batch: GraphBatch) -> Tensor:
         """Deviation of every node [n], zero or more."""
         ids, ends, count = ids_of(batch.x), batch.edge_index, batch.edge_attr[:, 0].double()
-        at, is_known = _found_among(self.ids, ids)
+        at, is_known = _positions_in(self.ids, ids)
         expected = torch.where(is_known.unsqueeze(1), self.frames[at], 0.0)
         usual = torch.minimum(count, self.usual(*ids[ends]))
         # Multiples of a part of a frame, in float64: no order of their sum is another sum.
@@ -61,7 +61,7 @@ class Reference(nn.Module):
     @torch.no_grad()
     def of_windows(self, batch: GraphBatch) -> Tensor:
         """The largest deviation of an id in every window [num_graphs], also of one that is not there."""
-        offsets, (at, is_known) = batch.node_offsets, _found_among(self.ids, ids_of(batch.x))
+        offsets, (at, is_known) = batch.node_offsets, _positions_in(self.ids, ids_of(batch.x))
         absent = (self.frames.amin(dim=1) / _deviation(self.frames)).repeat(len(offsets) - 1, 1)
         absent[_graph_of(offsets, len(at)), torch.where(is_known, at, NUM_IDS - 1)] = 0.0
         of_nodes = torch.segment_reduce(self(batch), "max", offsets=offsets, axis=0, initial=0.0)
@@ -75,7 +75,7 @@ class Reference(nn.Module):
     @torch.no_grad()
     def usual(self, source: Tensor, target: Tensor) -> Tensor:
         """How often `target` follows `source` in a benign window, on average: ids [e] → float64 [e]."""
-        at, is_known = _found_among(self.pairs, source << 32 | target)
+        at, is_known = _positions_in(self.pairs, source << 32 | target)
         return torch.where(is_known, self.count[at], 0.0)
 
     @torch.no_grad()
@@ -83,7 +83,7 @@ class Reference(nn.Module):
         """What each window lacks of every pair, in frames [num_graphs, NUM_PAIRS]."""
         source, target = batch.edge_index
         ids = ids_of(batch.x)
-        at, is_known = _found_among(self.pairs, ids[source] << 32 | ids[target])
+        at, is_known = _positions_in(self.pairs, ids[source] << 32 | ids[target])
         window = _graph_of(batch.node_offsets, len(ids))[source]
         lacks = self.count.repeat(len(batch.node_offsets) - 1, 1)
         lacks[window, torch.where(is_known, at, NUM_PAIRS - 1)] -= batch.edge_attr[:, 0]
@@ -96,7 +96,7 @@ def _frozen(blank: Tensor, values: NDArray[np.generic]) -> nn.Parameter:
     return nn.Parameter(blank, requires_grad=False)
 
 
-def _found_among(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+def _positions_in(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
     """Where in `keys`, which rise, each of `wanted` [n] is, and whether it is there at all."""
     at = torch.searchsorted(keys, wanted)
     return at, keys[at] == wanted

@@ -28,24 +28,24 @@ def without_leaks(raw: LinkGraph) -> tuple[LinkGraph, list[str]]:
         UserError: nodes, links or candidates do not fit together.
     """
     check_arrays_of_links(raw)
-    remarks: list[str] = []
-    raw = _each_once(raw, remarks)
+    notes: list[str] = []
+    raw = _each_once(raw, notes)
     held = concatenated([raw.links[split] for split in JUDGED])
     directed = raw.links_have_direction
     leaks = is_among(raw.links["train"], held, raw.num_nodes, have_direction=directed)
     if leaks.any():
-        remarks.append(f"{_counted(leaks)} training links are links of val or test, too: not learned from")
+        notes.append(f"{_counted(leaks)} training links are links of val or test, too: not learned from")
         raw = _with_links(raw, "train", ~leaks)
     if (also := is_among(raw.links["test"], raw.links["val"], raw.num_nodes, have_direction=directed)).any():
-        remarks.append(f"{_counted(also)} test links are val links, too: kept in both")
+        notes.append(f"{_counted(also)} test links are val links, too: kept in both")
     leaks = is_among(message_links(raw), held, raw.num_nodes, have_direction=directed)
     if leaks.any():
-        remarks.append(f"{_counted(leaks)} message edges are links of val or test: left out of the message graph")
+        notes.append(f"{_counted(leaks)} message edges are links of val or test: left out of the message graph")
         raw = _with_edges(raw, np.flatnonzero(~leaks))
-    return raw, remarks
+    return raw, notes
 
 
-def remarks_on(raw: LinkGraph) -> Iterator[str]:
+def notes_on(raw: LinkGraph) -> Iterator[str]:
     """What is worth knowing of links and of nodes: those that no message reaches."""
     loops = {split: int(np.count_nonzero(raw.links[split].sources == raw.links[split].targets)) for split in SPLITS}
     if any(loops.values()):

@@ -10,10 +10,10 @@ from graphmill.graph.features import SparseFeatures, stored_as
 from graphmill.graph.splits import SPLITS
 from graphmill.graph.typed import with_reverse
 from graphmill.spec.typed_graph import plain_features
-from graphmill.tasks.link_prediction.data.leaks import remarks_on, without_leaks
+from graphmill.tasks.link_prediction.data.leaks import notes_on, without_leaks
 from graphmill.tasks.link_prediction.data.links import LinkGraph, Links
 from graphmill.tasks.link_prediction.data.lists import LinkMetadata
-from graphmill.tasks.link_prediction.data.splits import JoinedGraph, split_as_asked
+from graphmill.tasks.link_prediction.data.splits import JoinedGraph, split_as_requested
 from graphmill.tasks.link_prediction.data.store import LinkStore, write_links
 from graphmill.tasks.link_prediction.page.data import LinkPrepareOptions
 from graphmill.tasks.stores import Preparation, refuse_place, store_path
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 _NAMED = 5  # relations that a remark names
 
 
-def prepare_asked(preparation: Preparation) -> LinkStore:
+def prepare_requested(preparation: Preparation) -> LinkStore:
     """Build the store that is asked for, whole or not at all; an existing one is kept, unless `force`."""
     options = preparation.options
     assert isinstance(options, LinkPrepareOptions)
@@ -40,7 +40,7 @@ def prepare_asked(preparation: Preparation) -> LinkStore:
     from graphmill.tasks.link_prediction.data.read import LinkRequest, read_links
 
     raw = read_links(LinkRequest(preparation.name, stored, preparation.from_path, options, preparation.root))
-    links, remarks = without_leaks(_with_split(raw, options))
+    links, notes = without_leaks(_with_split(raw, options))
     if options.feature_dtype is not None:
         if isinstance(links.features, SparseFeatures):
             raise UserError(
@@ -51,8 +51,8 @@ def prepare_asked(preparation: Preparation) -> LinkStore:
     if options.reverse_relations:
         links = with_reverse(links)
     store = write_links(links, path)
-    for remark in (*remarks, *remarks_on(links), *_remarks_on_store(store.metadata)):
-        _log.info(remark)
+    for note in (*notes, *notes_on(links), *_notes_on_store(store.metadata)):
+        _log.info(note)
     return store
 
 
@@ -69,7 +69,7 @@ def _with_split(raw: LinkGraph | JoinedGraph, options: LinkPrepareOptions) -> Li
     if isinstance(raw, JoinedGraph):
         if raw.synthetic and not (options.random_split or options.time_split):
             options = options.model_copy(update={"random_split": True})  # it has no other
-        return split_as_asked(raw, options)
+        return split_as_requested(raw, options)
     if options.random_split or options.time_split:
         raise UserError(
             f"{raw.name} has links of train, val and test of its own",
@@ -78,7 +78,7 @@ def _with_split(raw: LinkGraph | JoinedGraph, options: LinkPrepareOptions) -> Li
     return raw
 
 
-def _remarks_on_store(known: LinkMetadata) -> Iterator[str]:
+def _notes_on_store(known: LinkMetadata) -> Iterator[str]:
     counts = ", ".join(f"{split} {known.links[split]:,}" for split in SPLITS)
     arrows = "with direction" if known.links_have_direction else "without direction: (u, v) and (v, u) are one link"
     yield f"links: {counts} ({known.split}), {arrows}"

@@ -65,7 +65,7 @@ def have_direction(edge_index: NDArray[Any], num_nodes: int, *, have_relations: 
     return undirected_keys(edge_keys(edge_index, num_nodes), num_nodes) is not None
 
 
-def split_as_asked(raw: JoinedGraph, options: LinkPrepareOptions) -> LinkGraph:
+def split_as_requested(raw: JoinedGraph, options: LinkPrepareOptions) -> LinkGraph:
     """The links in splits: drawn as `options` ask, else as the source has them.
 
     Raises:

@@ -13,7 +13,7 @@ from graphmill.graph.metadata import GraphMetadata
 from graphmill.graph.splits import SPLITS
 from graphmill.graph.store import GraphStore
 from graphmill.graph.topology import Topology, index_dtype
-from graphmill.graph.typed import types_in_words
+from graphmill.graph.typed import describe_types
 from graphmill.graph.verify import verify_graph
 from graphmill.graph.write import new_store, write_all, write_graph
 from graphmill.partition.methods.files import row_blocks
@@ -88,19 +88,19 @@ class LinkStore(GraphStore, LinkLists):
             ("links", f"{links} ({known.split})"),
             ("links have direction", known.links_have_direction),
             *([("relations", known.num_relations)] if known.num_relations else []),
-            ("ranked among", self._candidates_in_words()),
+            ("ranked among", self._candidates_text()),
             ("edges of the message graph", known.num_edges),
             ("features", f"{known.num_features:,} ({form})" if known.num_features else "none"),
             *([("scales of features", "columns differ: standardised by default")] if known.scales_differ else []),
             *([("edge features", ", ".join(features))] if features else []),
-            *types_in_words(known.node_types, known.edge_types),
+            *describe_types(known.node_types, known.edge_types),
             ("symmetric", known.is_symmetric),
             ("isolated nodes", known.num_isolated_nodes),
             ("self-loops", known.num_self_loops),
             ("names of nodes", known.has_names),
         ]
 
-    def _candidates_in_words(self) -> str:
+    def _candidates_text(self) -> str:
         known = self.metadata
         if known.candidates == "all":
             return "all nodes, other known links left out"

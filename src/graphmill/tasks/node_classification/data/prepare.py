@@ -28,7 +28,7 @@ _NAMED = 5  # edge types that a remark names
 _DOWNLOADS = ".downloads"  # under the dataset root; kept, so that --force does not download again
 
 
-def prepare_asked(preparation: Preparation) -> LabelledGraphStore:
+def prepare_requested(preparation: Preparation) -> LabelledGraphStore:
     """`prepare`, as the kind names it."""
     options = preparation.options
     assert isinstance(options, GraphPrepareOptions)
@@ -102,33 +102,33 @@ def prepare(
         raw = replace(raw, split=split, split_note=note)
     if feature_dtype is not None:
         raw = replace(raw, features=_converted(raw, feature_dtype))
-    raw = _with_types_as_asked(raw, typed=typed, reverse_relations=reverse_relations)
+    raw = _with_requested_types(raw, typed=typed, reverse_relations=reverse_relations)
     store = write_store(raw if self_loops else _without_self_loops(raw), path)
     if store.metadata.scales_differ:
         _log.info(
             "features: their columns are of unlike scale, so runs standardise them unless dataset.features=as_stored"
         )
-    for remark in _remarks_on_edges(store.metadata):
-        _log.info(remark)
+    for note in _notes_on_edges(store.metadata):
+        _log.info(note)
     if not store.metadata.num_classes:
         _log.info(
             f"{store.metadata.name} has no labels: it can be inspected, partitioned and sampled"
             " (graphmill.NeighborLoader), and not be trained on"
         )
         return store
-    for remark in _remarks_on_labels(store):
-        _log.info(remark)
+    for note in _notes_on_labels(store):
+        _log.info(note)
     return store
 
 
-def _remarks_on_labels(store: LabelledGraphStore) -> Iterator[str]:
+def _notes_on_labels(store: LabelledGraphStore) -> Iterator[str]:
     labels, split, names = store.labels, store.array("split"), store.metadata.class_names
     if store.metadata.target_kind == "labels":
         return several.notes(several.label_counts(labels, split), labels, names)
     return notes(class_counts(labels, split, store.metadata.num_classes), labels, names)
 
 
-def _with_types_as_asked(raw: LabelledGraph, *, typed: bool, reverse_relations: bool) -> LabelledGraph:
+def _with_requested_types(raw: LabelledGraph, *, typed: bool, reverse_relations: bool) -> LabelledGraph:
     if raw.types is not None and not typed:
         _log.info(f"not used: types of edges and nodes of {raw.name}, as asked (typed=false)")
         raw = replace(raw, types=None)
@@ -148,7 +148,7 @@ def _without_self_loops(raw: LabelledGraph) -> LabelledGraph:
     )
 
 
-def _remarks_on_edges(known: StoreMetadata) -> Iterator[str]:
+def _notes_on_edges(known: StoreMetadata) -> Iterator[str]:
     """What edges carry, and what became of those that were given again."""
     loops = known.num_self_loops / known.num_edges
     if loops > _MANY_LOOPS:

@@ -78,7 +78,7 @@ def guesses(task_plan: NodeClassificationPlan, store: LabelledGraphStore, name: 
     if name != LOGISTIC.name:
         step, hops = _propagation(store.topology(undirected=task_plan.undirected)), task_plan.hops
         if isinstance(x, Csr):
-            factors = [*[step] * hops, x] if name == PROPAGATED.name else _beside_one_another(step, hops, x)
+            factors = [*[step] * hops, x] if name == PROPAGATED.name else _hop_factors(step, hops, x)
         else:  # a dense matrix is propagated once, and not at every evaluation
             by_hop = [x]
             for _ in range(hops):
@@ -90,7 +90,7 @@ def guesses(task_plan: NodeClassificationPlan, store: LabelledGraphStore, name: 
     return _classes(logits) if task_plan.dataset.target_kind == "class" else np.asarray(predicted(logits).numpy())
 
 
-def _beside_one_another(step: Csr, hops: int, x: Csr) -> list[Matrix]:
+def _hop_factors(step: Csr, hops: int, x: Csr) -> list[Matrix]:
     """[X, S X, S² X …] as a product of sparse matrices: Sʰ alone would be dense.
 
     [I | S] · diag(I, [I | S]) … diag(X, X …): each factor adds a hop.

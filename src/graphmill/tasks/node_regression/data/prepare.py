@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 _OF_GENERATOR = ("num_nodes", "targets", "seed")
 
 
-def prepare_asked(preparation: Preparation) -> ValuesStore:
+def prepare_requested(preparation: Preparation) -> ValuesStore:
     """Build the store that is asked for, whole or not at all; an existing one is kept, unless `force`."""
     options = preparation.options
     assert isinstance(options, ValuesPrepareOptions)

@@ -14,7 +14,7 @@ from graphmill.graph.header import Expected, damaged, seal, write_metadata
 from graphmill.graph.metadata import GraphMetadata
 from graphmill.graph.splits import SPLIT_CODES, Split, SplitName
 from graphmill.graph.store import GraphStore
-from graphmill.graph.typed import types_in_words
+from graphmill.graph.typed import describe_types
 from graphmill.graph.verify import verify_graph
 from graphmill.graph.write import new_store, write_all, write_graph
 from graphmill.spec.experiment import DatasetSpec
@@ -125,7 +125,7 @@ class ValuesStore(GraphStore):
             ("features", f"{known.num_features:,} ({'sparse' if known.has_sparse_features else known.feature_dtype})"),
             *([("scales of features", "columns differ: standardised by default")] if known.scales_differ else []),
             *([("edge features", ", ".join(features))] if features else []),
-            *types_in_words(known.node_types, known.edge_types),
+            *describe_types(known.node_types, known.edge_types),
             *self._of_values(),
             ("split", f"{splits} ({known.split})"),
             ("symmetric", known.is_symmetric),

@@ -19,7 +19,7 @@ _OF_GENERATOR = ("num_sensors", "num_steps", "interval_s", "missing_share", "see
 _OF_FILES = ("adjacency", "unit", "missing", "interval_s", "start")
 
 
-def prepare_asked(preparation: Preparation) -> TrafficStore:
+def prepare_requested(preparation: Preparation) -> TrafficStore:
     """`prepare_traffic`, as the kind names it."""
     assert isinstance(preparation.options, TrafficPrepareOptions)
     return prepare_traffic(
