@@ -95,3 +95,12 @@ def test_a_run_whose_files_are_none_does_not_hide_the_others(new_run, name, what
     view = Watcher([folder], queue=Answers()).look()[0]
     assert view.state == ("planned" if name in OF_THE_END else "damaged")
     assert name in OF_THE_END or name in view.detail
+
+
+def test_a_job_that_runs_is_alive_whatever_its_record_says(new_run):
+    folder, _ = new_run(1)
+    folder.note_job(SubmittedJob(job_id="17", time=1.0))
+    (folder.path / "attempts.jsonl").write_text("noise\n")
+    view = Watcher([folder], queue=Answers(j17="RUNNING")).look()[0]
+    assert (view.state, view.is_alive, view.job_id) == ("running", True, "17")
+    assert "attempts.jsonl" in view.detail

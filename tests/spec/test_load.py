@@ -10,6 +10,8 @@ from graphmill.base.errors import UserError
 from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSgdSpec
 from graphmill.spec.load import inline_experiment, load_experiment
 from graphmill.spec.node_models import GraphSageSpec, NodeModelSpec
+from graphmill.spec.optimizer import AdamSpec
+from graphmill.tasks.link_prediction.page import LinkTrainSpec
 
 
 @pytest.fixture
@@ -318,3 +320,8 @@ def test_links_have_a_learning_rate_of_their_own(file, overrides, lr):
     path = file("name: mine\ntask: link_prediction\n")
     assert load_experiment(path, overrides).train.optimizer.lr == lr
     assert load_experiment(file("name: mine\n"), ["train.optimizer.weight_decay=0.1"]).train.optimizer.lr == 0.01
+
+
+def test_links_have_it_from_python_too():
+    assert LinkTrainSpec(optimizer=AdamSpec(weight_decay=0.1)).optimizer.lr == 0.001
+    assert LinkTrainSpec(optimizer=AdamSpec(lr=0.01)).optimizer.lr == 0.01

@@ -139,12 +139,14 @@ def test_code_in_a_run_folder_is_not_imported(new_run, monkeypatch, tmp_path, ta
         ("without_init.mine.Model", "without_init/mine.py", "."),  # a package of this kind has no origin
         ("without_init.inner.mine.Model", "without_init/inner/mine.py", "."),
         ("copied_run.mine.Model", "mine.py", ".."),  # the run folder is the package
+        ("above.copied_run.mine.Model", "mine.py", "../.."),  # or a part of one
         ("linked.Model", "", "."),  # a link in the run folder, to code outside
     ],
 )
 def test_nor_by_a_package_without_origin_nor_by_a_link(new_run, monkeypatch, tmp_path, target, place, search):
     folder, _ = new_run()
-    run = folder.path.rename(folder.path.with_name("copied_run"))
+    (above := folder.path.with_name("above")).mkdir()
+    run = folder.path.rename(above / "copied_run")
     marker = tmp_path / "executed"
     path = run / place if place else tmp_path / "linked.py"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,7 @@ class WordsCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
         """Join values to their options before typer sees them, and keep the words."""
         joined = self.joined(args)
-        ctx.meta.setdefault(_WORDS_KEY, joined)
+        ctx.meta.setdefault(_WORDS_KEY, list(joined))
         return super().parse_args(ctx, joined)
 
     def joined(self, args: Sequence[str]) -> list[str]:
@@ -62,7 +62,7 @@ class ShortFlagsCommand(WordsCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
         """Take the short flags out before typer sees the rest; it cannot read `--num_neighbors 25 10`."""
         joined = self.joined(args)
-        ctx.meta.setdefault(_WORDS_KEY, joined)
+        ctx.meta.setdefault(_WORDS_KEY, list(joined))
         flags = split_short_flags(joined)
         own = [flag for parameter in self.params for flag in (*parameter.opts, *parameter.secondary_opts)]
         for word in takewhile(lambda word: word != "--", flags.rest):
@@ -84,7 +84,7 @@ class RestCommand(ShortFlagsCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
         """Take them off before typer sees the others."""
         words = self.joined(args)  # first: `--` may be the value of an option
-        ctx.meta.setdefault(_WORDS_KEY, words)
+        ctx.meta.setdefault(_WORDS_KEY, list(words))
         if "--" in words:
             cut = words.index("--")
             ctx.meta[_REST_KEY] = words[cut + 1 :]
