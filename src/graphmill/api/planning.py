@@ -55,8 +55,8 @@ def plan(
     Example:
         graphmill.plan("cora-sage", {"train.sync.every": 4}, epochs=3).calendar
     """
-    resolved = experiment_of(experiment, overrides_of(overrides, values), ranks)
-    return planned(resolved, root_of(dataset_root), str(run_id))
+    loaded = experiment_of(experiment, overrides_of(overrides, values), ranks)
+    return planned(loaded, root_of(dataset_root), str(run_id))
 
 
 def planned(experiment: "Experiment", root: Path | None, run_id: str, *, to_train: bool = False) -> "Plan":

@@ -187,11 +187,11 @@ def _new(
     from graphmill.record.run_folder import default_run_id
     from graphmill.runtime.roots import dataset_root
 
-    resolved = experiment_of(experiment, overrides)
-    name = run_id or default_run_id(resolved.name, logs_root)
+    loaded = experiment_of(experiment, overrides)
+    name = run_id or default_run_id(loaded.name, logs_root)
     request = plan_request(
-        resolved,
-        find_site(resolved.slurm.site),
+        loaded,
+        find_site(loaded.slurm.site),
         dataset_root=dataset_root(root, os.environ),
         folder=folder_for(name, logs_root),
         logs_root=logs_root.absolute(),
@@ -230,10 +230,10 @@ def _continued(
         return request_of(folder, dependency=dependency, options=overrides)
     planned = folder.read_plan()
     top = folder.logs_root(planned.run_id)
-    resolved = experiment_of(experiment, overrides)
+    loaded = experiment_of(experiment, overrides)
     request = plan_request(
-        resolved,
-        find_site(resolved.slurm.site),
+        loaded,
+        find_site(loaded.slurm.site),
         dataset_root=dataset_root(root, os.environ),
         folder=folder,
         logs_root=top,

@@ -136,9 +136,9 @@ def to_train(
     from graphmill.record.run_folder import RunFolder, default_run_id
 
     if not (resume or extend):
-        resolved = experiment_of(experiment, overrides, ranks)
-        name = default_run_id(resolved.name, logs_root) if run_id is None else run_id
-        plan = make_plan(resolved, root, name, to_train=prepare, logs_root=logs_root)
+        loaded = experiment_of(experiment, overrides, ranks)
+        name = default_run_id(loaded.name, logs_root) if run_id is None else run_id
+        plan = make_plan(loaded, root, name, to_train=prepare, logs_root=logs_root)
         new = ToTrain(RunFolder.place_for(name, logs_root), plan, logs_root)
         return new.with_own_folder() if prepare and run_id is None else new
     named = None if experiment is None else str(path_of("experiment", experiment))
@@ -176,8 +176,8 @@ def _to_continue(
         agree(folder)
     planned = folder.read_plan()
     if not is_run and (named is not None or overrides):
-        resolved = experiment_of(named, overrides, None if ranks is None else planned.ranks)
-        refuse_other_plan(folder, planned, make_plan(resolved, root, planned.run_id, logs_root=logs_root))
+        loaded = experiment_of(named, overrides, None if ranks is None else planned.ranks)
+        refuse_other_plan(folder, planned, make_plan(loaded, root, planned.run_id, logs_root=logs_root))
     return ToTrain(folder, planned, logs_root, world_here(folder, ranks))
 
 

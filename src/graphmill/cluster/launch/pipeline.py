@@ -16,7 +16,7 @@ from graphmill.spec.pipeline import Pipeline, StageSpec, load_stage
 from graphmill.spec.plan import Plan
 
 _WORDING: Final = Wording(
-    kind="pipeline",
+    noun="pipeline",
     one="stage",
     resumes="resumes",
     stopped="stopped (exit status {code}); run the same command again to resume",

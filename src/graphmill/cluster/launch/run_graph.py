@@ -49,7 +49,7 @@ class RunState:
 class Wording:
     """How messages speak of the runs; `failed` and `left` are formats."""
 
-    kind: str
+    noun: str
     one: str
     resumes: str
     stopped: str
@@ -180,7 +180,7 @@ def checked_plans(runs: RunGraph, chosen: Sequence[str], plan_of: PlanOf, *, als
             if runs.state(name).status == NEW and not runs.missing_sources(name)
         }
         problems = list(unfit_problems([*new], [*new.values()]))
-    refuse(problems, f"{runs.wording.kind} {runs.name}")
+    refuse(problems, f"{runs.wording.noun} {runs.name}")
     return plans
 
 

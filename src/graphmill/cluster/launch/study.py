@@ -12,7 +12,7 @@ from graphmill.spec.plan import Plan
 from graphmill.spec.study import Study, expand, load_cell, refuse_hosts_here
 
 _WORDING: Final = Wording(
-    kind="study",
+    noun="study",
     one="cell",
     resumes="continues",
     stopped="stopped; the same command continues from here",
