@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
-from graphmill.cli.submit_on import remote_words
+from graphmill.cli.submit_options import remote_words
 from graphmill.cluster.push import _record, _state, _sums, files_to_send, refuse_changed_remotely
 from graphmill.cluster.remote import Source
 

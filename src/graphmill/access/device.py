@@ -75,7 +75,7 @@ class DeviceGraph:
     """`GraphSource` of a graph that a device holds or reads over the bus."""
 
     spec: AccessSpec
-    full_graph: WholeGraph
+    whole_graph: WholeGraph
     kernels: GraphKernels
     laid_out: LaidOut
     lane: Lane
@@ -90,27 +90,27 @@ class DeviceGraph:
     is_shared: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, spec: AccessSpec, full_graph: WholeGraph, graph_bytes: int, kernels: GraphKernels) -> "DeviceGraph":
+    def of(cls, spec: AccessSpec, whole_graph: WholeGraph, graph_bytes: int, kernels: GraphKernels) -> "DeviceGraph":
         """Lay a mapped graph out within `graph_bytes` of its group's device; a `UserError` if that cannot be."""
-        topology, device = full_graph.topology, full_graph.group.device
-        planned, x = sizes_of(spec.plan).resident, _dense(full_graph).x
+        topology, device = whole_graph.topology, whole_graph.group.device
+        planned, x = sizes_of(spec.plan).resident, _dense(whole_graph).x
         assert planned is not None, "the plan was refused"
         known = replace(planned, num_entries=len(topology.indices), row_bytes=x.shape[1] * x.itemsize)
         laid_out = lay_out(known, graph_bytes, steps=spec.plan.calendar.length(0), batch_bytes=0)
         place = _resident if laid_out.topology_on == "device" else _page_locked
         arrays = (place(_tensor(each), device) for each in (topology.indptr, topology.indices))
         piece_bytes = max(sum(planned.hops) * planned.row_bytes, LEAST_PIECE_BYTES)
-        return cls(spec, full_graph, kernels, laid_out, Lane(device), DeviceTopology(*arrays), piece_bytes)
+        return cls(spec, whole_graph, kernels, laid_out, Lane(device), DeviceTopology(*arrays), piece_bytes)
 
     @property
     def tables(self) -> WholeTables:
         """The mapped tables, for what the CPU draws."""
-        return self.full_graph.tables
+        return self.whole_graph.tables
 
     @property
     def topology(self) -> Topology:
         """Topology of the graph, as mapped on the host."""
-        return self.full_graph.topology
+        return self.whole_graph.topology
 
     def sampler(self, fanouts: tuple[int, ...], *, resample: bool) -> NeighbourSource:
         """Sampler that draws on the device."""
@@ -122,28 +122,28 @@ class DeviceGraph:
 
     def statistics(self, nodes: Ids) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Mean and deviation of the features as stored."""
-        return self.full_graph.statistics(nodes)
+        return self.whole_graph.statistics(nodes)
 
     def sweep(self, model: LayerwiseModel, nodes: Ids, pause: Pause) -> tuple[Ids, Tensor]:
         """This rank's contiguous share of `nodes` and their rows, computed layer by layer on the device."""
         assert self.rows is not None, "warm_up comes first"
         self.lane.wait()  # its kernels keep tables that these use, too
-        device, hidden_on = self.full_graph.group.device, self.laid_out.hidden_rows_on or "page_locked"
+        device, hidden_on = self.whole_graph.group.device, self.laid_out.hidden_rows_on or "page_locked"
         _say_where(self.laid_out)
         blocks = ResidentBlocks(
             self.kernels, self.drawn_of, self.rows, device, hidden_on, self.piece_bytes, self.spec.resample
         )
-        full_graph = self.full_graph
+        whole_graph = self.whole_graph
         return LayerwiseInference(
-            model, full_graph.topology, full_graph.features, full_graph.group, pause, blocks=blocks
+            model, whole_graph.topology, whole_graph.features, whole_graph.group, pause, blocks=blocks
         ).logits(nodes)
 
     def warm_up(self, sampler: NeighbourSource, seeds: SeedNodes, nodes: Ids, num_steps: int) -> None:
         """Split the rows: those that are likeliest in a batch (`vip`) on the device."""
         del sampler, seeds, num_steps
-        count, plan, device = self.laid_out.rows_on_device, self.spec.plan, self.full_graph.group.device
-        table = _tensor(_dense(self.full_graph).x)
-        if _dense(self.full_graph).dtype == "bfloat16":
+        count, plan, device = self.laid_out.rows_on_device, self.spec.plan, self.whole_graph.group.device
+        table = _tensor(_dense(self.whole_graph).x)
+        if _dense(self.whole_graph).dtype == "bfloat16":
             table = table.view(torch.bfloat16)
         order = np.arange(len(table))
         if count < len(table):
@@ -209,7 +209,7 @@ class ResidentCollector:
     _device: torch.device = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_device", self.graph.full_graph.group.device)
+        object.__setattr__(self, "_device", self.graph.whole_graph.group.device)
 
     def collect(self, sampled: Sampled, fetched: Fetched) -> MiniBatch:
         """Make the batch; all of it is on the device, and done, when this returns."""
@@ -262,9 +262,9 @@ def _say_where(laid_out: LaidOut) -> None:
         _log.info(f"exact evaluation runs on the GPU; rows of hidden layers, {size}, are {where}")
 
 
-def _dense(full_graph: WholeGraph) -> DenseFeatures:
-    assert isinstance(full_graph.features, DenseFeatures), "the plan was refused for sparse ones"
-    return full_graph.features
+def _dense(whole_graph: WholeGraph) -> DenseFeatures:
+    assert isinstance(whole_graph.features, DenseFeatures), "the plan was refused for sparse ones"
+    return whole_graph.features
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:

@@ -53,10 +53,10 @@ def source_of(
     """Where neighbourhoods and rows come from."""
     if spec.partition is not None:
         return GraphInParts.of(spec, spec.partition, store.path, group)
-    full_graph = WholeGraph.of(spec, cast("WholeStore", store), group, extra_columns)
+    whole_graph = WholeGraph.of(spec, cast("WholeStore", store), group, extra_columns)
     if spec.gpu_graph_bytes is not None and group.device.type != "cpu":  # a model may be used where no GPU is
-        return DeviceGraph.of(spec, full_graph, spec.gpu_graph_bytes, kernels_of(group.device))
-    return full_graph
+        return DeviceGraph.of(spec, whole_graph, spec.gpu_graph_bytes, kernels_of(group.device))
+    return whole_graph
 
 
 def sampler_of(spec: AccessSpec, store: NodeStore, source: GraphSource, group: Group) -> NeighbourSource:
@@ -75,6 +75,6 @@ def _drawing(spec: AccessSpec, store: NodeStore, source: GraphSource, group: Gro
         return by_relation(spec, cast("WholeStore", store))
     sampler = source.sampler(spec.fanouts, resample=spec.resample)
     if isinstance(source, DeviceGraph):
-        of_cpu = source.full_graph.sampler(spec.fanouts, resample=spec.resample)
+        of_cpu = source.whole_graph.sampler(spec.fanouts, resample=spec.resample)
         return EitherSampler({"device": sampler, "cpu": of_cpu}, spec.gpu_draws)
     return sampler

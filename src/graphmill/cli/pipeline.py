@@ -17,7 +17,7 @@ from graphmill.cli.options import DatasetRoot, Json, LogsRoot, Overrides, takes_
 from graphmill.cli.pipeline_tables import as_json, show_memory, show_packing, show_predictions, show_states
 from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import print_json, print_line
-from graphmill.cli.submit_on import SubmitOptions, submit_remotely
+from graphmill.cli.submit_options import SubmitOptions, submit_remotely
 from graphmill.cli.tree import Commands
 from graphmill.cli.words import WordsCommand
 

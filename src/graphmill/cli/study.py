@@ -10,7 +10,7 @@ from graphmill.cli.job_options import JobOptions
 from graphmill.cli.options import After, DatasetRoot, Json, LogsRoot, takes_groups
 from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import print_json, print_line, print_table
-from graphmill.cli.submit_on import SubmitOptions, submit_remotely
+from graphmill.cli.submit_options import SubmitOptions, submit_remotely
 from graphmill.cli.tree import Commands
 from graphmill.cli.words import WordsCommand
 

@@ -12,7 +12,7 @@ from graphmill.cli.show import print_json, print_line
 from graphmill.cli.submit import slurms_answers, tell_first
 
 if TYPE_CHECKING:
-    from graphmill.cli.submit_on import SubmitOptions
+    from graphmill.cli.submit_options import SubmitOptions
     from graphmill.cluster.jobs.study import Array, CellPlan
     from graphmill.record.documents import SubmittedJob
 

@@ -16,7 +16,7 @@ from graphmill.cli.options import After, ExperimentName, Ranks, RunId, resolved_
 from graphmill.cli.plan import show_plan
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
 from graphmill.cli.submit_command import CommandArguments, Data, Run, is_command, submit_command
-from graphmill.cli.submit_on import SubmitOptions, submit_remotely
+from graphmill.cli.submit_options import SubmitOptions, submit_remotely
 from graphmill.cli.words import RestCommand, rest_of, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:

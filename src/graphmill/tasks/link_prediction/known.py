@@ -43,7 +43,7 @@ class LeftOut:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def and_also(self, also: Ids) -> "LeftOut":
+    def union(self, also: Ids) -> "LeftOut":
         """Leave out one more id for each query [q], which may be left out already."""
         queries, ids = self.flat()
         pairs, own = (queries << 32) | ids, (np.arange(len(self)) << 32) | also
@@ -164,7 +164,7 @@ class KnownLinks:
         """
         rows = self.answers(anchors, relations, side)
         for some in blocks(rows.ends - rows.starts, _AT_A_TIME):
-            yield some, rows.taken(some).and_also(anchors[some])
+            yield some, rows.taken(some).union(anchors[some])
 
 
 def blocks(sizes: Ids, most: int, most_rows: int = _AT_A_TIME) -> Iterator[slice]:

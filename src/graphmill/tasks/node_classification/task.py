@@ -153,7 +153,7 @@ class NodeClassification:
         """What is predicted, and the label (masked: unlabelled) of every node of the splits; by ascending node id."""
         if self.group.world_size > 1:
             raise ValueError("predictions are made in one process")
-        whole = self._full_graph("predictions are")
+        whole = self._whole_graph("predictions are")
         nodes = np.arange(whole.store.metadata.num_nodes) if splits is None else self._nodes_of(splits)
         self.model.eval()
         _, logits = self.exact_logits(nodes, never_pause)
@@ -175,7 +175,7 @@ class NodeClassification:
                 f"model.kind {kind} is a model of which no layer is known, and attention is computed layer by layer",
                 fix="take it in Python: graphmill.load(RUN), and return_attention_weights of its layers",
             )
-        whole = self._full_graph("attention is")
+        whole = self._whole_graph("attention is")
         nodes = np.arange(whole.store.metadata.num_nodes) if splits is None else self._nodes_of(splits)
         layers = LayerwiseAttention(self.model, whole.topology, whole.features, whole.edge_features)
         return Attention(("source", "target"), heads, layers.parts(nodes, self.group.device))
@@ -256,10 +256,10 @@ class NodeClassification:
     def _nodes_of(self, splits: Sequence[Split]) -> np.ndarray:
         return np.sort(np.concatenate([self.access.nodes_in(split) for split in splits]))
 
-    def _full_graph(self, what: str) -> WholeGraph:
+    def _whole_graph(self, what: str) -> WholeGraph:
         source = self.access.source if isinstance(self.access, LocalAccess) else None
         if isinstance(source, DeviceGraph):
-            return source.full_graph
+            return source.whole_graph
         if not isinstance(source, WholeGraph):
             raise UserError(
                 f"{what} made of a graph that is stored whole, and {self.task_plan.dataset.path} is partitioned",
@@ -273,7 +273,7 @@ class NodeClassification:
             names[self.access.nodes_in(split)] = split
         return names
 
-    def _embeddings(self, full_graph: WholeGraph, nodes: np.ndarray) -> np.ndarray:
+    def _embeddings(self, whole_graph: WholeGraph, nodes: np.ndarray) -> np.ndarray:
         model = self.model
         if not isinstance(model, GraphSage) or (len(model.layers) == 1 and model.readout is None):
             raise UserError(
@@ -281,7 +281,7 @@ class NodeClassification:
                 " to be such",
                 fix="leave --embeddings out; of another model take them in Python: graphmill.load(RUN)",
             )
-        return full_graph.layerwise(model, never_pause).embeddings(nodes).numpy()
+        return whole_graph.layerwise(model, never_pause).embeddings(nodes).numpy()
 
     def exact_logits(self, nodes: np.ndarray, pause: Pause) -> tuple[np.ndarray, Tensor]:
         """This rank's share of `nodes` and their logits, without sampling. All ranks must call it."""
