@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from graphmill.base.names import counted
 from origin import Origin, describe
 
 HERE = Path(__file__).parent
@@ -163,8 +164,8 @@ def source(result: Mapping[str, Any], command: str) -> str:
         code, processor = origin["code"], origin["processor"]
         line = (
             f"`python {' '.join(origin['argv'])}`, {_commit(code['commit'], dirty=code['dirty'])},"
-            f" {_when(origin['time_utc'], code['commit'])}, {processor['num_cores']} cores of {describe(processor)},"
-            f" {code['isa']}"
+            f" {_when(origin['time_utc'], code['commit'])}, {counted(processor['num_cores'], 'core')} of"
+            f" {describe(processor)}, {code['isa']}"
         )
         lines.setdefault(line, []).append(entry)
     names = {line: f"{', '.join(found)}: " if len(lines) > 1 else "" for line, found in lines.items()}
@@ -179,8 +180,9 @@ def _old_source(result: Mapping[str, Any], command: str, busy: str) -> str:
     known = "".join(f" {sentence}" for sentence in result["known"])
     return (
         f"`{command}`, {_commit(code['commit'], dirty=code['dirty'])}, {_when(old['time_utc'], code['commit'])},"
-        f" {old['num_cores']} cores of {old['cpu_model']}{busy}. *Recorded before each entry had an origin of its own:"
-        f" commit and date are those of the file, taken at its end.*{known}\n"
+        f" {counted(old['num_cores'], 'core')} of {old['cpu_model']}{busy}."
+        f" *Recorded before each entry had an origin of its own: commit and date are those of the file, taken at its"
+        f" end.*{known}\n"
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import graphmill
+from graphmill.base.names import counted
 from graphmill.base.versions import installed_version
 from graphmill.runtime.machine import machine_info
 
@@ -50,7 +51,7 @@ class Processor:
     num_cores: int
 
     def __str__(self) -> str:
-        return f"{self.num_cores} cores of {describe(asdict(self))}"
+        return f"{counted(self.num_cores, 'core')} of {describe(asdict(self))}"
 
 
 @dataclass(frozen=True, slots=True)
