@@ -386,14 +386,20 @@ def test_a_stage_is_measured_with_its_teacher_or_not_at_all(person):
 
 @pytest.fixture(scope="module")
 def watching(person) -> SimpleNamespace:
-    """Starts `detect` of a run of a task that judges streams, with pipes in binary."""
+    """Starts `detect` of a run of a task that judges streams: a process, since it replaces the one that it is in."""
     (person.home / "rides" / "watched.py").write_text(WATCHED)
     person.types("train", "rides.yaml", "-O", "task.kind=rides.watched:KIND", "--run-id", "watched")
 
     def start(*words: str) -> subprocess.Popen:
         return person.start("detect", "watched", "--threshold", "100", *words)
 
-    return SimpleNamespace(start=start, home=person.home, types=person.types)
+    def detects(*words: str, code: int = 0) -> str:
+        process = person.start("detect", *words)
+        said, remarks = process.communicate()
+        assert process.returncode == code, remarks
+        return remarks if code else said
+
+    return SimpleNamespace(start=start, home=person.home, detects=detects)
 
 
 def told(process: subprocess.Popen, line: str) -> dict:
@@ -436,12 +442,12 @@ def test_ctrl_c_and_a_reader_that_leaves_end_it_without_a_traceback(watching):
 
 @pytest.mark.slow
 def test_what_cannot_be_detected_is_refused(watching, trained: Path):
-    assert "rides.page:KIND" in watching.types("detect", str(trained / "ranks-1"), "--input", "absent", code=2)
-    assert "absent" in watching.types("detect", "watched", "--input", "absent", "--threshold", "1", code=2)
-    assert "--threshold" in watching.types("detect", "watched", "--input", "rides.yaml", code=2)
-    assert "nan" in watching.types("detect", "watched", "--input", "rides.yaml", "--threshold", "nan", code=2)
-    said = watching.types("detect", "watched", "--input", "rides.yaml", "--threshold", "1", code=2)
+    assert "rides.page:KIND" in watching.detects(str(trained / "ranks-1"), "--input", "absent", code=2)
+    assert "absent" in watching.detects("watched", "--input", "absent", "--threshold", "1", code=2)
+    assert "--threshold" in watching.detects("watched", "--input", "rides.yaml", code=2)
+    assert "nan" in watching.detects("watched", "--input", "rides.yaml", "--threshold", "nan", code=2)
+    said = watching.detects("watched", "--input", "rides.yaml", "--threshold", "1", code=2)
     assert "rides.yaml, line 1" in said
     (watching.home / "rides.csv").write_text("1,2,3,18\n1,2,3,1000\n")
-    lines = watching.types("detect", "watched", "--input", "rides.csv", "--threshold", "100").splitlines()
+    lines = watching.detects("watched", "--input", "rides.csv", "--threshold", "100").splitlines()
     assert [line.split()[4] for line in lines[1:]] == ["-", "ALARM"]
