@@ -64,11 +64,13 @@ def import_named(
 
 def may_import(target: str, package: str) -> bool:
     """Whether what a dotted path names is of `package`, or of a file that mentions it; nothing is imported for that."""
-    module_name = target.replace(":", ".").rpartition(".")[0]
-    if module_name.partition(".")[0] == package:
+    names = target.replace(":", ".").split(".")[:-1]
+    if not names or not all(names):
+        return False  # of no module
+    if names[0] == package:
         return True
     for folder in (*sys.path, "."):
-        base = Path(folder, *module_name.split("."))
+        base = Path(folder, *names)
         for path in (base.with_suffix(".py"), base / "__init__.py"):
             with suppress(OSError, ValueError):  # ValueError: a name that no file can have
                 return package in path.read_text(encoding="utf-8", errors="replace")
