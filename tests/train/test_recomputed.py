@@ -126,9 +126,7 @@ def test_every_digit_that_is_printed_of_two_runs_can_be_recomputed(trained, grap
         assert graphmill("report", run.path, "--markdown", "-o", "report.md").code == 0
         report = (tmp_path / "report.md").read_text()
         for place, words in enumerate(("micro-F1", "macro-F1")):
-            best = outcome.best[("micro_f1", "macro_f1")[place]]  # of macro-F1 perhaps another epoch's
-            assert best >= by_hand["val"][place]
-            assert f"| {words} | higher | {best:.4f} | {by_hand['test'][place]:.4f} |" in report
+            assert f"| {words} | higher | {by_hand['val'][place]:.4f} | {by_hand['test'][place]:.4f} |" in report
     shown = graphmill("compare", *(logs / f"{number}-{seed}" for seed in SEEDS)).out
     for split in ("val", "test"):
         assert f"{fmean(scores[split]):.4f} ± {stdev(scores[split]):.4f}" in shown, shown

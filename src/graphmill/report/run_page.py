@@ -139,7 +139,7 @@ def _measures(record: RunRecord) -> list[Block]:
     known = [row for row in rows if any(value is not None for value in row[3:])]
     if not known:
         return [Remark("The run has no measures yet.")]
-    columns = ("measure", "unit", "better", "validation, best of all epochs", "test, best checkpoint", *others)
+    columns = ("measure", "unit", "better", "validation, best epoch", "test, same checkpoint", *others)
     tables: list[Block] = [table_of("", columns, known), *_baselines(record, last)]
     if lost := lost_on_test(record.plan.kind, record.outcome):
         tables.append(Remark(f"On the test split the run {lost}."))

@@ -71,8 +71,12 @@ class RunRecord:
         return None if self.wall_s is None else Shown(shown_clock(self.wall_s), self.wall_s)
 
     def best(self, measure: str) -> float | None:
-        """Measure of the best epoch, on the validation split."""
-        return _number(self.outcome.best if self.outcome is not None else None, measure)
+        """Measure of the best epoch, on the validation split: outcome.json has of the others each its own best."""
+        best = self.outcome.best if self.outcome is not None else None
+        if best is None or measure == self.plan.kind.primary.name:
+            return _number(best, measure)
+        of_epoch = self.frame.filter(pl.col("epoch") == best["epoch"]).to_dicts()
+        return _number(of_epoch[0] if of_epoch else None, f"val_{measure}")
 
     def test(self, measure: str) -> float | None:
         """Measure of the best epoch's checkpoint, on the test split."""
