@@ -18,6 +18,7 @@ from graphmill.access.device_kernels import LaunchedKernels
 from graphmill.access.local import LocalAccess
 from graphmill.access.opening import open_access, sampler_of
 from graphmill.access.seeds import training_nodes
+from graphmill.access.spec import GpuGraph
 from graphmill.access.whole import WholeGraph
 from graphmill.device.kernels import shim_kernels
 from graphmill.graph.edge_features import EdgeFeatures
@@ -122,13 +123,13 @@ def access_to(store: MadeStore, plan: Plan, device: torch.device, gpu_graph_byte
 
     Raises `UserError` if the device has no kernels.
     """
-    spec = replace(access_spec(plan, task_of(plan)), gpu_graph_bytes=gpu_graph_bytes)
+    spec = replace(access_spec(plan, task_of(plan)), gpu=None if gpu_graph_bytes is None else GpuGraph(gpu_graph_bytes))
     group = Group(0, 1, device)
     if gpu_graph_bytes is None or device.type != "cpu":
         opened = open_access(spec, store, group)
         assert isinstance(opened, LocalAccess)
         return opened
     kernels = LaunchedKernels(shim_kernels(shim_library()))
-    source = DeviceGraph.of(spec, WholeGraph.of(spec, store, group), gpu_graph_bytes, kernels)
+    source = DeviceGraph.of(spec, WholeGraph.of(spec, store, group), GpuGraph(gpu_graph_bytes), kernels)
     seeds = training_nodes(spec, store, None, 1)
     return LocalAccess(spec, store, source, sampler_of(spec, store, source, group), seeds, group)

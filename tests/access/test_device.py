@@ -5,6 +5,7 @@ Here the device is the CPU: the kernels run through their shim, and `NativeKerne
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,9 +14,10 @@ from device_graphs import ALONE, NODES, budget, kernels_by, spec_of
 from device_graphs import device_access as laid_out_access
 from native_graph_kernels import NativeKernels
 
-from graphmill.access import device_kernels
+from graphmill.access import device_kernels, wholegraph
 from graphmill.access.device_kernels import DeviceTopology
 from graphmill.access.opening import open_access, source_of
+from graphmill.access.spec import GpuGraph
 from graphmill.access.whole import WholeGraph
 from graphmill.base.errors import UserError
 from graphmill.device.kernels import cuda_kernels
@@ -77,7 +79,7 @@ def test_batches_are_those_of_the_mapped_graph(data, rows, topology, form, dtype
     assert access.source.laid_out.rows_on_device == rows
     assert access.source.laid_out.topology_on == ("device" if topology else "page_locked")
     assert_equal(batches(access, store, form, dtype), batches(open_access(spec, store, ALONE), store, form, dtype))
-    assert (len(access.source.rows.hot), len(access.source.rows.cold)) == (rows, NODES - rows)
+    assert (len(access.source.rows.rows.hot), len(access.source.rows.rows.cold)) == (rows, NODES - rows)
 
 
 @pytest.mark.parametrize("resample", [True, False])
@@ -120,7 +122,8 @@ def test_the_likeliest_rows_are_on_the_device_and_each_is_read_once(data):
     batches(access, store, "self_and_mean", torch.float32)
     source = access.source
     chances = vertex_inclusion(source.topology, store.nodes_in("train"), spec.fanouts, spec.plan.batch_size)
-    hot = set(torch.nonzero(source.rows.place < len(source.rows.hot)).flatten().tolist())
+    rows = source.rows.rows
+    hot = set(torch.nonzero(rows.place < len(rows.hot)).flatten().tolist())
     assert min(chances[list(hot)]) >= max(np.delete(chances, list(hot)))
     assert source.kernels.asked
     assert all(len(ids.unique()) == len(ids) for ids in source.kernels.asked)
@@ -151,10 +154,36 @@ def test_models_of_unknown_layers_read_the_neighbourhoods_of_the_mapped_graph(da
     assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
 
 
+def test_rows_are_not_shared_where_they_cannot_be(data, monkeypatch):
+    """The package does not load without a GPU; of GPUs that cannot read each other it says so."""
+    spec, store = spec_of(data)
+    group = Group(0, 2, torch.device("cpu"))
+    source = laid_out_access(spec, store, budget(spec, store, 150), NativeKernels(), group=group, rows="wholegraph")
+    with pytest.raises(UserError, match="WholeGraph does not load") as caught:
+        source.begin(store.labels, form="rows", dtype=torch.float32)
+    assert "leave train.gpu_rows out" in caught.value.fix
+    apart = SimpleNamespace(support_type_location=lambda kind, where: False)
+    monkeypatch.setattr(wholegraph, "_engine", lambda: None)
+    monkeypatch.setattr(wholegraph, "_communicator", lambda rank, world_size, each: apart)
+    with pytest.raises(UserError, match="cannot read each other's memory"):
+        source.begin(store.labels, form="rows", dtype=torch.float32)
+
+
+def test_one_gpu_of_a_host_keeps_its_own_rows(data, caplog):
+    """As when a model is evaluated: there is nobody to share with."""
+    spec, store = spec_of(data)
+    graph_bytes = budget(spec, store, 100)
+    access = laid_out_access(spec, store, graph_bytes, NativeKernels(), group=ALONE, rows="wholegraph")
+    assert access.source.laid_out.num_sharing == 1
+    assert "no other rank is on this host" in caplog.text
+    expected = batches(open_access(spec, store, ALONE), store, "rows", torch.float32)
+    assert_equal(batches(access, store, "rows", torch.float32), expected)
+
+
 def test_a_cpu_reads_the_mapped_graph_and_a_gpu_needs_kernels(data, monkeypatch):
     """A model that was trained on a GPU may be used where none is."""
     spec, store = spec_of(data)
-    asked = replace(spec, gpu_graph_bytes=budget(spec, store, 10))
+    asked = replace(spec, gpu=GpuGraph(budget(spec, store, 10)))
     assert isinstance(source_of(asked, store, ALONE), WholeGraph)
     monkeypatch.setattr(device_kernels, "cuda_kernels", lambda device: cuda_kernels(device, Path("nowhere")))
     with pytest.raises(UserError, match="no kernels for GPUs"):

@@ -121,13 +121,17 @@ def test_the_log_says_where_hidden_rows_lie(data, caplog):
 
 
 @pytest.mark.distributed
-def test_ranks_share_a_sweep_out(data, tmp_path):
+@pytest.mark.parametrize("rows", ["own", "wholegraph"])
+def test_ranks_share_a_sweep_out(data, rows, tmp_path):
+    """Those that share rows have not the room for all of them."""
     kernels_by("shim")  # or it is skipped
     source = str(Path(__file__).parents[2] / "src")
     paths = [source, *(str(Path(__file__).parents[1] / each) for each in ("plugins", "../tools"))]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     imports = ["graphmill.access.opening", "graphmill.tasks.node_classification.task"]
-    told = told_by_ranks(PROGRAM, 2, tmp_path, data, shim_library(), environ=environ, imports=imports)
+    told = told_by_ranks(PROGRAM, 2, tmp_path, data, shim_library(), rows, environ=environ, imports=imports)
     assert [each["equal"] for each in told] == [each["mine"] for each in told]
     assert sum(each["mine"] for each in told) == told[0]["all"] > 10
     assert [each["paused"] for each in told] == [3, 3]
+    assert [each["same_rows"] for each in told] == [each["batches"] for each in told]
+    assert min(each["batches"] for each in told) > 1

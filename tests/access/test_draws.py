@@ -1,7 +1,5 @@
 """Who draws of a graph that lies for a GPU: measured, or as asked; the batches are the same."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from device_graphs import ALONE, budget, device_access, kernels_by, plan_of, spec_of
@@ -25,11 +23,10 @@ def batches(access):
 def test_batches_are_the_same_whoever_draws(data, asked, by):
     """Also after a measurement, which makes batches of the first epoch."""
     spec, store = spec_of(data)
-    spec = replace(spec, gpu_draws=asked)
     expected = open_access(spec, store, ALONE)
     expected.begin(store.labels, form="self_and_mean", dtype=torch.float32)
     assert expected.settle_draws() is None
-    access = device_access(spec, store, budget(spec, store, 100), kernels_by(by), group=ALONE)
+    access = device_access(spec, store, budget(spec, store, 100), kernels_by(by), group=ALONE, draws=asked)
     access.begin(store.labels, form="self_and_mean", dtype=torch.float32)
     draws = access.settle_draws()
     assert draws.by == access.sampler.by

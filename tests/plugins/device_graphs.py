@@ -14,6 +14,7 @@ from graphmill.access.device_kernels import LaunchedKernels
 from graphmill.access.local import LocalAccess
 from graphmill.access.opening import sampler_of
 from graphmill.access.seeds import training_nodes
+from graphmill.access.spec import GpuGraph
 from graphmill.access.whole import WholeGraph
 from graphmill.device.kernels import shim_kernels
 from graphmill.sync.group import Group
@@ -52,11 +53,11 @@ def budget(spec, store, rows, *, topology=True):
     return 12 * NODES + (8 * (NODES + 1) + 4 * len(known.indices) if topology else 0) + rows * ROW
 
 
-def device_access(spec, store, graph_bytes, kernels, *, group, features=None):
+def device_access(spec, store, graph_bytes, kernels, *, group, features=None, draws="measured", rows="own"):
     whole = WholeGraph.of(spec, store, group)
     if features is not None:
         whole = replace(whole, features=features)
-    source = DeviceGraph.of(spec, whole, graph_bytes, kernels)
+    source = DeviceGraph.of(spec, whole, GpuGraph(graph_bytes, draws, rows), kernels)
     seeds = training_nodes(spec, store, None, group.world_size)
     return LocalAccess(spec, store, source, sampler_of(spec, store, source, group), seeds, group)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.base.errors import UserError
+from graphmill.cli.plan import _placement_facts
 from graphmill.spec.device_memory import ResidentGraph, StepMemory, lay_out, room_of
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.modelled import laid_out
@@ -24,11 +25,12 @@ KNOWN = {
 }
 
 
-def plan_of(name, tmp_path, **train):
+def plan_of(name, tmp_path, hosts=1, machine=MACHINE, **train):
     asked = {"name": name, "undirected": name == "ogbn-papers100M", "features": "as_stored"}
     settings = {"epochs": 1, "num_neighbors": [15, 10, 5], "device": "cuda", **train}
     sections = {"name": "x", "dataset": asked, "model": {"num_layers": 3, "hidden_channels": 64}, "train": settings}
-    return plan_experiment(inline_experiment(sections, "test"), dataset_root=tmp_path, run_id="run", machine=MACHINE)
+    experiment = inline_experiment(sections, "test")
+    return plan_experiment(experiment, dataset_root=tmp_path, run_id="run", machine=machine, hosts=hosts)
 
 
 def by_hand(name, gpu_gib):
@@ -154,6 +156,28 @@ def test_what_does_not_fit_says_what_to_type():
     with pytest.raises(UserError, match="a step takes 3") as caught:
         room_of(3 * GIB, StepMemory(model=0, batch=GIB // 2, activations=GIB // 2, prefetch=2))
     assert "train.batch_size" in str(caught.value)
+
+
+def test_rows_that_gpus_share_must_all_fit():
+    """A third of 1,000 rows, rounded up, on each of three; nothing is page-locked but the topology, if need be."""
+    graph = ResidentGraph(**SMALL, num_sharing=3)
+    found = lay_out(graph, 12_000 + graph.topology_bytes + 33_400, steps=3, batch_bytes=0)
+    assert (found.topology_on, found.rows_on_device, found.num_sharing) == ("device", 1000, 3)
+    assert (found.rows_page_locked, found.bus_mib_per_step) == (0, 0)
+    assert found.device_mib * 2**20 == 12_000 + graph.topology_bytes + 33_400
+    less = lay_out(graph, 12_000 + graph.topology_bytes + 33_399, steps=3, batch_bytes=0)
+    assert (less.topology_on, less.rows_on_device) == ("page_locked", 1000)
+    with pytest.raises(UserError, match="3 GPUs have no room for all rows") as caught:
+        lay_out(graph, 12_000 + 33_399, steps=1, batch_bytes=0)
+    assert "train.gpu_graph_gib=0.01 or more" in str(caught.value)
+
+
+def test_rows_are_spread_over_the_gpus_of_each_host(tmp_path):
+    asked = {"gpu_graph_gib": 40, "gpu_rows": "wholegraph", "ranks": 8}
+    plan = plan_of("ogbn-papers100M", tmp_path, 2, MACHINE.model_copy(update={"num_gpus": 4}), **asked)
+    found = laid_out(plan)
+    assert (found.num_sharing, found.rows_on_device, found.rows_page_locked) == (4, plan.task.dataset.num_nodes, 0)
+    assert _placement_facts(found)[2][0] == "rows of features, over 4 GPUs of a host"
 
 
 def test_a_budget_that_a_gpu_cannot_give_is_refused(tmp_path):

@@ -28,6 +28,7 @@ def test_runs_of_another_precision_or_number_of_threads_are_no_repetitions(make_
         ("evaluate_on", ("whole_graph", "neighbourhoods")),
         ("gpu_graph_gib", (None, 8.0)),
         ("gpu_draws", ("device", "cpu")),
+        ("gpu_rows", ("own", "wholegraph")),
     ],
 )
 def test_what_suits_a_machine_is_a_choice_but_no_other_run(make_plan, key, ways):

@@ -12,19 +12,28 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import accumulate
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.access.device_kernels import DeviceHood, DeviceTopology, GraphKernels, SplitRows
+from graphmill.access.device_kernels import (
+    DeviceHood,
+    DeviceTopology,
+    GraphKernels,
+    RowStore,
+    SplitRows,
+    SplitRowStore,
+    copied_rows,
+)
 from graphmill.access.device_sweep import LEAST_PIECE_BYTES, ResidentBlocks
 from graphmill.access.graph import Collects, Ids, LayerwiseModel, SeedNodes
 from graphmill.access.layerwise import LayerwiseInference
-from graphmill.access.spec import AccessSpec
+from graphmill.access.spec import AccessSpec, GpuGraph
 from graphmill.access.whole import WholeGraph
+from graphmill.access.wholegraph import WholeGraphRows
 from graphmill.graph.batch import Block, DenseRows, Inputs, MiniBatch, SelfAndMean, on_device
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.keys import Purpose
@@ -38,7 +47,6 @@ from graphmill.spec.modelled import sizes_of
 from graphmill.sync.pause import Pause
 
 _log = logging.getLogger(__name__)
-_ROWS_AT_A_TIME: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +83,14 @@ class DeviceGraph:
     """`GraphSource` of a graph that a device holds or reads over the bus."""
 
     spec: AccessSpec
+    gpu: GpuGraph
     whole_graph: WholeGraph
     kernels: GraphKernels
     laid_out: LaidOut
     lane: Lane
     drawn_of: DeviceTopology
     piece_bytes: int  # of rows that exact inference gathers together: no more than a batch has, unless that is little
-    rows: SplitRows | None = None  # once `warm_up` has ranked them
+    rows: RowStore | None = None  # once `warm_up` has laid them out
 
     owners: ClassVar[None] = None
     window: ClassVar[int] = 1
@@ -90,17 +99,22 @@ class DeviceGraph:
     is_shared: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, spec: AccessSpec, whole_graph: WholeGraph, graph_bytes: int, kernels: GraphKernels) -> "DeviceGraph":
-        """Lay a mapped graph out within `graph_bytes` of its group's device; a `UserError` if that cannot be."""
+    def of(cls, spec: AccessSpec, whole_graph: WholeGraph, gpu: GpuGraph, kernels: GraphKernels) -> "DeviceGraph":
+        """Lay a mapped graph out within what `gpu` gives it of its group's device; `UserError` if that cannot be."""
         topology, device = whole_graph.topology, whole_graph.group.device
         planned, x = sizes_of(spec.plan).resident, _dense(whole_graph).x
         assert planned is not None, "the plan was refused"
-        known = replace(planned, num_entries=len(topology.indices), row_bytes=x.shape[1] * x.itemsize)
-        laid_out = lay_out(known, graph_bytes, steps=spec.plan.calendar.length(0), batch_bytes=0)
+        sharing = whole_graph.group.world_size // whole_graph.group.num_hosts if gpu.rows == "wholegraph" else 1
+        if gpu.rows == "wholegraph" and sharing == 1:
+            _log.warning("train.gpu_rows is wholegraph, and no other rank is on this host: its GPU has rows of its own")
+        known = replace(
+            planned, num_entries=len(topology.indices), row_bytes=x.shape[1] * x.itemsize, num_sharing=sharing
+        )
+        laid_out = lay_out(known, gpu.num_bytes, steps=spec.plan.calendar.length(0), batch_bytes=0)
         place = _resident if laid_out.topology_on == "device" else _page_locked
         arrays = (place(_tensor(each), device) for each in (topology.indptr, topology.indices))
         piece_bytes = max(sum(planned.hops) * planned.row_bytes, LEAST_PIECE_BYTES)
-        return cls(spec, whole_graph, kernels, laid_out, Lane(device), DeviceTopology(*arrays), piece_bytes)
+        return cls(spec, gpu, whole_graph, kernels, laid_out, Lane(device), DeviceTopology(*arrays), piece_bytes)
 
     @property
     def tables(self) -> WholeTables:
@@ -139,12 +153,13 @@ class DeviceGraph:
         ).logits(nodes)
 
     def warm_up(self, sampler: NeighbourSource, seeds: SeedNodes, nodes: Ids, num_steps: int) -> None:
-        """Split the rows: those that are likeliest in a batch (`vip`) on the device."""
+        """Lay out the rows: those that are likeliest in a batch (`vip`) on the device, or over all GPUs of a host."""
         del sampler, seeds, num_steps
+        if self.laid_out.num_sharing > 1:
+            self.rows = WholeGraphRows.of(self._table(), self.whole_graph.group)
+            return
         count, plan, device = self.laid_out.rows_on_device, self.spec.plan, self.whole_graph.group.device
-        table = _tensor(_dense(self.whole_graph).x)
-        if _dense(self.whole_graph).dtype == "bfloat16":
-            table = table.view(torch.bfloat16)
+        table = self._table()
         order = np.arange(len(table))
         if count < len(table):
             chances = vertex_inclusion(
@@ -155,11 +170,17 @@ class DeviceGraph:
         hot, cold = np.sort(order[:count]), np.sort(order[count:])
         place[hot], place[cold] = np.arange(count), np.arange(count, len(table))
         locks, width, dtype = device.type == "cuda" and count < len(table), table.shape[1], table.dtype
-        self.rows = SplitRows(
-            hot=_copied_rows(table, hot, torch.empty(len(hot), width, dtype=dtype, device=device)),
-            cold=_copied_rows(table, cold, torch.empty(len(cold), width, dtype=dtype, pin_memory=locks)),
+        rows = SplitRows(
+            hot=copied_rows(table, hot, torch.empty(len(hot), width, dtype=dtype, device=device)),
+            cold=copied_rows(table, cold, torch.empty(len(cold), width, dtype=dtype, pin_memory=locks)),
             place=_resident(torch.from_numpy(place), device),
         )
+        self.rows = SplitRowStore(self.kernels, rows)
+
+    def _table(self) -> Tensor:
+        """Rows of features as they are mapped."""
+        features = _dense(self.whole_graph)
+        return _tensor(features.x).view(torch.bfloat16) if features.dtype == "bfloat16" else _tensor(features.x)
 
     def mark(self) -> None:
         """Do nothing: no facts are counted."""
@@ -235,7 +256,7 @@ class ResidentCollector:
     def _inputs(self, hood: DeviceHood, first: Block) -> Inputs:
         """Rows of distinct nodes cross the bus once; means are made of them on the device."""
         assert self.graph.rows is not None, "warm_up comes first"
-        x = self.graph.kernels.gather(self.graph.rows, hood.node_ids)
+        x = self.graph.rows.gather(hood.node_ids)
         if self.of_cpu.form == "self_and_mean":
             return SelfAndMean(self.graph.kernels.self_and_mean(x, first.indptr, first.indices, self.of_cpu.dtype))
         return DenseRows(x.to(self.of_cpu.dtype))
@@ -272,14 +293,6 @@ def _tensor(array: NDArray[Any]) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch has no tensors that cannot be written to, and says so
         return torch.from_numpy(array)
-
-
-def _copied_rows(table: Tensor, rows: Ids, out: Tensor) -> Tensor:
-    """Rows of a mapped table in `out`, wherever that is, with little memory besides."""
-    for begin in range(0, len(rows), _ROWS_AT_A_TIME):
-        part = torch.from_numpy(rows[begin : begin + _ROWS_AT_A_TIME])
-        out[begin : begin + len(part)].copy_(table[part])
-    return out
 
 
 def _resident(tensor: Tensor, device: torch.device) -> Tensor:

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill.device.kernels import DeviceKernels, cuda_kernels
@@ -13,6 +15,8 @@ from graphmill.device.rows import RowTables, gather
 from graphmill.device.sampling import DeviceSampler, SampledOnDevice
 from graphmill.device.structures import DeviceColumns
 from graphmill.graph.sampled import SeedIds
+
+_ROWS_AT_A_TIME: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,17 @@ class SplitRows:
     hot: Tensor  # [num_hot, num_features], on the device
     cold: Tensor  # [num_nodes - num_hot, num_features], page-locked
     place: Tensor | None  # int64 [num_nodes], on the device: its row in `hot`, from len(hot) on in `cold`; None: its id
+
+
+class RowStore(Protocol):
+    """Rows of features of all nodes, wherever they lie for a GPU."""
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of a row."""
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """Rows of `ids` int64 [n] on the device → float32 [n, num_columns] there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +75,23 @@ class GraphKernels(Protocol):
 
     def self_and_mean(self, x: Tensor, indptr: Tensor, indices: Tensor, dtype: torch.dtype) -> Tensor:
         """Rows of `x` float32 [n, c], each beside the mean of its neighbours' → `dtype` [len(indptr) - 1, 2 c]."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRowStore:
+    """`RowStore` of rows in two places, which kernels gather."""
+
+    kernels: GraphKernels
+    rows: SplitRows
+
+    @property
+    def num_columns(self) -> int:
+        """Columns of a row."""
+        return self.rows.hot.shape[1]
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """Gather rows as `RowStore.gather` says."""
+        return self.kernels.gather(self.rows, ids)
 
 
 def kernels_of(device: torch.device) -> GraphKernels:
@@ -111,6 +143,14 @@ class LaunchedKernels:
             )
             self._samplers[resample] = DeviceSampler(self.kernels, columns, resample=resample)
         return self._samplers[resample]
+
+
+def copied_rows(table: Tensor, rows: NDArray[np.int64], out: Tensor) -> Tensor:
+    """Rows of a mapped table in `out`, wherever that is, with little memory besides."""
+    for begin in range(0, len(rows), _ROWS_AT_A_TIME):
+        part = torch.from_numpy(rows[begin : begin + _ROWS_AT_A_TIME])
+        out[begin : begin + len(part)].copy_(table[part])
+    return out
 
 
 def _hood(sampled: SampledOnDevice) -> DeviceHood:

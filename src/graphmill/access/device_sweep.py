@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.access.device_kernels import DeviceHood, DeviceTopology, GraphKernels, SplitRows
+from graphmill.access.device_kernels import DeviceHood, DeviceTopology, GraphKernels, RowStore, SplitRows
 from graphmill.graph.batch import on_device
 
 LEAST_PIECE_BYTES: Final = 64 << 20
@@ -26,7 +26,7 @@ class ResidentBlocks:
 
     kernels: GraphKernels
     topology: DeviceTopology
-    features: SplitRows
+    features: RowStore
     device: torch.device
     hidden_on: Literal["device", "page_locked"]
     piece_bytes: int  # of neighbours that are drawn and gathered together
@@ -47,7 +47,7 @@ class ResidentBlocks:
 
     def self_and_mean(self, h: Tensor | None, ids: NDArray[np.int64], indptr: NDArray[np.int64]) -> Tensor:
         """Compute `BlockRows.self_and_mean`. The calling thread waits once for each piece."""
-        width = (self.features.hot if h is None else h).shape[1]
+        width = self.features.num_columns if h is None else h.shape[1]
         out = torch.empty(len(ids), 2 * width, device=self.device)
         for first, last in self._pieces(indptr, 4 * width):
             hood = self._drawn(ids, indptr, first, last)
@@ -77,7 +77,7 @@ class ResidentBlocks:
 
     def _rows(self, h: Tensor | None, ids: Tensor) -> Tensor:
         if h is None:
-            return self.kernels.gather(self.features, ids)
+            return self.features.gather(ids)
         if self.hidden_on == "device":
             return h[ids]
         return self.kernels.gather(SplitRows(torch.empty(0, h.shape[1], device=self.device), h, None), ids)

@@ -54,8 +54,8 @@ def source_of(
     if spec.partition is not None:
         return GraphInParts.of(spec, spec.partition, store.path, group)
     whole_graph = WholeGraph.of(spec, cast("WholeStore", store), group, extra_columns)
-    if spec.gpu_graph_bytes is not None and group.device.type != "cpu":  # a model may be used where no GPU is
-        return DeviceGraph.of(spec, whole_graph, spec.gpu_graph_bytes, kernels_of(group.device))
+    if spec.gpu is not None and group.device.type != "cpu":  # a model may be used where no GPU is
+        return DeviceGraph.of(spec, whole_graph, spec.gpu, kernels_of(group.device))
     return whole_graph
 
 
@@ -76,5 +76,5 @@ def _drawing(spec: AccessSpec, store: NodeStore, source: GraphSource, group: Gro
     sampler = source.sampler(spec.fanouts, resample=spec.resample)
     if isinstance(source, DeviceGraph):
         of_cpu = source.whole_graph.sampler(spec.fanouts, resample=spec.resample)
-        return EitherSampler({"device": sampler, "cpu": of_cpu}, spec.gpu_draws)
+        return EitherSampler({"device": sampler, "cpu": of_cpu}, source.gpu.draws)
     return sampler

@@ -11,13 +11,22 @@ from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import Features
 from graphmill.graph.splits import Split
 from graphmill.graph.topology import Topology
-from graphmill.spec.gpu_draws import GpuDraws
+from graphmill.spec.gpu_draws import GpuDraws, GpuRows
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.sign import Propagation
 from graphmill.spec.transform import FeatureTransform
 
 Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuGraph:
+    """How a graph lies for the GPUs of ranks."""
+
+    num_bytes: int  # that it may have of each GPU
+    draws: GpuDraws = "measured"  # who draws of it
+    rows: GpuRows = "own"  # where its rows of features are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +52,7 @@ class AccessSpec:
     presampled: Path | None  # folder of sampled epochs; None: neighbourhoods are drawn when they are needed
     propagation: Propagation | None = None  # of features, before anything is read; None: they are as stored
     edge_dropout: float = 0.0  # probability that a step leaves out an edge that was drawn for it
-    gpu_graph_bytes: int | None = None  # of a GPU that holds and draws of the graph; None: the CPU does
-    gpu_draws: GpuDraws = "measured"  # who draws of it, for the GPU that holds it
+    gpu: GpuGraph | None = None  # how the graph lies for GPUs; None: the CPU draws and gathers
 
 
 class NodeStore(Protocol):

@@ -137,7 +137,7 @@ def _placement_facts(on_device: "LaidOut") -> list[tuple[str, Cell]]:
     return [
         ("GiB of GPU memory for the graph", round(on_device.graph_gib, 2)),
         ("topology", f"{on_device.topology_on.replace('_', '-')}, {on_device.topology_mib:,.0f} MiB"),
-        ("rows of features on the GPU, the hottest", f"{on_device.rows_on_device:,} of {rows:,} ({share:.1f} %)"),
+        (_rows_title(on_device), f"{on_device.rows_on_device:,} of {rows:,} ({share:.1f} %)"),
         ("rows of features page-locked", f"{on_device.rows_page_locked:,}"),
         ("MiB on the GPU", round(on_device.device_mib, 1)),
         ("MiB page-locked, on the host", round(on_device.page_locked_mib, 1)),
@@ -146,6 +146,12 @@ def _placement_facts(on_device: "LaidOut") -> list[tuple[str, Cell]]:
         ("  per step if the CPU drew and gathered", round(on_device.host_bus_mib_per_step, 1)),
         *([] if on_device.hidden_rows_on is None else [("hidden rows of exact evaluation", _hidden_rows(on_device))]),
     ]
+
+
+def _rows_title(on_device: "LaidOut") -> str:
+    if on_device.num_sharing > 1:
+        return f"rows of features, over {on_device.num_sharing} GPUs of a host"
+    return "rows of features on the GPU, the hottest"
 
 
 def _hidden_rows(on_device: "LaidOut") -> str:

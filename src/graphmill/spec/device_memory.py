@@ -37,6 +37,7 @@ class ResidentGraph:
     layers: tuple[int, ...] = ()  # columns of what each gives, if exact evaluation computes one after the other
     head_channels: int = 0  # columns that a head gives of the rows of all layers; 0: the last one gives the result
     refused: str = ""  # why a GPU cannot draw of it, in words; "": it can
+    num_sharing: int = 1  # GPUs of a host that its rows of features are spread over; 1: each has its own
 
     @property
     def topology_bytes(self) -> int:
@@ -87,7 +88,8 @@ class LaidOut(Spec):
     graph_gib: float = Field(description="GPU memory that the graph may have: train.gpu_graph_gib")
     topology_on: Literal["device", "page_locked"]
     topology_mib: float
-    rows_on_device: int = Field(description="the hottest")
+    rows_on_device: int = Field(description="the hottest; of all GPUs that share them")
+    num_sharing: int = Field(1, description="GPUs of a host that these rows are spread over; 1: each has its own")
     rows_page_locked: int
     device_mib: float = Field(description="of the graph, on the GPU")
     page_locked_mib: float = Field(description="of the graph, in memory of the host that the system cannot drop")
@@ -127,24 +129,36 @@ def lay_out(graph: ResidentGraph, graph_bytes: int, *, steps: int, batch_bytes: 
         )
     ways = [False] if graph.topology_bytes > room else [True, False]
     found = [_way(graph, graph_bytes, steps, batch_bytes, has_topology=has_topology) for has_topology in ways]
+    if graph.num_sharing > 1:
+        found = [way for way in found if not way.rows_page_locked]
+        if not found:
+            needed = (graph.fixed_bytes + -(-graph.num_nodes // graph.num_sharing) * graph.row_bytes) / GIB
+            raise UserError(
+                f"train.gpu_rows is wholegraph, and {graph.num_sharing} GPUs have no room for all rows of features,"
+                f" {graph.feature_bytes / GIB:.2f} GiB, where the graph may have {graph_bytes / GIB:.2f} GiB of each",
+                fix=f"set train.gpu_graph_gib={needed + 0.01:.2f} or more, or leave train.gpu_rows out: rows that do"
+                " not fit are page-locked",
+            )
     return min(found, key=lambda way: way.bus_mib_per_step)  # of equals the first
 
 
 def _way(graph: ResidentGraph, graph_bytes: int, steps: int, batch_bytes: int, *, has_topology: bool) -> LaidOut:
     """Lay out the graph with its topology on the GPU, where it fits, or without; then as many rows as fit."""
     fixed = graph.fixed_bytes + (graph.topology_bytes if has_topology else 0)
-    rows = min(graph.num_nodes, (graph_bytes - fixed) // max(1, graph.row_bytes))
+    each = min(-(-graph.num_nodes // graph.num_sharing), (graph_bytes - fixed) // max(1, graph.row_bytes))
+    rows = min(graph.num_nodes, each * graph.num_sharing)
     cold = graph.num_nodes - rows
     bus = _bus_bytes(graph, cold, reads_topology=not has_topology)
-    left = graph_bytes - fixed - rows * graph.row_bytes
+    left = graph_bytes - fixed - each * graph.row_bytes
     hidden_on: Literal["device", "page_locked"] = "device" if graph.hidden_bytes <= left else "page_locked"
     return LaidOut(
         graph_gib=graph_bytes / GIB,
         topology_on="device" if has_topology else "page_locked",
         topology_mib=graph.topology_bytes / _MIB,
         rows_on_device=rows,
+        num_sharing=graph.num_sharing,
         rows_page_locked=cold,
-        device_mib=(fixed + rows * graph.row_bytes) / _MIB,
+        device_mib=(fixed + each * graph.row_bytes) / _MIB,
         page_locked_mib=(cold * graph.row_bytes + (0 if has_topology else graph.topology_bytes)) / _MIB,
         bus_mib_per_step=bus / _MIB,
         bus_mib_per_epoch=bus * steps / _MIB,

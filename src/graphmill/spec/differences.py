@@ -9,7 +9,7 @@ from graphmill.spec.calendar import Calendar
 from graphmill.spec.plan import Plan
 
 _PATHS: Final = {"dataset.path", "init_from.source", "init_from.path", "presampled"}
-_OF_THE_MACHINE: Final = {"run_id", "threads", "evaluate_on", "gpu_graph_gib", "gpu_draws", *_PATHS}
+_OF_THE_MACHINE: Final = {"run_id", "threads", "evaluate_on", "gpu_graph_gib", "gpu_draws", "gpu_rows", *_PATHS}
 _OF_ONE_RUN: Final = {"name", "run_id", "seed", "baselines", *_PATHS}
 _OF_TRAINING: Final = {"cl_decay_steps", "kl_weight"}
 _OF_SPEED: Final = {"attention", "checkpoint_activations", "fused", "tile_pairs"}

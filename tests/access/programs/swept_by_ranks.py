@@ -1,6 +1,8 @@
 """Two ranks that infer layer by layer where a graph lies for a device, and compare their logits with the CPU's, alone.
 
-python swept_by_ranks.py MEETING_FILE OUT_FOLDER DATASET_ROOT SHIM
+Then their batches with those of the mapped graph. ROWS: each has its own, or they share them.
+
+python swept_by_ranks.py MEETING_FILE OUT_FOLDER DATASET_ROOT SHIM ROWS
 """
 
 import json
@@ -11,9 +13,11 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-from device_graphs import budget, device_access, plan_of
+import wholegraph_stand_in
+from device_graphs import NODES, budget, device_access, plan_of
 
 from graphmill.access.device_kernels import LaunchedKernels
+from graphmill.access.opening import open_access
 from graphmill.device.kernels import shim_kernels
 from graphmill.runtime.process import leave
 from graphmill.sync.group import Group
@@ -22,7 +26,8 @@ from graphmill.tasks.node_classification.access import access_spec
 from graphmill.tasks.node_classification.parts import open_graph
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-OUT, ROOT, SHIM = (Path(word) for word in sys.argv[2:])
+OUT, ROOT, SHIM = (Path(word) for word in sys.argv[2:5])
+ROWS = sys.argv[5]
 CPU = torch.device("cpu")
 
 
@@ -34,7 +39,11 @@ def main() -> None:
     task.model.eval()
     spec, store = access_spec(plan, plan.task), open_graph(ROOT / "sbm")
     kernels = LaunchedKernels(shim_kernels(SHIM))
-    access = device_access(spec, store, budget(spec, store, 90), kernels, group=Group(RANK, RANKS, CPU))
+    group, is_shared = Group(RANK, RANKS, CPU), ROWS == "wholegraph"
+    if is_shared:
+        wholegraph_stand_in.install(OUT)
+    rows = -(-NODES // RANKS) if is_shared else 90
+    access = device_access(spec, store, budget(spec, store, rows), kernels, group=group, rows=ROWS)
     access.begin(store.labels, form="rows", dtype=torch.float32)
     nodes = store.nodes_in("test")[:-1]  # an odd number, if they are even: shares differ
     mine, found = access.exact(task.model, nodes, lambda: asked.append(1), hops=3, num_columns=1)
@@ -42,6 +51,11 @@ def main() -> None:
     assert np.array_equal(order, nodes)
     equal = (found == expected[torch.from_numpy(np.searchsorted(nodes, mine))]).all(dim=1)
     told = {"equal": int(equal.sum()), "mine": len(mine), "all": len(nodes), "paused": len(asked)}
+    mapped = open_access(spec, store, group)
+    mapped.begin(store.labels, form="rows", dtype=torch.float32)
+    pairs = list(zip(access.batches(1, 0), mapped.batches(1, 0), strict=True))
+    told["batches"] = len(pairs)
+    told["same_rows"] = sum(torch.equal(mine.inputs.x, other.inputs.x) for mine, other in pairs)
     (OUT / f"{RANK}.json").write_text(json.dumps(told))
     dist.barrier()  # whoever leaves first takes its connections along
     dist.destroy_process_group()

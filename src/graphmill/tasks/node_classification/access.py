@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from graphmill.access.presampled import epoch_source
-from graphmill.access.spec import AccessSpec
+from graphmill.access.spec import AccessSpec, GpuGraph
 from graphmill.base.errors import UserError
 from graphmill.sample.presampled.schedule import EpochSource
 from graphmill.spec.device_memory import GIB
@@ -34,9 +34,15 @@ def access_spec(plan: Plan, task_plan: NodeClassificationPlan) -> AccessSpec:
         edge_dropout=task_plan.edge_dropout,
         presampled=None if task_plan.presampled is None else Path(task_plan.presampled),
         propagation=propagation_of(task_plan.model),
-        gpu_graph_bytes=None if task_plan.gpu_graph_gib is None else int(task_plan.gpu_graph_gib * GIB),
-        gpu_draws=task_plan.gpu_draws or "measured",
+        gpu=_gpu_graph(task_plan),
     )
+
+
+def _gpu_graph(task_plan: NodeClassificationPlan) -> GpuGraph | None:
+    if task_plan.gpu_graph_gib is None:
+        return None
+    num_bytes = int(task_plan.gpu_graph_gib * GIB)
+    return GpuGraph(num_bytes, task_plan.gpu_draws or "measured", task_plan.gpu_rows)
 
 
 def epochs_of(plan: Plan) -> EpochSource:

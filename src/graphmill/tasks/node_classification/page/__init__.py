@@ -11,7 +11,7 @@ from graphmill.spec.exact_pass import EvaluateOn, evaluated_on, evaluation_text
 from graphmill.spec.experiment import DatasetSpec, Experiment, TaskSpec
 from graphmill.spec.fanouts import resolve_fanouts
 from graphmill.spec.fetching import FETCHING
-from graphmill.spec.gpu_draws import ABOUT_GPU_DRAWS, GpuDraws
+from graphmill.spec.gpu_draws import ABOUT_GPU_DRAWS, ABOUT_GPU_ROWS, GpuDraws, GpuRows
 from graphmill.spec.kinds.extras import Sampling
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, PredictsClasses, TaskPlan
 from graphmill.spec.neighbour_training import NeighbourTrainSpec
@@ -78,6 +78,7 @@ class SampledTrainSpec(NeighbourTrainSpec):
         "null: the CPU draws and gathers. `graphmill plan --gpu-memory GIB` says how much there is",
     )
     gpu_draws: GpuDraws = Field("measured", description=ABOUT_GPU_DRAWS)
+    gpu_rows: GpuRows = Field("own", description=ABOUT_GPU_ROWS)
 
     @property
     def presampled_in(self) -> str | None:
@@ -133,6 +134,7 @@ class NodeClassificationPlan(TaskPlan):
     presampled: str | None = Field(None, description="folder of sampled epochs; null: they are sampled in training")
     gpu_graph_gib: float | None = Field(None, description="of a GPU, for the graph; absent: it is the CPU's")
     gpu_draws: GpuDraws | None = Field(None, description="who draws of it; absent: it is the CPU's")
+    gpu_rows: GpuRows = Field("own", description="where its rows are, if it lies for GPUs")
     loss: ClassifierLossSpec = CrossEntropySpec()
     edge_dropout: float = Field(0.0, description="of a step; 0: all that were drawn are read")
     evaluate_on: EvaluateOn | None = Field(None, description="absent: layer by layer")
@@ -254,6 +256,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         presampled=experiment.train.presampled,
         gpu_graph_gib=experiment.train.gpu_graph_gib,
         gpu_draws=None if experiment.train.gpu_graph_gib is None else experiment.train.gpu_draws,
+        gpu_rows=experiment.train.gpu_rows,
         loss=experiment.train.loss,
         partition=None if dataset.num_parts is None else experiment.partition,
     )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _SPARSE_ROWS: Final = "rows of sparse features: a plan does not know how many values they have"
 
 
-def resident_graph(plan: "NodeClassificationPlan", of: SampledModel, hops: list[int]) -> ResidentGraph:
+def resident_graph(plan: "NodeClassificationPlan", of: SampledModel, hops: list[int], step: StepShape) -> ResidentGraph:
     """The plan's graph as a GPU would hold it; `hops`: nodes of a batch at most."""
     known = plan.dataset
     return ResidentGraph(
@@ -47,6 +47,7 @@ def resident_graph(plan: "NodeClassificationPlan", of: SampledModel, hops: list[
         layers=layer_widths(of),
         head_channels=of.out_channels if isinstance(plan.model, GraphSageSpec) and plan.model.layers_read else 0,
         refused=unfit_for_gpu(plan),
+        num_sharing=1 if plan.gpu_rows != "wholegraph" else step.ranks // step.hosts,
     )
 
 
@@ -78,12 +79,13 @@ def _undrawn(plan: "NodeClassificationPlan") -> str:
 def refuse_gpu_graph(plan: "NodeClassificationPlan", experiment: Experiment) -> None:
     """Raise a `UserError` if the graph is to lie on a GPU, and cannot."""
     if plan.gpu_graph_gib is None:
-        if (asked := getattr(experiment.train, "gpu_draws", "measured")) != "measured":
-            offered = "" if _why_not(plan, experiment) else "set train.gpu_graph_gib, or "
-            raise UserError(
-                f"train.gpu_draws is {asked}, but no graph lies for a GPU, and the CPU draws",
-                fix=f"{offered}leave train.gpu_draws out",
-            )
+        offered = "" if _why_not(plan, experiment) else "set train.gpu_graph_gib, or "
+        for key, default in (("gpu_draws", "measured"), ("gpu_rows", "own")):
+            if (asked := getattr(experiment.train, key, default)) != default:
+                raise UserError(
+                    f"train.{key} is {asked}, but no graph lies for a GPU, and the CPU draws and gathers",
+                    fix=f"{offered}leave train.{key} out",
+                )
         return
     if why := _why_not(plan, experiment):
         raise UserError(
@@ -116,7 +118,7 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
             nodes_per_batch=sum(hops),
             index_bytes=held_by_rank(plan, plan.model, of.out_channels),
             not_counted=not_counted,
-            resident=resident_graph(plan, of, hops),
+            resident=resident_graph(plan, of, hops, step),
         )
     known = plan.dataset
     graph = PartedGraphSizes(
@@ -144,7 +146,7 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
         shared_bytes=shared_bytes(graph, plan.partition, step),
         index_bytes=held_bytes(graph, plan.partition, step),
         not_counted=not_counted,
-        resident=resident_graph(plan, of, hops),
+        resident=resident_graph(plan, of, hops, step),
     )
 
 
