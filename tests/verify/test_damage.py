@@ -249,6 +249,9 @@ DAMAGES = {
         outcome(test__micro_f1=0.999), "metrics/scores", "test micro_f1 is 0.999",
     ),
     "outcome: better best": (outcome(best__micro_f1=0.999), "metrics/scores", "best micro_f1 is 0.999 in outcome"),
+    "outcome: best of another measure": (
+        outcome(best__macro_f1=0.999), "metrics/scores", "best macro_f1 is 0.999 in outcome",
+    ),
     "outcome: another best epoch": (outcome(best__epoch=7), "metrics/scores", "to be the best"),
     "outcome: faster": (outcome(wall_s=-1.5), "job/outcome", "done in -1.5 s, but rank 0 worked"),
     "outcome: torn": (torn("outcome.json", 60), "job/outcome", "damaged"),

@@ -58,6 +58,15 @@ def test_the_best_epoch_of_errors_is_the_one_with_the_lowest():
     assert "epoch 3" in problem
 
 
+@pytest.mark.parametrize(("claimed", "told"), [(5.0, 0), (4.0, 0), (4.5, 1)], ids=["epoch's", "best of any", "neither"])
+def test_other_measures_are_the_best_epochs_or_as_in_older_runs_the_best_of_any(claimed, told):
+    of_epochs = {1: {"mae": 3.0, "rmse": 4.0}, 2: {"mae": 2.0, "rmse": 5.0}}
+    log = EventLog(0)
+    log.val |= {epoch: Evaluation(epoch=epoch, set="val", measures=values) for epoch, values in of_epochs.items()}
+    found = list(_best(SimpleNamespace(kind=TRAFFIC), {"epoch": 2, "mae": 2.0, "rmse": claimed}, log))
+    assert len(found) == told
+
+
 def test_patience_that_is_over_with_the_last_epoch_is_no_early_stop():
     measure = TRAFFIC.measures[0].name
     log = EventLog(0)

@@ -56,14 +56,15 @@ class Best(_Frozen):
     epoch: int
     values: dict[str, float]  # of each measure the best so far; all but the first perhaps of another epoch
     loss: float  # of that checkpoint, by which equals are told apart
+    measures: dict[str, float] = {}  # of that checkpoint; none: it is older than this field
 
     def loses_tie(self, name: str, value: float, loss: float) -> bool:
         """Whether an evaluation whose measure `name` is as good has the lower loss."""
         return self.values.get(name) == value and loss < self.loss
 
     def facts(self) -> dict[str, float | int]:
-        """What chose it, by name, as in outcome.json."""
-        return {"step": self.step, "epoch": self.epoch, **self.values}
+        """Step, epoch and measures by name, as in outcome.json."""
+        return {"step": self.step, "epoch": self.epoch, **(self.measures or self.values)}
 
 
 class Position(_Frozen):

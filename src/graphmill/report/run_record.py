@@ -71,7 +71,7 @@ class RunRecord:
         return None if self.wall_s is None else Shown(shown_clock(self.wall_s), self.wall_s)
 
     def best(self, measure: str) -> float | None:
-        """Measure of the best epoch, on the validation split: outcome.json has of the others each its own best."""
+        """Measure of the best epoch, on the validation split; outcome.json of older runs has the best of any epoch."""
         best = self.outcome.best if self.outcome is not None else None
         if best is None or measure == self.plan.kind.primary.name:
             return _number(best, measure)

@@ -130,5 +130,6 @@ class Evaluations:
         values |= {name: measures.values[name] for name in better}
         name = known[0].name
         if self.best is None or name in better or self.best.loses_tie(name, measures.values[name], measures.loss):
-            return True, Best(step=steps_done, epoch=num_epochs, values=values, loss=measures.loss)
+            of_epoch = {each.name: measures.values[each.name] for each in known if each.name in measures.values}
+            return True, Best(step=steps_done, epoch=num_epochs, values=values, loss=measures.loss, measures=of_epoch)
         return False, self.best.model_copy(update={"values": values})

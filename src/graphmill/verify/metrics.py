@@ -200,7 +200,7 @@ def _scores(evidence: Evidence) -> Iterator[str]:
 
 
 def _best(plan: Plan, best: Mapping[str, object], log: EventLog) -> Iterator[str]:
-    """The first measure chose the best epoch; the others are the best so far, perhaps of another epoch."""
+    """The first measure chose the best epoch; the others are that epoch's, or of older runs the best of any epoch."""
     if not best and not any(can_be_best(epoch) for epoch in log.val):
         yield NotYet(f"rank {log.rank} has no evaluation of the validation split")
         return
@@ -214,10 +214,11 @@ def _best(plan: Plan, best: Mapping[str, object], log: EventLog) -> Iterator[str
         if not told:
             continue
         top = max(told) if measure.higher_is_better else min(told)
-        if not _same(best.get(measure.name), top):
-            claimed = best.get(measure.name)
-            yield f"best {measure.name} is {claimed} in outcome.json, but {top} by the events of rank {log.rank}"
-        elif number == 0 and not _same(chosen.measures.get(measure.name), top):
+        claimed, recorded = best.get(measure.name), chosen.measures.get(measure.name)
+        allowed = (top,) if number == 0 else (recorded, top)
+        if not any(_same(claimed, value) for value in allowed):
+            yield f"best {measure.name} is {claimed} in outcome.json, but {allowed[0]} by the events of rank {log.rank}"
+        elif number == 0 and not _same(recorded, top):
             yield f"epoch {best['epoch']} is to be the best, but rank {log.rank} recorded a better {measure.name}"
 
 
