@@ -1,6 +1,6 @@
 """In place of `pylibwholegraph.torch`, which needs GPUs: what graphmill calls of it, over a file that ranks map.
 
-Names, arguments and results are those of cugraph-gnn's source, 26.10; what it asserts is asserted here. It shows that
+Names, arguments and results are those of cugraph-gnn's source of 2026; what it asserts is asserted here. It shows that
 graphmill calls the package as it is written, not that the package works.
 """
 

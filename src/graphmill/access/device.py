@@ -107,6 +107,7 @@ class DeviceGraph:
         sharing = whole_graph.group.world_size // whole_graph.group.num_hosts if gpu.rows == "wholegraph" else 1
         if gpu.rows == "wholegraph" and sharing == 1:
             _log.warning("train.gpu_rows is wholegraph, and no other rank is on this host: its GPU has rows of its own")
+        # Of this group's ranks, not of the plan's: one process may evaluate what many have trained.
         known = replace(
             planned, num_entries=len(topology.indices), row_bytes=x.shape[1] * x.itemsize, num_sharing=sharing
         )
