@@ -1,7 +1,7 @@
 """Rows of features spread over the GPUs of a host by NVIDIA's WholeGraph (`pylibwholegraph`), not an engine of ours.
 
 Each GPU holds a contiguous share, and the others read it over NVLink or the bus: `chunked` memory, in which a gather is
-no collective, so that ranks gather when they like. Written after the package's source (cugraph-gnn, 2026), of which it uses
+no collective, so that ranks gather when they like. Written after the package's source (cugraph-gnn, 2026); it uses
 `init`, `get_local_node_communicator`, `create_wholememory_tensor`, and a tensor's `get_local_tensor` and `gather`.
 """
 
