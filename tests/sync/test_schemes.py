@@ -202,6 +202,28 @@ def test_buffers_are_averaged_and_of_whole_numbers_every_rank_takes_the_largest(
         assert found["agree"]
 
 
+@pytest.mark.parametrize("way", ["pieces", "unread-last", "pieces-half"])
+def test_gradients_that_go_out_in_pieces_add_up_to_the_same(results, way):
+    """Of whole numbers, whose sums are exact in any order."""
+    whole = results["whole" if way != "unread-last" else "unread-last-whole"][0]
+    assert whole["num_pieces"] == 1
+    assert max(whole["given"][-1]) > 1
+    for rank in results[way]:
+        assert rank["num_pieces"] == (3 if way == "pieces-half" else 5)
+        assert rank["given"] == whole["given"]
+        assert rank["payload_bytes"] == whole["payload_bytes"] / (2 if way == "pieces-half" else 1) > 0
+
+
+def test_pieces_go_out_during_backward_where_it_makes_them_known(results):
+    """In the last step of a round; a rank without seeds sends as many pieces, and none overtakes the one before it."""
+    for rank, found in enumerate(results["pieces"]):
+        for step, begun in enumerate(found["begun"]):
+            assert begun == ([] if step in (0, 3) else [*[step % RANKS != rank] * 4, False])
+    for found in (*results["unread-last"], *results["unread-last-whole"]):
+        assert not any(sent for begun in found["begun"] for sent in begun)
+    assert [rank["begun"] for rank in results["whole"]] == [[[], [False], [False], [], [False]]] * RANKS
+
+
 def test_collectives_of_the_group(results):
     for rank, found in enumerate(results["collectives"]):
         assert found["rows"] == [[0.0, 0.0]] * 2 + [[2.0, 2.0]] * 3, rank

@@ -1,5 +1,7 @@
 """The ranks of a run and what they exchange: collectives that count their bytes and their time."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,19 +54,44 @@ class Group:
         else:
             self._all_reduce(tensor, dist.ReduceOp.MAX)
 
+    def begin_all_reduce(self, tensor: Tensor) -> dist.Work | None:
+        """Begin to sum `tensor` over the ranks, in place; `finish` ends it. Its bytes are payload.
+
+        Only the time in `finish` is counted: what else is computed meanwhile is no wait.
+        """
+        if self.world_size == 1:
+            return None
+        self._count(tensor)
+        work: dist.Work | None = dist.all_reduce(tensor, group=self.process_group, async_op=True)
+        return work
+
+    def finish(self, work: dist.Work | None) -> None:
+        """Wait for what `begin_all_reduce` began: the host on the CPU, else the device's work that is queued next."""
+        if work is not None:
+            with self._timed_sync(self.device):
+                work.wait()
+
     def _all_reduce(self, tensor: Tensor, operation: Any) -> None:  # noqa: ANN401  # torch's enum is not a type
         if self.world_size == 1:
             return
-        if tensor.device.type == "cpu" or self.spans.around is not None:  # a profile names what the device does
+        with self._timed_sync(tensor.device):
+            dist.all_reduce(tensor, operation, group=self.process_group)
+        self._count(tensor)
+
+    def _count(self, tensor: Tensor) -> None:
+        self.traffic.payload_bytes += tensor.numel() * tensor.element_size()
+
+    @contextmanager
+    def _timed_sync(self, device: torch.device) -> Iterator[None]:
+        if device.type == "cpu" or self.spans.around is not None:  # a profile names what the device does
             with self.spans("sync"):
-                dist.all_reduce(tensor, operation, group=self.process_group)
+                yield
         else:  # the host does not wait: the device's own clock is read later
             began, ended = _clock(), _clock()
             began.record()
-            dist.all_reduce(tensor, operation, group=self.process_group)
+            yield
             ended.record()
             self._timed.append((began, ended))
-        self.traffic.payload_bytes += tensor.numel() * tensor.element_size()
 
     def read_clocks(self) -> float:
         """Seconds that a device spent in collectives since the last call, added to the span `sync`; waits for them."""

@@ -6,13 +6,14 @@ counts for its weight and a rank without seeds for nothing.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, assert_never
 
 import torch
 from torch import Tensor
 
 from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSgdSpec, Payload, SyncSpec
+from graphmill.sync.exchange import GradientExchange
 from graphmill.sync.group import Group
 from graphmill.sync.replica import Replica
 
@@ -43,6 +44,9 @@ class SyncScheme(Protocol):
     @property
     def leaves_ranks_alike(self) -> bool:
         """Whether after a sync all of its state, and of the optimizer's, is the same on every rank."""
+
+    def before_backward(self, step: Step) -> None:
+        """Learn of the step whose gradients backward is about to add. A rank without seeds need not call it."""
 
     def after_backward(self, step: Step) -> bool:
         """Use the gradients in the replica. True if the ranks synchronised: all replicas are equal now."""
@@ -124,23 +128,30 @@ class DeferredAllreduce:
     group: Group
     payload: torch.dtype
     weight_in_round: float = 0  # over all ranks
+    exchange: GradientExchange = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.exchange = GradientExchange(self.replica, self.group, self.payload)
 
     @property
     def leaves_ranks_alike(self) -> bool:
         """Return True: every rank has had the same gradients."""
         return True
 
+    def before_backward(self, step: Step) -> None:
+        """Let gradients be exchanged as they become known, in the last step of a round."""
+        if step.closes_round:
+            self.exchange.begin(self.weight_in_round + step.global_weight or 1)
+
     def after_backward(self, step: Step) -> bool:
         """Exchange and update at the end of a round; else let the gradients add up."""
         self.weight_in_round += step.global_weight
         if not step.closes_round:
             return False
-        grads = self.replica.grads
-        grads /= self.weight_in_round or 1
-        _all_reduce_as(grads, self.payload, self.group)
+        self.exchange.finish(self.weight_in_round or 1)
         with self.group.spans("optimizer"):
             self.optimizer.step()
-        grads.zero_()
+        self.replica.grads.zero_()
         self.weight_in_round = 0
         _agree_on_buffers(self.replica, self.group)
         self.group.traffic.num_syncs += 1
@@ -225,11 +236,16 @@ class LocalSgd:
         """The optimizer's moments are those of this rank's own updates."""
         return False
 
+    def before_backward(self, step: Step) -> None:
+        """Let gradients be exchanged as they become known, in the warm-up."""
+        if self.steps_done < self.warmup_steps:
+            self.warmup.before_backward(replace(step, closes_round=True))
+
     def after_backward(self, step: Step) -> bool:
         """Update this rank alone, except in the warm-up; exchange at the end of a round."""
         self.steps_done += 1
         if self.steps_done <= self.warmup_steps:
-            self.warmup.after_backward(Step(step.weight, step.global_weight, closes_round=True))
+            self.warmup.after_backward(replace(step, closes_round=True))
             self.anchor.copy_(self.replica.values)
             return True
         if step.weight:

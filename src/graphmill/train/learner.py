@@ -37,6 +37,10 @@ class Learner:
         optimizer = FlatOptimizer.build(plan.optimizer, replica)
         return cls(plan, plan.calendar, replica, optimizer, build_scheme(plan.sync, replica, optimizer, group))
 
+    def before_backward(self, step: Step) -> None:
+        """Let gradients be exchanged as backward makes them known, where the scheme does so."""
+        self.scheme.before_backward(step)
+
     def update(self, step: Step, steps_done: int) -> bool:
         """Use the gradients of the step after `steps_done`. True if the ranks synchronised."""
         self.optimizer.set_rate(learning_rate(self.plan.optimizer, self.calendar, steps_done))

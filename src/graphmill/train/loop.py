@@ -110,8 +110,7 @@ class Training:
         with closing(self.task.batches(self.epoch, self.step)) as batches:
             for batch in islice(self.stats.timed(batches), steps_left):
                 with self.stats.computing():
-                    self._forward_and_backward(batch)
-                    synchronised = self._after_backward()
+                    synchronised = self._take_step(batch)
                     self.pace.step_queued()
                 self.run_log.progress.step(self.epoch, self.step, batch.num_seeds)
                 del batch  # its memory is that of a later one
@@ -122,19 +121,18 @@ class Training:
                     self.profile.step_ended()
         return True
 
-    def _forward_and_backward(self, batch: Batch) -> None:
-        """Add the loss and the gradients of a batch. The model never sees a batch without seeds."""
+    def _take_step(self, batch: Batch) -> bool:
+        """Learn from a batch. True if the ranks synchronised. The model never sees a batch without seeds."""
+        weights = self.task.weights(self.epoch, self.step)
+        step = Step(weights[self.group.rank], sum(weights), self.calendar.closes_round(self.steps_done + 1))
         if batch.num_seeds:
             with self.group.spans("forward"):
                 loss = self.task.loss_sum(batch)
+            self.learner.before_backward(step)
             with self.group.spans("backward"):
                 loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
             self.rounds.add_loss(loss.detach())
-
-    def _after_backward(self) -> bool:
-        weights = self.task.weights(self.epoch, self.step)
-        closes_round = self.calendar.closes_round(self.steps_done + 1)
-        synchronised = self.learner.update(Step(weights[self.group.rank], sum(weights), closes_round), self.steps_done)
+        synchronised = self.learner.update(step, self.steps_done)
         self.step += 1
         self.steps_done += 1
         return synchronised

@@ -15,6 +15,7 @@ from torch import nn
 
 from graphmill.runtime.process import leave
 from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSgdSpec
+from graphmill.sync.exchange import GradientExchange
 from graphmill.sync.group import Group
 from graphmill.sync.replica import Replica
 from graphmill.sync.schemes import Step, build_scheme
@@ -80,6 +81,76 @@ def run(spec: Any, closes: list[bool], model: type[Toy] = Toy, scale: float = 1.
     }
 
 
+class Chain(nn.Module):
+    """Layers in a row, whose gradients of whole numbers add up exactly in any order; the first parameter is unread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread = nn.Parameter(torch.ones(4))
+        self.layers = nn.ParameterList([nn.Parameter(torch.ones(2, 2)) for _ in range(4)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = x @ layer
+        return x
+
+
+class UnreadLast(Chain):
+    """The same, where backward never makes the piece known that goes out first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.unread
+        self.of_none = nn.ParameterList([nn.Parameter(torch.ones(4))])
+
+
+class NotingGroup(Group):
+    """Notes of each step and piece whether backward was under way when it was sent."""
+
+    in_backward: bool
+    begun: list[list[bool]]
+
+    def begin_all_reduce(self, tensor: torch.Tensor) -> dist.Work | None:
+        self.begun[-1].append(self.in_backward)
+        return super().begin_all_reduce(tensor)
+
+
+class Noting:
+    """An optimizer that notes the gradients it is given, and changes nothing."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica, self.given = replica, []
+
+    def step(self) -> None:
+        self.given.append(self.replica.grads.tolist())
+
+
+def in_pieces(model: type[Chain], piece_bytes: int, spec: Any) -> dict[str, Any]:
+    """Five steps of real backward passes, in three rounds; which rank has no seeds takes turns."""
+    group = NotingGroup(RANK, RANKS, CPU)
+    group.in_backward, group.begun = False, []
+    replica = Replica(model())
+    optimizer = Noting(replica)
+    scheme = build_scheme(spec, replica, optimizer, group)
+    scheme.exchange = GradientExchange(replica, group, scheme.payload, piece_bytes=piece_bytes)
+    for number in range(5):
+        step = Step(float(number % RANKS != RANK), float(RANKS - 1), closes_round=number in (1, 2, 4))
+        group.begun.append([])
+        if step.weight:
+            loss = replica.model(torch.tensor([[1.0, RANK]])).sum()
+            scheme.before_backward(step)
+            group.in_backward = True
+            loss.backward()
+            group.in_backward = False
+        scheme.after_backward(step)
+    return {
+        "given": optimizer.given,
+        "begun": group.begun,
+        "num_pieces": len(scheme.exchange.pieces),
+        "payload_bytes": group.traffic.payload_bytes,
+    }
+
+
 def collectives() -> dict[str, Any]:
     group = Group(RANK, RANKS, CPU)
     counts = [2, 0, 3]
@@ -138,6 +209,11 @@ def main() -> None:
         "diloco-rest": run(DilocoSpec(scheme="diloco", every=2, outer_lr=1.0, outer_momentum=0.0), [True]),
         "counting": run(LocalSgdSpec(scheme="local_sgd", every=2), rounds, Counting),
         "counting-deferred": run(DeferredAllreduceSpec(every=2), rounds, Counting),
+        "whole": in_pieces(Chain, 2**20, DeferredAllreduceSpec()),
+        "pieces": in_pieces(Chain, 16, DeferredAllreduceSpec()),
+        "unread-last": in_pieces(UnreadLast, 16, DeferredAllreduceSpec()),
+        "unread-last-whole": in_pieces(UnreadLast, 2**20, DeferredAllreduceSpec()),
+        "pieces-half": in_pieces(Chain, 32, DeferredAllreduceSpec(payload="fp16")),
         "collectives": collectives(),
         "two-groups": of_two_groups(),
     }
