@@ -129,6 +129,26 @@ def test_the_likeliest_rows_are_on_the_device_and_each_is_read_once(data):
     assert all(len(ids.unique()) == len(ids) for ids in source.kernels.asked)
 
 
+@pytest.mark.parametrize("draws", ["device", "cpu"])
+def test_presampled_rows_are_those_that_most_batches_of_the_first_epoch_read(data, draws):
+    spec, store = spec_of(data)
+    graph_bytes = budget(spec, store, 90)
+    access = laid_out_access(spec, store, graph_bytes, Counting(), group=ALONE, draws=draws, rows="presample")
+    expected = batches(open_access(spec, store, ALONE), store, "rows", torch.float32)
+    assert_equal(batches(access, store, "rows", torch.float32), expected)
+    mapped = open_access(spec, store, ALONE)
+    mapped.begin(store.labels, form="rows", dtype=torch.float32)
+    counts = np.zeros(NODES, dtype=int)
+    for batch in mapped.batches(0, 0):
+        counts[batch.node_ids] += 1
+    rows = access.source.rows.rows
+    hot = np.flatnonzero(rows.place.numpy() < len(rows.hot))
+    assert len(hot) == 90
+    assert hot.tolist() == sorted(np.argsort(-counts, kind="stable")[:90].tolist())
+    likeliest = vertex_inclusion(access.source.topology, store.nodes_in("train"), spec.fanouts, spec.plan.batch_size)
+    assert set(hot) != set(np.argsort(-likeliest, kind="stable")[:90])
+
+
 @pytest.mark.parametrize("by", ["native", "shim"])
 @pytest.mark.parametrize("whole", [True, False])
 def test_models_of_unknown_layers_read_the_neighbourhoods_of_the_mapped_graph(data, whole, by):

@@ -154,19 +154,17 @@ class DeviceGraph:
         ).logits(nodes)
 
     def warm_up(self, sampler: NeighbourSource, seeds: SeedNodes, nodes: Ids, num_steps: int) -> None:
-        """Lay out the rows: those that are likeliest in a batch (`vip`) on the device, or over all GPUs of a host."""
-        del sampler, seeds, num_steps
+        """Lay out the rows: those that batches read most on the device, or all over the GPUs of a host."""
         if self.laid_out.num_sharing > 1:
             self.rows = WholeGraphRows.of(self._table(), self.whole_graph.group)
             return
-        count, plan, device = self.laid_out.rows_on_device, self.spec.plan, self.whole_graph.group.device
+        count, device = self.laid_out.rows_on_device, self.whole_graph.group.device
         table = self._table()
         order = np.arange(len(table))
         if count < len(table):
-            chances = vertex_inclusion(
-                self.topology, np.asarray(nodes), self.spec.fanouts, plan.batch_size, num_threads=plan.threads
-            )
-            order = np.argsort(-chances, kind="stable")
+            counted = self.gpu.rows == "presample"
+            hotness = self._presampled(sampler, seeds, num_steps) if counted else self._likelihood(nodes)
+            order = np.argsort(-hotness, kind="stable")
         place = np.empty(len(table), dtype=np.int64)
         hot, cold = np.sort(order[:count]), np.sort(order[count:])
         place[hot], place[cold] = np.arange(count), np.arange(count, len(table))
@@ -177,6 +175,21 @@ class DeviceGraph:
             place=_resident(torch.from_numpy(place), device),
         )
         self.rows = SplitRowStore(self.kernels, rows)
+
+    def _likelihood(self, nodes: Ids) -> NDArray[np.float64]:
+        """Probability of each node to be in a batch, computed (`vip`)."""
+        plan = self.spec.plan
+        return vertex_inclusion(
+            self.topology, np.asarray(nodes), self.spec.fanouts, plan.batch_size, num_threads=plan.threads
+        )
+
+    def _presampled(self, sampler: NeighbourSource, seeds: SeedNodes, num_steps: int) -> Ids:
+        """Number of this rank's batches in the run's first epoch that read each node: exact, since draws are keyed."""
+        counts = np.zeros(self.topology.num_nodes, dtype=np.int64)
+        for step in range(num_steps):
+            learnt = seeds.schedule.seeds(0, step, self.whole_graph.group.rank)
+            counts[sampler.sample(seeds.nodes_of(learnt)).node_ids] += 1
+        return counts
 
     def _table(self) -> Tensor:
         """Rows of features as they are mapped."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from graphmill.graph.sampled import AnySeeds, Sampled
 from graphmill.sample.collect import NeighbourSource
-from graphmill.spec.gpu_draws import DrawnBy, GpuDraws
+from graphmill.spec.gpu_graph import DrawnBy, GpuDraws
 
 NUM_MEASURED: Final = 5  # batches of each way, after one that is not: its memory and kernels are new
 

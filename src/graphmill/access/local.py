@@ -22,7 +22,7 @@ from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, in_windows, with_following
 from graphmill.spec.columns import Cell
-from graphmill.spec.gpu_draws import DrawnBy
+from graphmill.spec.gpu_graph import DrawnBy
 from graphmill.sync.group import MIB, Group
 from graphmill.sync.pause import Pause
 

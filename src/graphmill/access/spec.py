@@ -11,7 +11,7 @@ from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import Features
 from graphmill.graph.splits import Split
 from graphmill.graph.topology import Topology
-from graphmill.spec.gpu_draws import GpuDraws, GpuRows
+from graphmill.spec.gpu_graph import GpuDraws, GpuRows
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.sign import Propagation

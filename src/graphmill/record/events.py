@@ -19,7 +19,7 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.json_text import parse_json
 from graphmill.base.retries import insist, retried
 from graphmill.record.lines import complete_lines, end_of_whole_lines, write_all
-from graphmill.spec.gpu_draws import DrawnBy
+from graphmill.spec.gpu_graph import DrawnBy
 
 
 class Event(BaseModel):

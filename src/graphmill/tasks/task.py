@@ -15,7 +15,7 @@ from graphmill.access.draws import SettledDraws
 from graphmill.graph.splits import Split
 from graphmill.nn.weights import Weights
 from graphmill.spec.columns import Cell
-from graphmill.spec.gpu_draws import DrawnBy
+from graphmill.spec.gpu_graph import DrawnBy
 from graphmill.spec.plan import Plan
 from graphmill.sync.pause import Pause
 from graphmill.tasks.attended import Attention

@@ -16,7 +16,7 @@ from graphmill.record.events import CLOCKS, DamagedCheckpoint, Drawn, Epoch, Eva
 from graphmill.record.metrics import append_metrics, read_metrics, write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.columns import Cell
-from graphmill.spec.gpu_draws import DrawnBy
+from graphmill.spec.gpu_graph import DrawnBy
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.plan import Plan
 from graphmill.tasks.baselines import BaselineScore

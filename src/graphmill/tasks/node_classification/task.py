@@ -33,7 +33,7 @@ from graphmill.sample.schedule import SeedSchedule
 from graphmill.sample.service.served import SamplerClient
 from graphmill.spec.columns import Cell
 from graphmill.spec.exact_pass import evaluated_on_other
-from graphmill.spec.gpu_draws import DrawnBy
+from graphmill.spec.gpu_graph import DrawnBy
 from graphmill.spec.node_models import reads_node_types
 from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan

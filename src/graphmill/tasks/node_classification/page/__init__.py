@@ -11,7 +11,7 @@ from graphmill.spec.exact_pass import EvaluateOn, evaluated_on, evaluation_text
 from graphmill.spec.experiment import DatasetSpec, Experiment, TaskSpec
 from graphmill.spec.fanouts import resolve_fanouts
 from graphmill.spec.fetching import FETCHING
-from graphmill.spec.gpu_draws import ABOUT_GPU_DRAWS, ABOUT_GPU_ROWS, GpuDraws, GpuRows
+from graphmill.spec.gpu_graph import ABOUT_GPU_DRAWS, ABOUT_GPU_ROWS, GpuDraws, GpuRows
 from graphmill.spec.kinds.extras import Sampling
 from graphmill.spec.kinds.kind import Baselines, Data, FromCatalogue, Kind, KnownDataset, PredictsClasses, TaskPlan
 from graphmill.spec.neighbour_training import NeighbourTrainSpec
