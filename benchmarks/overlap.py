@@ -40,8 +40,8 @@ def main() -> None:
         return
     mib = options.layers * options.width * (options.width + 1) * 4 / 2**20
     print(f"{mib:.0f} MiB of gradients, pieces of {PIECE_BYTES >> 20} MiB")
-    with namespaces() as names:
-        for rate in options.rates:
+    for rate in options.rates:
+        with namespaces() as names:
             for name in names[:2] if rate != "none" else ():
                 limit = ["tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", rate]
                 subprocess.run(["ip", "netns", "exec", name, *limit, "burst", "512kb", "latency", "100ms"], check=True)

@@ -149,6 +149,20 @@ def test_presampled_rows_are_those_that_most_batches_of_the_first_epoch_read(dat
     assert set(hot) != set(np.argsort(-likeliest, kind="stable")[:90])
 
 
+@pytest.mark.parametrize(("count", "ranks", "drawn"), [(90, 1, True), (90, 2, False), (0, 1, False), (NODES, 1, False)])
+def test_an_epoch_is_presampled_only_where_its_batches_are_those_of_the_run(data, count, ranks, drawn):
+    """Not by one process that evaluates what two ranks trained, nor where no row or every one is on the device."""
+    spec, store = spec_of(data)
+    spec = replace(spec, plan=spec.plan.model_copy(update={"ranks": ranks}))
+    graph_bytes = budget(spec, store, count)
+    access = laid_out_access(spec, store, graph_bytes, Counting(), group=ALONE, rows="presample")
+    drawn_of, sample = [], access.sampler.sample
+    access.sampler = SimpleNamespace(sample=lambda seeds: drawn_of.append(seeds) or sample(seeds))
+    access.begin(store.labels, form="rows", dtype=torch.float32)
+    assert bool(drawn_of) == drawn
+    assert len(access.source.rows.rows.hot) == count
+
+
 @pytest.mark.parametrize("by", ["native", "shim"])
 @pytest.mark.parametrize("whole", [True, False])
 def test_models_of_unknown_layers_read_the_neighbourhoods_of_the_mapped_graph(data, whole, by):

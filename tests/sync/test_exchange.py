@@ -1,5 +1,9 @@
 """Gradients that are exchanged in pieces: what backward knows goes out, in one order, and the sums are those of one."""
 
+import gc
+from contextlib import nullcontext
+from weakref import ref
+
 import pytest
 import torch
 from torch import nn
@@ -39,6 +43,9 @@ def layers(*sizes):
         ((1, 9, 2), 3, [(1, 12), (0, 1)]),
         ((4, 4, 4), 12, [(0, 12)]),
         ((4, 4, 4), 100, [(0, 12)]),
+        ((4, 4, 0), 4, [(4, 8), (0, 4)]),
+        ((0, 4, 4), 4, [(4, 8), (0, 4)]),
+        ((0,), 4, []),
     ],
 )
 def test_pieces_end_between_parameters_and_cover_all(sizes, least, pieces):
@@ -68,6 +75,27 @@ def test_backward_that_is_no_last_step_of_a_round_sends_nothing():
     (model[0] + model[1]).sum().backward()
     exchange.finish(2.0)
     assert exchange.replica.grads.tolist() == [1.0] * 4
+
+
+def test_a_profile_has_all_of_the_exchange_after_backward():
+    model = layers(2, 2)
+    exchange = exchange_of(model, 8)
+    exchange.group.spans.around = lambda name: nullcontext()
+    exchange.begin(2.0)
+    (model[0] + model[1]).sum().backward()
+    assert not exchange.group.given
+    exchange.finish(2.0)
+    assert exchange.replica.grads.tolist() == [0.5] * 4
+
+
+def test_hooks_keep_no_model_alive():
+    model = layers(2, 2)
+    exchange = exchange_of(model, 8)
+    assert len(exchange.pieces) == 2
+    seen = ref(model)
+    del model, exchange
+    gc.collect()
+    assert seen() is None
 
 
 class Reentrant(nn.Module):

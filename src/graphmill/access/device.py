@@ -158,11 +158,12 @@ class DeviceGraph:
         if self.laid_out.num_sharing > 1:
             self.rows = WholeGraphRows.of(self._table(), self.whole_graph.group)
             return
-        count, device = self.laid_out.rows_on_device, self.whole_graph.group.device
+        count, plan, device = self.laid_out.rows_on_device, self.spec.plan, self.whole_graph.group.device
         table = self._table()
         order = np.arange(len(table))
-        if count < len(table):
-            counted = self.gpu.rows == "presample"
+        if 0 < count < len(table):
+            # Another number of ranks, as one that evaluates what many trained, would draw other batches than they.
+            counted = self.gpu.rows == "presample" and self.whole_graph.group.world_size == plan.ranks
             hotness = self._presampled(sampler, seeds, num_steps) if counted else self._likelihood(nodes)
             order = np.argsort(-hotness, kind="stable")
         place = np.empty(len(table), dtype=np.int64)

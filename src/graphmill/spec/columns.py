@@ -86,7 +86,11 @@ OF_THE_RUN: Final = {
     "payload": Column("", "text", "number format handed to the collective: fp32, fp16 or bf16"),
 }
 COSTS: Final = {
-    "sync_s": Column("s", "number", "spent synchronising in this epoch, waiting for other ranks included (rank 0)"),
+    "sync_s": Column(
+        "s",
+        "number",
+        "spent synchronising in this epoch beyond what overlapped backward, waiting for other ranks included (rank 0)",
+    ),
     "eval_s": Column("s", "number", "spent evaluating after this epoch (rank 0)"),
     "num_syncs_cum": Column("", "integer", "synchronisations so far"),
     "measured_mib_epoch": Column("MiB", "number", "measured: payload that a rank handed to collectives in this epoch"),

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
+from weakref import WeakMethod
 
 import torch
 import torch.distributed as dist
@@ -16,7 +18,7 @@ PIECE_BYTES: Final = 4 << 20
 """Of a piece at least: 3 ms at 10 Gbit/s, beside which the latency of a collective is little."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class GradientExchange:
     """Replaces the gradients of a replica by their sum over the ranks, divided by a weight.
 
@@ -38,19 +40,24 @@ class GradientExchange:
 
     def __post_init__(self) -> None:
         size = self.replica.grads.element_size()
-        self.pieces = list(_pieces(list(self.replica.places.values()), self.piece_bytes // size))
-        if self.group.world_size == 1 or len(self.pieces) == 1:
+        places = {name: place for name, place in self.replica.places.items() if place.stop > place.start}
+        self.pieces = list(_pieces(list(places.values()), self.piece_bytes // size))
+        if self.group.world_size == 1 or len(self.pieces) <= 1:
             return
         self._sizes = [0] * len(self.pieces)
-        for name, place in self.replica.places.items():
+        added = WeakMethod(self._added)  # hooks last as long as the model, which this holds: gc cannot see that cycle
+        for name, place in places.items():
             piece = next(number for number, each in enumerate(self.pieces) if each.start <= place.start < each.stop)
             self._sizes[piece] += 1
             parameter: Any = self.replica.model.get_parameter(name)  # torch leaves hooks unannotated
-            parameter.register_post_accumulate_grad_hook(lambda _, name=name, piece=piece: self._added(name, piece))
+            parameter.register_post_accumulate_grad_hook(partial(_tell, added, name, piece))
 
     def begin(self, divisor: float) -> None:
-        """Send gradients, divided by `divisor`, as the backward pass that comes next makes them known."""
-        if self._sizes:
+        """Send gradients, divided by `divisor`, as the backward pass that comes next makes them known.
+
+        Not while a profile waits for the device after each phase: backward would be taken for the time of the exchange.
+        """
+        if self._sizes and self.group.spans.around is None:
             self._divisor, self._unknown = divisor, list(self._sizes)
             self._known.clear()
 
@@ -87,9 +94,14 @@ class GradientExchange:
         self._sent.append((wire, self.group.begin_all_reduce(wire)))
 
 
+def _tell(added: "WeakMethod[Any]", name: str, piece: int, _: Tensor) -> None:
+    if (method := added()) is not None:
+        method(name, piece)
+
+
 def _pieces(places: list[slice], least: int) -> Iterator[slice]:
     """Cut between parameters, from the end, into pieces of at least `least` values; the piece at 0 may have less."""
-    stop = places[-1].stop
+    stop = places[-1].stop if places else 0
     for place in reversed(places):
         if stop - place.start >= least or place.start == 0:
             yield slice(place.start, stop)

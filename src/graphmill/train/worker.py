@@ -145,9 +145,9 @@ def _refuse_other_number(folder: RunFolder, world: World, started: int) -> None:
 
 
 def _leave_group(*, all_leave: bool) -> None:
-    """`all_leave`: the other ranks leave, too. Destroying an NCCL group waits for all, so a failed rank skips it."""
+    """`all_leave`: the other ranks leave, too. Destroying waits for what is exchanged: a rank that failed skips it."""
     gc.collect()  # nothing may hold the process group when it is destroyed
-    if dist.is_initialized() and (all_leave or dist.get_backend() != "nccl"):
+    if dist.is_initialized() and (all_leave or dist.get_world_size() == 1):
         dist.destroy_process_group()
 
 
