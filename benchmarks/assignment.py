@@ -4,7 +4,8 @@
     python benchmarks/assignment.py [--sizes 256 512 1024 2048 4096] [--families …] [--rounds 5] [--limit 15]
 
 Twelve families (assignment_families.py), another instance in each round; every contender gets the same matrix of
-float64, in turns in one process, each round from another one on. Contenders:
+float64, in turns in one process, each round from another one on, and finds it as a sweep over it has left it in the
+caches. Contenders:
   graphmill            graphmill.assignment.solve(costs, check=False)
   graphmill, checked   the same with its certificate, one more sweep
   SciPy                scipy.optimize.linear_sum_assignment
@@ -139,6 +140,7 @@ def measured(family: str, size: int, names: list[str], rounds: int) -> dict[str,
         ways, found = contenders(costs, names), {}
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
+            costs.max()  # else it would be what the contender before leaves in the caches
             begin = time.process_time()
             pairs = ways[name]()
             took = time.process_time() - begin

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "assignment_match.h"
 #include "assignment_release.h"
 
 namespace graphmill {
@@ -35,7 +36,8 @@ constexpr double kFirstEpsilon = 4.0, kFirstOfGiven = 0.25, kLastEpsilon = 0.062
 constexpr int64_t kFewBidsPerRow = 4, kMostStepsUp = 4;
 
 // A cold problem is nearly solved where the least pairs of its columns leave at most so many sixteenths of the rows
-// over, and row reduction few of those. Of uniform costs six sixteenths are left over, and auctions pay.
+// over, or the least pairs of its rows few, and row reduction few of those. Of uniform costs six sixteenths are left
+// over by columns, and auctions pay; of costs of low rank almost all by columns, and almost none by rows.
 constexpr int64_t kSixteenthsOver = 5, kShareAfterReduction = 32;
 
 // v[j] = min over i of cost(i, j) - u[i]; u null: 0. At most 0 where there are more columns than rows.
@@ -113,7 +115,8 @@ bool solve_assignment(const AssignmentCosts<C>& costs, const AssignmentOptions& 
   AssignmentSearch<C, W> search(costs, options.candidates, v, work);
   bool is_nearly_solved = false;
   if (is_cold && is_square && costs.indptr == nullptr) {
-    is_nearly_solved = search.match_columns(costs.num_rows * kSixteenthsOver / 16);
+    is_nearly_solved = search.match_columns() && (work->free_after_greedy * 16 <= costs.num_rows * kSixteenthsOver ||
+                                                  search.match_rows(costs.num_rows / kShareAfterReduction));
   } else if (options.start >= AssignmentStart::kColumnPotentials) {
     for (int64_t j = 0; j < costs.num_columns && !is_square; ++j) v[j] = std::min(v[j], W{});
   } else {

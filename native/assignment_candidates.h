@@ -42,6 +42,12 @@ class CandidateRows {
   bool all_finite() const { return all_finite_; }
   const C* dense_row(int64_t i) const { return costs_.costs + i * costs_.num_columns; }
 
+  // Where to begin to look for columns of a row, another one for each: rows with many equal pairs shall not all choose
+  // the same.
+  int64_t first_column(int64_t i) const {
+    return static_cast<int64_t>(static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15ull >> 11) % costs_.num_columns;
+  }
+
   // Choose candidates of a dense row anew, at the potentials of now.
   void choose(int64_t i, const W* v) { choose(i, v, wanted_); }
 
@@ -80,11 +86,11 @@ class CandidateRows {
     }
   }
 
-  // Appends the columns within the limit, from another column on for every row, so that rows with many equal pairs do
-  // not all choose the same. Returns how many, `capacity` where there are as many or more.
+  // Appends the columns within the limit, from `first_column` on. Returns how many, `capacity` where there are as many
+  // or more.
   int64_t take(int64_t i, const W* v, int64_t begin, W limit, int64_t capacity) {
     const int64_t n = costs_.num_columns;
-    const auto first = static_cast<int64_t>(static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15ull >> 11) % n;
+    const int64_t first = first_column(i);
     const auto at = static_cast<size_t>(begin);
     columns_.resize(at + static_cast<size_t>(capacity) + 8);
     values_.resize(at + static_cast<size_t>(capacity) + 8);

@@ -26,23 +26,9 @@ class AssignmentSearch {
   int32_t column_of(int64_t i) const { return column_of_[static_cast<size_t>(i)]; }
   W cost_of(int64_t i) const { return cost_of_[static_cast<size_t>(i)]; }
 
-  // Column reduction: of a dense problem the least cost of each column becomes its potential, and rows that have it get
-  // the column, their first one. Whether no more than `most` rows are left over, and all costs are finite: then what is
-  // left to do concerns few rows, and candidates are chosen when a search comes to a row.
-  bool match_columns(int64_t most) {
-    std::vector<int64_t> rows(static_cast<size_t>(costs_.num_columns));
-    bool all_finite = true;
-    assignment_kernels<C, W>().least_of_columns(costs_.costs, costs_.num_rows, costs_.num_columns, v_, rows.data(),
-                                                &all_finite);
-    for (int64_t j = 0; j < costs_.num_columns; ++j) {
-      const auto i = static_cast<int32_t>(rows[static_cast<size_t>(j)]);
-      if (i < 0) v_[j] = 0;  // no row can have it: found out by the search
-      else if (column_of(i) < 0) assign(i, static_cast<int32_t>(j), v_[j]);
-    }
-    list_free_rows();
-    work_->free_after_greedy = static_cast<int64_t>(free_.size());
-    return all_finite && work_->free_after_greedy <= most;
-  }
+  // assignment_match.h: whether all costs are finite, and whether no more than `most` rows are left over.
+  bool match_columns();
+  bool match_rows(int64_t most);
 
   // Pairs that are tight at v; -1: a row without one.
   void begin_with(const int64_t* columns) {
@@ -184,12 +170,14 @@ class AssignmentSearch {
       if (column_of(i) < 0) free_.push_back(static_cast<int32_t>(i));
   }
 
+  W least_of_all(int64_t i) const {
+    bool ignored = true;
+    return assignment_kernels<C, W>().least_reduced(rows_.dense_row(i), v_, costs_.num_columns, &ignored);
+  }
+
   W least_of_candidates(int64_t i) const {
     const auto& row = rows_.row(i);
-    if (row.is_whole) {
-      bool ignored = true;
-      return assignment_kernels<C, W>().least_reduced(rows_.dense_row(i), v_, costs_.num_columns, &ignored);
-    }
+    if (row.is_whole) return least_of_all(i);
     W least = kInfeasible<W>;
     for (int64_t e = row.begin; e < row.end; ++e) least = std::min(least, rows_.costs()[e] - v_[rows_.columns()[e]]);
     return least;
@@ -204,38 +192,10 @@ class AssignmentSearch {
     if (least_of_candidates(i) > rows_.row(i).beyond) choose_anew(i);
   }
 
-  // Give the row a free column among its tight ones.
-  void match_tight(int64_t i) {
-    const auto& row = rows_.row(i);
-    if (row.is_whole) return match_tight_of_all(i);
-    W least = kInfeasible<W>;
-    int64_t chosen = -1;
-    for (int64_t e = row.begin; e < row.end; ++e) {
-      const int32_t column = rows_.columns()[e];
-      const W reduced = rows_.costs()[e] - v_[column];
-      const bool is_free = row_of_[static_cast<size_t>(column)] < 0;
-      if (reduced < least) {
-        least = reduced;
-        chosen = is_free ? e : -1;
-      } else if (reduced == least && chosen < 0 && is_free) {
-        chosen = e;
-      }
-    }
-    if (chosen >= 0) assign(static_cast<int32_t>(i), rows_.columns()[chosen], rows_.costs()[chosen]);
-  }
-
-  void match_tight_of_all(int64_t i) {
-    make_room();
-    const W least = least_of_candidates(i);
-    if (least >= kInfeasible<W>) return;
-    const int64_t count =
-        assignment_kernels<C, W>().columns_within(rows_.dense_row(i), v_, 0, costs_.num_columns, least,
-                                                  costs_.num_columns, some_columns_.data(), some_costs_.data());
-    for (int64_t e = 0; e < count; ++e)
-      if (row_of_[static_cast<size_t>(some_columns_[static_cast<size_t>(e)])] < 0)
-        return assign(static_cast<int32_t>(i), some_columns_[static_cast<size_t>(e)],
-                      some_costs_[static_cast<size_t>(e)]);
-  }
+  // assignment_match.h
+  void match_tight(int64_t i);
+  void match_tight_of_all(int64_t i);
+  void match_tight_within(int64_t i, W least, int64_t begin, int64_t end);
 
   void make_room() {
     some_columns_.resize(static_cast<size_t>(costs_.num_columns) + 8);

@@ -1,7 +1,9 @@
 // The assignment problem: one problem, a batch over threads, a certificate.
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <string>
 
 #include "assignment.h"
@@ -74,6 +76,16 @@ void require_columns(const Problem<C, W>& problem, const AssignmentOptions& opti
             "a pair lies outside the costs");
 }
 
+template <class W>
+double largest_of(const W* values, int64_t count) {
+  double largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double value = std::abs(static_cast<double>(values[i]));
+    if (!(value <= largest)) largest = value;  // NaN stays
+  }
+  return largest;
+}
+
 // None: infeasible.
 template <class C, class W>
 nb::object solve(const Problem<C, W>& problem, const AssignmentOptions& options) {
@@ -84,7 +96,11 @@ nb::object solve(const Problem<C, W>& problem, const AssignmentOptions& options)
     nb::gil_scoped_release release;
     is_solved = solve_assignment<C, W>(problem.costs, options, problem.u, problem.v, problem.columns, &work);
   }
-  return is_solved ? nb::object(facts(work)) : nb::none();
+  if (!is_solved) return nb::none();
+  nb::dict found = facts(work);
+  found["largest_potential"] =
+      std::max(largest_of(problem.u, problem.costs.num_rows), largest_of(problem.v, problem.costs.num_columns));
+  return found;
 }
 
 template <class C, class W>

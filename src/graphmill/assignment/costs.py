@@ -34,8 +34,10 @@ class Costs:
 
     def solve(
         self, start: int, candidates: int, u: Potentials, v: Potentials, pairs: Columns | None = None
-    ) -> tuple[Columns, dict[str, int]] | None:
+    ) -> tuple[Columns, dict[str, Any]] | None:
         """The column of each row, and what the solver counted; u and v are overwritten. None: infeasible.
+
+        Beside counts it tells the largest potential.
 
         `pairs`: columns to begin with, -1 for a row that has none, where `start` says that there are some.
         """

@@ -278,7 +278,7 @@ def begun(
     problem: Costs, start: int, u: Potentials, v: Potentials, pairs: Columns | None = None
 ) -> tuple[Columns, Potentials, Potentials, dict[str, int]]:
     """The solution from potentials, or from none where those are so large that they round the costs away."""
-    rounding = rounding_of(u, v)
+    rounding = 0.0 if start == COLD else rounding_of(u, v)
     columns, work = _solved(problem, start, u, v, pairs)
     if start != COLD and not is_exact_enough(problem, columns, max(rounding, rounding_of(u, v))):
         u, v = empty(problem)
@@ -288,15 +288,16 @@ def begun(
 
 def _solved(
     problem: Costs, start: int, u: Potentials, v: Potentials, pairs: Columns | None = None
-) -> tuple[Columns, dict[str, int]]:
+) -> tuple[Columns, dict[str, Any]]:
     try:
         found = problem.solve(start, _candidates(problem), u, v, pairs)
     except ValueError as error:
         raise _refused(problem, str(error)) from None
-    if found is None or not max(np.abs(u).max(), np.abs(v).max()) <= _LARGEST:
-        _refuse_huge(problem)
     if found is None:
+        _refuse_huge(problem)
         raise _infeasible("")
+    if not found[1].pop("largest_potential") <= _LARGEST:
+        _refuse_huge(problem)
     return found
 
 
