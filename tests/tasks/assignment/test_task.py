@@ -1,6 +1,7 @@
 """The task: gradients that add up over ranks, sizes that share an epoch, measures, weights that leave."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,25 @@ def gradient(one: Assignment, epoch: int, step: int) -> torch.Tensor:
     return torch.cat(
         [(0 * each.detach() if each.grad is None else each.grad).flatten() for each in one.model.parameters()]
     )
+
+
+@pytest.mark.parametrize(
+    ("model", "precision"),
+    [
+        (None, "fp32"),
+        (None, "bf16"),
+        ({"kind": "dual_gnn", "hidden_channels": 8, "num_layers": 1, "dropout": 0.0}, "fp32"),
+    ],
+)
+def test_what_a_model_sees_first_is_made_with_the_batch_and_changes_no_bit(small, model, precision):
+    """By the thread that makes batches, outside of the model's mixed precision."""
+    one = task(small, model=model, precision=precision)
+    for batch in one.batches(0, 0):
+        assert batch.first is not None
+        made, left = one.loss_sum(batch), one.loss_sum(replace(batch, first=None))
+        assert torch.equal(made, left)
+        own = one.model.inner.first_of(batch.instances)
+        assert all(torch.equal(getattr(own, name), getattr(batch.first, name)) for name in own.__slots__)
 
 
 @pytest.mark.parametrize("model", [None, {"kind": "dual_gnn", "hidden_channels": 8, "num_layers": 1, "dropout": 0.0}])

@@ -54,7 +54,9 @@ class Assignment:
         self.schedule = _schedule(plan, task_plan, self.store).among(self.group.world_size)
         with_oracle, pinned = task_plan.loss.supervised > 0, self.group.device.type == "cuda"
         buffers = CostBuffers(largest_batch(task_plan, plan.batch_size), pinned)
-        self.collector = InstanceCollector(self.store, with_oracle, buffers)
+        # No gradient goes through it, so that it is made beside the step, where the costs are.
+        first_of = self.model.inner.first_of if self.group.device.type == "cpu" else None
+        self.collector = InstanceCollector(self.store, with_oracle, buffers, first_of)
         self.evaluated = InstanceCollector(self.store, with_oracle, CostBuffers(0, pinned))
 
     def batches(self, epoch: int, first_step: int) -> Generator[AssignmentBatch]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from graphmill import _native
 from graphmill.graph.sampled import AnySeeds
-from graphmill.tasks.assignment.data.features import Instances
+from graphmill.tasks.assignment.data.features import First, Instances
 from graphmill.tasks.assignment.data.store import AssignmentStore
 
 _PAIRS_AT_ONCE: Final = 2**18  # of a matrix that is read: what is copied of it stays in a cache
@@ -27,6 +27,7 @@ class AssignmentBatch:
     instances: Instances
     optimum: Tensor  # float32 [B]
     oracle_v: Tensor  # float32 [B, m]: optimal potentials of the columns; [B, 0]: not asked for
+    first: First | None = None  # what the model sees first; None: it is left to the model
 
     @property
     def num_seeds(self) -> int:
@@ -94,11 +95,12 @@ class CostBuffers:
 
 @dataclass(frozen=True, slots=True)
 class InstanceCollector:
-    """Cuts batches out of a store. `with_oracle`: with optimal potentials, for a supervised loss."""
+    """Cuts batches out of a store."""
 
     store: AssignmentStore
-    with_oracle: bool
+    with_oracle: bool  # with optimal potentials, for a supervised loss
     buffers: CostBuffers
+    first_of: Callable[[Instances], First] | None = None  # what the model sees first, if it is made with the batch
 
     def collect(self, seeds: AnySeeds) -> AssignmentBatch:
         """The instances of `seeds`, in their order."""
@@ -114,7 +116,8 @@ class InstanceCollector:
             for row, problem in zip(oracle, problems, strict=True):
                 row[: len(problem.v)] = problem.v
         optimum = torch.from_numpy((optima - minima).astype(np.float32))
-        return AssignmentBatch(seeds, instances, optimum, torch.from_numpy(oracle))
+        first = self.first_of(instances) if self.first_of is not None and problems else None
+        return AssignmentBatch(seeds, instances, optimum, torch.from_numpy(oracle), first)
 
 
 def reduced(

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmill.nn.checkpointed import call
-from graphmill.tasks.assignment.data.features import Instances, first_features, nearest, round_features
+from graphmill.tasks.assignment.data.features import First, Instances, first_features, nearest, round_features
 from graphmill.tasks.assignment.nn.loss import Predicted, capped, completed
 from graphmill.tasks.assignment.page import CORRECTIONS, EDGE_FEATURES
 
@@ -109,9 +109,13 @@ class DualGnn(nn.Module):
         nn.init.zeros_(last.weight)  # untrained, it corrects nothing
         nn.init.zeros_(last.bias)
 
-    def forward(self, given: Instances) -> Predicted:
-        """What is predicted of every instance."""
-        first = first_features(given, topk=self.topk, soft_sweeps=0)
+    def first_of(self, given: Instances) -> First:
+        """What it sees first; nothing of it is learnt."""
+        return first_features(given, topk=self.topk, soft_sweeps=0)
+
+    def forward(self, given: Instances, first: First | None = None) -> Predicted:
+        """What is predicted of every instance. `first`: of `first_of`, if it was made before."""
+        first = first or self.first_of(given)
         found = nearest(given.costs, first.v, self.topk)
         _, lengths = round_features(found, first.scale, given.is_column)
         gaps = torch.asinh((found.row_values / first.scale.unsqueeze(2)).clamp(max=_FAR))

@@ -17,7 +17,7 @@ from graphmill.nn.draws import seed_torch
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.plan import Plan
 from graphmill.tasks.assignment.data.batches import AssignmentBatch, reduced
-from graphmill.tasks.assignment.data.features import Instances, first_features
+from graphmill.tasks.assignment.data.features import First, Instances, first_features
 from graphmill.tasks.assignment.nn.dual_gnn import DualGnn
 from graphmill.tasks.assignment.nn.loss import Predicted, capped, completed
 from graphmill.tasks.assignment.nn.metrics import row_potentials
@@ -40,9 +40,13 @@ class AnyCorrection(nn.Module):
         super().__init__()
         self.inner = inner
 
-    def forward(self, given: Instances) -> Predicted:
-        """What is predicted of every instance."""
-        first = first_features(given, topk=_TOPK, soft_sweeps=_SOFT_SWEEPS)
+    def first_of(self, given: Instances) -> First:
+        """What it sees first; nothing of it is learnt."""
+        return first_features(given, topk=_TOPK, soft_sweeps=_SOFT_SWEEPS)
+
+    def forward(self, given: Instances, first: First | None = None) -> Predicted:
+        """What is predicted of every instance. `first`: of `first_of`, if it was made before."""
+        first = first or self.first_of(given)
         made: Tensor = self.inner(first.columns, given.costs / first.scale.unsqueeze(2)).float()
         if made.shape not in (first.v.shape, (*first.v.shape, 1)):
             raise UserError(
@@ -69,7 +73,7 @@ class PotentialModel(nn.Module):
             seed_torch(batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank) >> 1)
         is_mixed = self.training and self.dtype != torch.float32
         with torch.autocast(batch.instances.costs.device.type, self.dtype, enabled=is_mixed):
-            made: Predicted = self.inner(batch.instances)
+            made: Predicted = self.inner(batch.instances, batch.first)
         return made
 
 

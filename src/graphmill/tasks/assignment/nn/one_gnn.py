@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from graphmill.tasks.assignment.data.features import Instances, Nearest, first_features, nearest, round_features
+from graphmill.tasks.assignment.data.features import First, Instances, Nearest, first_features, nearest, round_features
 from graphmill.tasks.assignment.nn.loss import FeasiblePotentials, Predicted, capped, completed
 from graphmill.tasks.assignment.page import CORRECTIONS, FIRST_FEATURES, ROUND_FEATURES
 
@@ -70,9 +70,13 @@ class OneGnn(nn.Module):
             Round(hidden_channels, topk=topk, num_layers=num_layers, dropout=dropout) for _ in range(rounds)
         )
 
-    def forward(self, given: Instances) -> Predicted:
-        """What is predicted after each round."""
-        first = first_features(given, topk=self.topk, soft_sweeps=self.soft_sweeps)
+    def first_of(self, given: Instances) -> First:
+        """What it sees first; nothing of it is learnt."""
+        return first_features(given, topk=self.topk, soft_sweeps=self.soft_sweeps)
+
+    def forward(self, given: Instances, first: First | None = None) -> Predicted:
+        """What is predicted after each round. `first`: of `first_of`, if it was made before."""
+        first = first or self.first_of(given)
         weight = _weights(given)
         h, v = self.first(first.columns), first.v
         found, made = nearest(given.costs, v, self.topk), list[FeasiblePotentials]()
