@@ -1,7 +1,6 @@
 // The assignment problem: one problem, a batch over threads, a certificate.
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <string>
@@ -76,13 +75,19 @@ void require_columns(const Problem<C, W>& problem, const AssignmentOptions& opti
             "a pair lies outside the costs");
 }
 
-template <class W>
-double largest_of(const W* values, int64_t count) {
+// The largest potential without its sign; NaN where one is.
+template <class C, class W>
+double largest_potential(const Problem<C, W>& problem) {
   double largest = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const double value = std::abs(static_cast<double>(values[i]));
-    if (!(value <= largest)) largest = value;  // NaN stays
-  }
+  const auto see = [&](const W* values, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      const double value = std::abs(static_cast<double>(values[i]));
+      if (value > largest || std::isnan(value)) largest = value;
+      if (std::isnan(largest)) return;
+    }
+  };
+  see(problem.u, problem.costs.num_rows);
+  if (!std::isnan(largest)) see(problem.v, problem.costs.num_columns);
   return largest;
 }
 
@@ -98,8 +103,7 @@ nb::object solve(const Problem<C, W>& problem, const AssignmentOptions& options)
   }
   if (!is_solved) return nb::none();
   nb::dict found = facts(work);
-  found["largest_potential"] =
-      std::max(largest_of(problem.u, problem.costs.num_rows), largest_of(problem.v, problem.costs.num_columns));
+  found["largest_potential"] = largest_potential(problem);
   return found;
 }
 
