@@ -21,13 +21,16 @@ class Carried(Group):
     def begin_all_reduce(self, tensor):
         self.given.append(tensor.clone())
 
+    def all_reduce(self, tensor):
+        self.waited.append(tensor.clone())
+
     def finish(self, work):
         assert work is None
 
 
 def exchange_of(model, piece_bytes):
     group = Carried(0, 2, torch.device("cpu"))
-    group.given = []
+    group.given, group.waited = [], []
     return GradientExchange(Replica(model), group, torch.float32, piece_bytes=piece_bytes)
 
 
@@ -63,7 +66,8 @@ def test_a_piece_goes_out_when_it_and_those_before_it_are_known():
     assert [piece.tolist() for piece in exchange.group.given] == [[3.0, 3.0], [0.5, 0.5]]
     exchange.finish(2.0)
     assert exchange.replica.grads.tolist() == [0.0, 0.0, 0.5, 0.5, 3.0, 3.0]
-    assert len(exchange.group.given) == 3
+    assert len(exchange.group.given) == 2
+    assert [piece.tolist() for piece in exchange.group.waited] == [[0.0, 0.0]], "one span: what is sent after backward"
 
 
 def test_backward_that_is_no_last_step_of_a_round_sends_nothing():

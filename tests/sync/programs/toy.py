@@ -114,6 +114,10 @@ class NotingGroup(Group):
         self.begun[-1].append(self.in_backward)
         return super().begin_all_reduce(tensor)
 
+    def all_reduce(self, tensor: torch.Tensor) -> None:
+        self.begun[-1].append(self.in_backward)
+        super().all_reduce(tensor)
+
 
 class Noting:
     """An optimizer that notes the gradients it is given, and changes nothing."""
