@@ -85,6 +85,15 @@ def test_idle_cores_are_not_those_that_others_use():
     assert any("other processes kept 1.0 cores busy" in note for note in notes_of(spare))
 
 
+@pytest.mark.parametrize(
+    ("busy", "threads", "enough"), [(1.0, 4, 1), (1.1, 4, 2), (2.4, 4, 3), (3.0, 4, None), (0.4, 1, None)]
+)
+def test_more_threads_than_are_busy_need_not_be_asked_for(busy, threads, enough):
+    found = advice(profile_of(rank_of(busy=busy, host_busy=busy), threads=threads, num_cores=threads))
+    said = [fix for fix in found.fixes if "train.threads" in fix]
+    assert said == ([] if enough is None else [f"or no more threads than are busy (train.threads={enough})"])
+
+
 def test_rows_add_up_and_what_is_behind_comes_last():
     rows = rows_of(profile_of(rank_of(wait=0.2, **{f"{BEHIND}gather": 0.6, OTHER: 0.05}), rank_of(1, wait=0.1)))
     assert [row.phase for row in rows] == ["wait", "forward", "backward", OTHER, "step", "gather"]

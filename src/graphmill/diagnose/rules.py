@@ -221,8 +221,12 @@ def _threadless(measured: Measured, _: float) -> Words:
 
 def _idle(measured: Measured, share: float) -> Words:
     reachable = measured.reachable_cores
-    figure = f"{(1 - share) * reachable:.1f} cores were busy of {reachable:.1f} that the steps could have"
-    return f"{figure}: their operations are small", (_batches(measured, 2),)
+    busy = (1 - share) * reachable
+    figure = f"{busy:.1f} cores were busy of {reachable:.1f} that the steps could have: their operations are small"
+    enough = max(1, math.ceil(busy / measured.ranks_per_host))
+    if enough >= measured.plan["threads"]:
+        return figure, (_batches(measured, 2),)
+    return figure, (_batches(measured, 2), f"or no more threads than are busy (train.threads={enough})")
 
 
 def _copy(measured: Measured, share: float) -> Words:
