@@ -124,7 +124,7 @@ def judged(place: Place, runs: list[str]) -> tuple[Measure, list[float], dict[st
     outcomes = [RunFolder.open(place.logs / run).read_outcome() for run in runs]
     tests = [outcome.test for outcome in outcomes if outcome is not None and outcome.test is not None]
     if len(tests) < len(runs) or outcomes[0] is None:
-        raise SystemExit(f"a run in {place.logs} did not finish; remove it and run this again")
+        raise SystemExit(f"a run in {place.logs} has no score on the test split; remove it and run this again")
     kind = find_kind(RunFolder.open(place.logs / runs[0]).read_plan().task.kind)
     bounds = {each.name for each in kind.baselines.methods if each.is_bound}
     scored = {name: values for name, values in outcomes[0].baselines["test"].items() if name not in bounds}
@@ -157,10 +157,14 @@ def prepare(place: Place) -> None:
 
 
 def train(place: Place, file: Path, run: str, seed: int) -> str:
-    """Train once, unless that is done. What it printed is kept beside it."""
-    if not (place.logs / run / "outcome.json").exists():
-        words = ("train", str(file), "--run-id", run, "-O", f"train.seed={seed}", *place.roots)
-        (place.logs / f"{run}.txt").write_text(graphmill(*words))
+    """Train once, unless that is done, or go on where it was cut off. What it printed is kept beside it."""
+    words: tuple[str, ...] = ("train", str(file), "--run-id", run, "-O", f"train.seed={seed}")
+    if (place.logs / run).exists():
+        outcome = RunFolder.open(place.logs / run).read_outcome()
+        if outcome is not None and outcome.test is not None:
+            return run
+        words = ("train", "--resume", run)
+    (place.logs / f"{run}.txt").write_text(graphmill(*words, *place.roots))
     return run
 
 
