@@ -67,11 +67,16 @@ DATA = (
     Data("planetoid/cora", "nodes/cora.npz"),
     Data("planetoid/pubmed", "nodes/pubmed.npz"),
     Data("wordnet31", "nodes/wordnet31.npz"),
-    Data("metr-la-10", "traffic/metr_la_10sensors_full.npz", keep_rows=3000),
+    Data("metr-la-10", "traffic/metr_la_10sensors_full.npz", keep_rows=6000),  # two weeks to train on
     Data("metr-la-week", "traffic/metr_la_207sensors_week1.npz", keep_rows=400),
     Data("metr-la", "traffic/metr_la_207sensors_week1.npz", keep_rows=250),
     Data("bangkok", "traffic/bangkok_link_travel_time.npz", keep_rows=250),
     Data("synthetic/traffic", options={"num_steps": "1500"}),
+    Data("synthetic/nearest"),
+    Data("synthetic/motifs"),
+    Data("synthetic/can"),
+    Data("synthetic/assignment"),
+    Data("tu/enzymes", "raw_layouts/TU/ENZYMES.zip"),
     # prepared only: other raw layouts, other options
     Data("planetoid/citeseer", "nodes/citeseer.npz"),
     Data("planetoid/cora", "raw_layouts/Cora/raw", store_as="cora-raw"),
@@ -95,6 +100,14 @@ RECIPES: dict[str, Settings] = {
     "traffic-metr-la-week": {"train.epochs": 2, "dataset.train_limit": 64, "train.batch_size": 8},
     "traffic-metr-la": {"train.epochs": 2, "dataset.train_limit": 32, "train.batch_size": 4},
     "traffic-bangkok": {"train.epochs": 2, "dataset.train_limit": 64, "train.batch_size": 8},
+    "traffic-stid": {"train.epochs": 2, "dataset.train_limit": 512, "train.batch_size": 32},
+    "debian-packages-sign": {"train.epochs": 2},
+    "links-demo": {"train.epochs": 2},
+    "motifs-gin": {"train.epochs": 2},
+    "enzymes-gin": {"train.epochs": 2},
+    "can-gat": {"train.epochs": 2},
+    "can-vgae": {"train.epochs": 2},
+    "assignment-one-gnn": {"train.epochs": 2},
 }
 SCHEMES: dict[str, Settings] = {
     "deferred_allreduce": {"train.sync.scheme": "deferred_allreduce"},
