@@ -223,10 +223,11 @@ def _idle(measured: Measured, share: float) -> Words:
     reachable = measured.reachable_cores
     busy = (1 - share) * reachable
     figure = f"{busy:.1f} cores were busy of {reachable:.1f} that the steps could have: their operations are small"
-    enough = max(1, math.ceil(busy / measured.ranks_per_host))
-    if enough >= measured.plan["threads"]:
+    fewer = max(1, math.ceil(busy / measured.ranks_per_host))
+    if fewer >= measured.plan["threads"]:
         return figure, (_batches(measured, 2),)
-    return figure, (_batches(measured, 2), f"or no more threads than are busy (train.threads={enough})")
+    compare = "`graphmill profile --compare` says what they cost"  # not nothing: some operations may use all threads
+    return figure, (_batches(measured, 2), f"or try fewer threads (train.threads={fewer}): {compare}")
 
 
 def _copy(measured: Measured, share: float) -> Words:
