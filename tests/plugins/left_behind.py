@@ -4,11 +4,16 @@ Processes are known by their environment: this session's mark, and the test that
 itself (PYTEST_CURRENT_TEST). Those of a test must be gone when its module ends; those of a fixture, which may be of the
 whole session, when the session ends. What is meant to end by itself soon after is waited for.
 
+Workers of loaders, which are forks of this process, end with their loaders' iterators, at a collection of garbage at
+the latest. Until then they hold files that were open when they were forked.
+
 Programs that the fork server of this process forked off have its environment: that none of them runs is asked of it.
 
 What tests of a dev cluster start (daemons, hosts) belongs to the cluster, which takes them down as a whole.
 """
 
+import gc
+import multiprocessing
 import os
 import signal
 import time
@@ -53,6 +58,11 @@ def left_behind(*, of_tests: bool) -> dict[int, str]:
 
 def see_that_they_end(*, of_tests: bool) -> None:
     give_up = time.monotonic() + ENDS_SOON_S
+    if multiprocessing.active_children():
+        gc.collect()
+    while (workers := multiprocessing.active_children()) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert not workers, f"left behind: {workers}"
     while (found := left_behind(of_tests=of_tests)) and time.monotonic() < give_up:
         time.sleep(0.05)
     while (forked := fork_server.running()) and time.monotonic() < give_up:

@@ -90,6 +90,7 @@ class Cluster:
             time.sleep(0.2)
 
     def close(self) -> None:
+        self._shell.stdin.write("null\n")  # in words: a fork of this process may hold the other end of the pipe, too
         self._shell.stdin.close()
         self._shell.wait(timeout=HANG_S)
 

@@ -1,4 +1,4 @@
-"""Runs inside a dev cluster: a JSON line in, the command is run, a JSON line out. The cluster ends with its input.
+"""Runs inside a dev cluster: a JSON line in, the command is run, a JSON line out. It ends at `null`.
 
 Commands of graphmill's are forked from one process: to import them takes longer than what most of them do.
 """
@@ -50,6 +50,8 @@ def main() -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
+        if asked is None:
+            break
         is_ours = asked["command"][: len(GRAPHMILL)] == GRAPHMILL
         finds_the_same = (asked["environ"] or os.environ).get("PYTHONPATH") == os.environ.get("PYTHONPATH")
         answer = forked(asked) if is_ours and finds_the_same else started(asked)
