@@ -45,7 +45,7 @@ def new_store(path: Path) -> Iterator[Path]:
 
     Leftovers of writers that were killed are removed.
     """
-    if path.exists() and not path.is_dir():
+    if path.is_file():  # one look: another writer may be exchanging the folder
         raise UserError(
             f"{path} is a file, and prepared data are a folder",
             fix="move it away, or give another --dataset-root or name",

@@ -21,7 +21,7 @@ def dataset_root(option: str | Path | None, environ: Mapping[str, str]) -> Path:
     """
     source, root = _first_given(option, environ)
     root = root.expanduser()
-    if root.exists() and not root.is_dir():
+    if root.is_file():
         raise UserError(f"the dataset root {root} (from {source}) is a file, and datasets are folders in it", fix=_FIX)
     return root
 

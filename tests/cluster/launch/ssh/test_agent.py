@@ -30,7 +30,7 @@ PROGRAM = Path(__file__).parents[2] / "programs" / "rank.py"
 IMPATIENT = """
 import sys
 from graphmill.cluster.launch.ssh import remote
-remote.SILENCE_S = 2.0
+remote.SILENCE_S = 4.0
 sys.exit(remote.main([remote._READY]))
 """
 
@@ -103,12 +103,13 @@ def until_dead(pids: tuple[int, ...], timeout_s: float = HANG_S) -> None:
         time.sleep(0.05)
 
 
-def until_started(folder, ranks: int = 2, timeout_s: float = HANG_S) -> tuple[int, ...]:
+def until_started(folder, ranks: int = 2, timeout_s: float = HANG_S, meanwhile=lambda: None) -> tuple[int, ...]:
     """Returns the ranks' process ids."""
     end = time.monotonic() + timeout_s
     files = [folder.path / f"started_{rank}" for rank in range(ranks)]
     while not all(file.exists() and file.read_text().split() for file in files):  # it is there before its text is
         assert time.monotonic() < end
+        meanwhile()
         time.sleep(0.02)
     return tuple(int(file.read_text().split()[0]) for file in files)
 
@@ -169,8 +170,7 @@ def test_the_end_of_the_agent_kills_the_ranks(agent, start, number):
 @pytest.mark.parametrize("patience", ["short", pytest.param("", marks=pytest.mark.slow)])
 def test_silence_kills_the_ranks_and_beats_keep_them(agent, start):
     start("0:hang", "1:hang")
-    pids = until_started(start.folder)
-    agent.write(encode(Beat()))
+    pids = until_started(start.folder, meanwhile=lambda: agent.write(encode(Beat())))
     assert agent.process.poll() is None
     assert agent.process.wait(HANG_S) == 1  # nothing was said for SILENCE_S
     until_dead(pids)

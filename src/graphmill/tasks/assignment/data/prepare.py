@@ -134,7 +134,7 @@ def _write_errors(path: Path) -> Iterator[None]:
 
 
 def _prepared(source: InstanceSource, path: Path, request: _Request) -> AssignmentStore:
-    if path.exists() and not path.is_dir():
+    if path.is_file():
         raise UserError(
             f"{path} is a file, and prepared data are a folder",
             fix="move it away, or give another --dataset-root or name",
