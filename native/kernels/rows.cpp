@@ -39,8 +39,13 @@ struct Float32 {
 struct Bfloat16 {
   using Stored = uint16_t;
   static V vector(const uint16_t* p) {
-    const VI wide = __builtin_convertvector(static_cast<VH>(*reinterpret_cast<const VHU*>(p)), VI) << 16;
-    return reinterpret_cast<V>(wide);
+#if defined(__AVX512F__)  // by name: of a conversion of vectors GCC 12 makes six instructions
+    const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const VI wide = reinterpret_cast<VI>(_mm512_maskz_cvtepu16_epi32(0xffff, narrow));
+#else
+    const VI wide = __builtin_convertvector(static_cast<VH>(*reinterpret_cast<const VHU*>(p)), VI);
+#endif
+    return reinterpret_cast<V>(wide << 16);
   }
   static float scalar(uint16_t x) { return from_bfloat16(x); }
 };

@@ -225,7 +225,7 @@ def test_no_rows_at_all():
 
 @pytest.mark.parametrize("kind", ["none", "relu", "dropout"])
 def test_bfloat16_inputs_meet_float32_weights(kind):
-    """The product and the gradient of its input are rounded to bfloat16; the gradients of the weights are not."""
+    """Factors and products are rounded to bfloat16, in gradients too; the bias and its gradient are not."""
     x, w, b = normal(30, 16, seed=0).bfloat16(), normal(8, 16, seed=1), normal(8, seed=2)
     leaves = [each.clone().requires_grad_() for each in (x, w, b)]
     out = linear(*leaves, activation_of(kind, 30, seed=3))
@@ -238,7 +238,8 @@ def test_bfloat16_inputs_meet_float32_weights(kind):
     rows, narrow = Bounded.of(x), Bounded.of(w.bfloat16())
     z = (rows @ narrow.t()).rounded(in_units_of_float32) + b
     of_out, of_z = activated(z, kind, scale_of(kind, 30, 8, seed=3), grad)
-    exact = [of_out, of_z.rounded(in_units_of_float32) @ narrow, of_z.t() @ rows, of_z.sum(0)]
+    factor = of_z.rounded(in_units_of_float32)
+    exact = [of_out, factor @ narrow, (factor.t() @ rows).rounded(in_units_of_float32), of_z.sum(0)]
     for number, (mine, bounded) in enumerate(zip(found, exact, strict=True)):
         assert_within(mine, bounded, stored=torch.bfloat16 if number == 1 else None)
 

@@ -38,12 +38,11 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, keys: Tensor | None,
 
 
 def _linear_backward(grad: Tensor, x: Tensor, weight: Tensor, activated: Tensor | None, p: float) -> list[Tensor]:
-    """Gradients of weight and bias: what ReLU and dropout made zero is left out, and the sums are float32."""
-    a = x.detach() if activated is not None else x.detach().float()
+    """Gradients of weight and bias; what ReLU and dropout made zero is left out."""
     grad_weight, grad_bias = torch.empty_like(weight), weight.new_empty(weight.shape[0])
     threads = torch.get_num_threads()
     _native.linear_backward(
-        capsule(grad), capsule(activated), p, capsule(a), capsule(grad_weight), capsule(grad_bias), threads
+        capsule(grad), capsule(activated), p, capsule(x.detach()), capsule(grad_weight), capsule(grad_bias), threads
     )
     return [grad_weight, grad_bias]
 
@@ -70,14 +69,20 @@ def _linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # n
     x, weight, activated = ctx.saved_tensors
     grad = grad.contiguous()
     grad_x = grad_weight = grad_bias = None
-    if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:  # not of weights that stay as they are
-        grad_weight, grad_bias = linear_backward(grad, x, weight, activated, ctx.p)
-    if ctx.needs_input_grad[0]:
-        before = grad if activated is None else relu_dropout_backward(grad, activated, ctx.p)
-        if x.dtype == torch.float32:
+    of_x, of_weight = ctx.needs_input_grad[0], ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
+    if x.dtype == torch.float32:
+        if of_weight:  # not of weights that stay as they are
+            grad_weight, grad_bias = linear_backward(grad, x, weight, activated, ctx.p)
+        if of_x:
+            before = grad if activated is None else relu_dropout_backward(grad, activated, ctx.p)
             grad_x = linear(before, weight.t().contiguous(), None, None, False, 0.0)
-        else:
-            grad_x = before.to(x.dtype) @ weight.to(x.dtype)
+    else:  # torch sums products of such factors in float32, and rounds the sum
+        before = grad if activated is None else relu_dropout_backward(grad, activated, ctx.p)
+        factor = before.to(x.dtype)
+        if of_weight:
+            grad_weight, grad_bias = (factor.t() @ x).to(weight.dtype), before.sum(0)
+        if of_x:
+            grad_x = factor @ weight.to(x.dtype)
     return grad_x, grad_weight, grad_bias if ctx.needs_input_grad[2] else None, None, None, None
 
 
