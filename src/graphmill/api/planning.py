@@ -135,8 +135,8 @@ def make_plan(
 ) -> "Plan":
     """Resolve an experiment on this machine, or on `hosts` like it.
 
-    `to_train`: prepare its data first, if they come with the package, and look for the size of its batches, if that is
-    to be found; else one that was found before in the `logs_root` is taken.
+    `to_train`: prepare its data first, if they come with the package, and look for the size of its batches and the
+    number of its threads, if they are to be found; else what was found before in the `logs_root` is taken.
     """
     from graphmill.runtime.roots import dataset_root as found_root
     from graphmill.tasks.planning import plan_experiment, prepare_embedded
@@ -148,8 +148,17 @@ def make_plan(
 
     if to_train:
         prepare_embedded(experiment, dataset_root)
+    threads = experiment.train.threads
+    if threads == "trial":  # the most of them are planned first
+        experiment = experiment.model_copy(update={"train": experiment.train.model_copy(update={"threads": "auto"})})
     if experiment.train.sizing is None:
-        return plan_of(experiment)
-    from graphmill.estimate.batch_size import BatchSizes
+        plan = plan_of(experiment)
+    else:
+        from graphmill.estimate.batch_size import BatchSizes
 
-    return BatchSizes(logs_root, may_try=to_train).plan(experiment, plan_of)
+        plan = BatchSizes(logs_root, may_try=to_train).plan(experiment, plan_of)
+    if threads != "trial":
+        return plan
+    from graphmill.cluster.launch.threads import fewest_threads
+
+    return fewest_threads(plan, logs_root, may_try=to_train)

@@ -226,8 +226,8 @@ def _idle(measured: Measured, share: float) -> Words:
     fewer = max(1, math.ceil(busy / measured.ranks_per_host))
     if fewer >= measured.plan["threads"]:
         return figure, (_batches(measured, 2),)
-    compare = "`graphmill profile --compare` says what they cost"  # not nothing: some operations may use all threads
-    return figure, (_batches(measured, 2), f"or try fewer threads (train.threads={fewer}): {compare}")
+    # Not `fewer` itself: some operations may use all threads.
+    return figure, (_batches(measured, 2), "or fewer threads: train.threads=trial measures how many are as fast")
 
 
 def _copy(measured: Measured, share: float) -> Words:

@@ -108,6 +108,9 @@ class CheckpointSpec(Spec):
     )
 
 
+Threads = PositiveInt | Literal["auto", "trial"]
+
+
 class TrainSpec(Spec):
     """How to train, whatever the task."""
 
@@ -138,8 +141,10 @@ class TrainSpec(Spec):
     backend: Literal["auto", "gloo", "nccl"] = Field(
         "auto", description="of the collectives; auto: nccl on GPUs, gloo on CPUs"
     )
-    threads: PositiveInt | Literal["auto"] = Field(
-        "auto", description="compute threads per rank; auto: cores ÷ ranks on this host"
+    threads: Threads = Field(
+        "auto",
+        description="compute threads per rank; auto: cores ÷ ranks on this host; trial: the fewest of them, halved and"
+        " halved again, that a trial finds as fast",
     )
     prefetch: int = Field(2, ge=0, description="mini-batches made ahead by a background thread; 0: none")
     sync: SyncSpec = DeferredAllreduceSpec()

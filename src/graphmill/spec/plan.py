@@ -19,6 +19,7 @@ from graphmill.spec.experiment import (
     Experiment,
     MeasureSpec,
     SyncSpec,
+    Threads,
     TrainSpec,
 )
 from graphmill.spec.kinds import find_kind
@@ -356,8 +357,13 @@ def _ranks(
     return ranks
 
 
-def _threads(requested: int | Literal["auto"], machine: MachineInfo, hosts: int, processes: int) -> int:
+def _threads(requested: Threads, machine: MachineInfo, hosts: int, processes: int) -> int:
     """Threads of each process: those of a host share its cores, whatever they do."""
+    if requested == "trial":
+        raise UserError(
+            "train.threads is trial, and the steps would be tried on another machine than this",
+            fix="`graphmill plan EXPERIMENT --trial 10` on such a machine says how many threads it takes: give them",
+        )
     return max(1, machine.num_cores * hosts // processes) if requested == "auto" else requested
 
 

@@ -259,9 +259,9 @@ def _kind_problems(study: Study, where: str) -> Iterator[Problem]:
 def _check_experiment(study: Study, experiment: Experiment) -> None:
     """Refuse what would make the cells of a strong or weak study differ in more than their size."""
     train = experiment.train
-    if study.kind in ("strong", "weak") and study.axis == "ranks" and train.threads == "auto":
+    if study.kind in ("strong", "weak") and study.axis == "ranks" and not isinstance(train.threads, int):
         raise UserError(
-            "train.threads is auto: a rank would have fewer cores in a larger cell, and the cells of a"
+            f"train.threads is {train.threads}: a rank would have fewer cores in a larger cell, and the cells of a"
             f" {study.kind} study are to differ in the number of ranks alone",
             fix="add set: {train.threads: 1} to the study",
         )

@@ -142,6 +142,6 @@ def _cpus(
         return slurm.cpus_per_host
     threads = experiment.train.threads
     per_gpu = [kind.cpus_per_gpu for kind in kinds.values() if kind.cpus_per_gpu and kind.gpus >= gpus]
-    if threads == "auto" and gpus and per_gpu:
+    if not isinstance(threads, int) and gpus and per_gpu:
         return max(1, min(per_gpu) * gpus // ranks) * ranks
-    return ranks * (site.defaults.cpus_per_rank if threads == "auto" else threads)
+    return ranks * (threads if isinstance(threads, int) else site.defaults.cpus_per_rank)
