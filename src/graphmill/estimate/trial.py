@@ -100,12 +100,17 @@ def _peaks_mib(folder: RunFolder) -> Iterator[float]:
 
 
 def _per_step(events: Sequence[Event]) -> list[float]:
-    """Seconds per step of each round that nothing else came between."""
-    return [
-        (later.time - sooner.time) / (later.steps_done - sooner.steps_done)
-        for sooner, later in pairwise(events)
-        if isinstance(sooner, Sync) and isinstance(later, Sync)
-    ]
+    """Seconds per step of each round that follows another at once.
+
+    Of all rounds but the first where those are too few, as in epochs of one step: the start of an epoch is in them.
+    """
+    at_once, after_any, done = [], [], 0
+    for sooner, later in pairwise(events):
+        done = sooner.steps_done if isinstance(sooner, Sync) else done
+        if done and isinstance(later, Sync):
+            after_any.append((later.time - sooner.time) / (later.steps_done - done))
+            at_once += after_any[-1:] if isinstance(sooner, Sync) else []
+    return at_once if len(at_once) >= FEWEST_STEPS - 1 else after_any
 
 
 def _epoch_s(events: Sequence[Event], *, step_s: float) -> float:

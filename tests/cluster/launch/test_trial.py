@@ -47,6 +47,15 @@ def test_a_trial_measures_and_leaves_nothing_behind(root, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_epochs_of_one_step_are_measured(root, tmp_path):
+    """An evaluation and a checkpoint come between any two steps."""
+    done = planned(root, tmp_path, "-O", "train.batch_size=1000", "--trial", "4", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert (answer["plan"]["last_step"], answer["trial"]["steps"]) == (4, 4)
+    assert answer["trial"]["step_s"] > 0
+
+
 def test_too_short_a_trial_is_refused(root, graphmill):
     plan = ("plan", root / "small.yaml", "--dataset-root", root)
     few = graphmill(*plan, "--trial", "2")

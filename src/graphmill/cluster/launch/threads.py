@@ -39,7 +39,8 @@ def fewest_threads(plan: Plan, logs_root: Path, *, may_try: bool) -> Plan:
         )
     estimates, hours, threads = Estimates(logs_root), dict[int, float](), plan.threads
     while threads and (not hours or hours[min(hours)] <= _AS_FAST * min(hours.values())):
-        trial = _trial(estimates, plan.model_copy(update={"threads": threads}), may_try=may_try)
+        tried = plan.model_copy(update={"threads": threads, "baselines": False})
+        trial = _trial(estimates, tried, may_try=may_try)
         hours[threads] = trial.total_h
         _log.info(f"train.threads={threads}: {1000 * trial.step_s:.2f} ms a step, {3600 * trial.total_h:.1f} s in all")
         threads //= 2
