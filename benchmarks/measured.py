@@ -223,6 +223,13 @@ def startup(result: dict[str, Any]) -> str:
         for run in result.get("train", ())
     )
     trained = f"A whole `graphmill train` of one epoch of 400 nodes: {runs}. " if runs else ""
+    plain = result.get("plain_torch")
+    if plain is not None:
+        times = plain["ratio_to_one_rank"]["median"]
+        trained += (
+            f"A script with torch alone, on the whole graph: {plain['wall_s']['median']:.1f} s,"
+            f" {times:.2f} times as long as 1 rank. "
+        )
     return f"**Start-up**: {cells}. {trained}" + source(result, "python benchmarks/startup.py")
 
 

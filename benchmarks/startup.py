@@ -1,5 +1,7 @@
 """How long commands take to start, the submitting ones without torch; what tiny runs take, and what uses them.
 
+Beside a tiny run of one rank a script with torch alone (peers/plain_torch.py) trains an epoch of the same graph.
+
 python benchmarks/startup.py [--rounds 11] [--runs 5]
 """
 
@@ -11,6 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+
+from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from harness import ForeignLoad, Spread, print_table, write_result
 from origin import Origin
 
@@ -22,6 +27,7 @@ COMMANDS = {
     "import torch": [sys.executable, "-c", "import torch"],
 }
 RANKS = (1, 2, 4)
+PLAIN = Path(__file__).with_name("peers") / "plain_torch.py"
 OF_A_RUN = {
     "graphmill evaluate": ["evaluate", "1-0"],
     "graphmill predict": ["predict", "1-0", "--output", "predicted.csv"],
@@ -43,11 +49,14 @@ def main() -> None:
     wall: dict[int, list[float]] = {ranks: [] for ranks in RANKS}
     processor: dict[int, list[float]] = {ranks: [] for ranks in RANKS}
     using: dict[str, list[tuple[float, float]]] = {name: [] for name in OF_A_RUN}
+    plain: list[tuple[float, float]] = []
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "tiny.yaml").write_text(EXPERIMENT)
         prepare = ["prepare", "synthetic/sbm", "--as", "tiny", "-o", "num_nodes=400", "-o", "num_edges=3000"]
         timed([sys.executable, "-m", "graphmill.cli", *prepare], folder)
+        write_arrays(Path(folder))
         for number in range(options.runs):
+            plain.append(timed([sys.executable, str(PLAIN), "tiny.npz", "weights.pt"], folder))
             for ranks in RANKS:
                 words = ["train", "tiny.yaml", "--ranks", str(ranks), "--run-id", f"{ranks}-{number}"]
                 found = timed([sys.executable, "-m", "graphmill.cli", *words], folder)
@@ -68,6 +77,9 @@ def main() -> None:
         ["ranks", "s", "processor s"],
         [[str(ranks), *map(str, spreads)] for ranks, spreads in of_ranks.items()],
     )
+    script = [Spread.of(list(each)) for each in zip(*plain, strict=True)]
+    ratio = Spread.of([script_s / ours_s for (script_s, _), ours_s in zip(plain, wall[1], strict=True)])
+    print(f"a script with torch alone: {script[0]} s, {script[1]} processor s; {ratio} times as long as 1 rank\n")
     of_a_run = {name: [Spread.of(list(each)) for each in zip(*found, strict=True)] for name, found in using.items()}
     print_table(
         "of the run with one rank, from start to end (quartiles)",
@@ -80,7 +92,17 @@ def main() -> None:
     ]
     uses = {name: {"wall_s": wall_s, "processor_s": processor_s} for name, (wall_s, processor_s) in of_a_run.items()}
     about = {"rounds": options.rounds, "runs_each": options.runs, "foreign_cores": cores, "seconds": seconds}
-    write_result("startup", {**about, "train": runs, "of_a_run": uses}, origin)
+    beside = {"wall_s": script[0], "processor_s": script[1], "ratio_to_one_rank": ratio}
+    write_result("startup", {**about, "train": runs, "plain_torch": beside, "of_a_run": uses}, origin)
+
+
+def write_arrays(folder: Path) -> None:
+    """The prepared graph as a script reads it: tiny.npz."""
+    store = LabelledGraphStore.open(folder / "data" / "tiny")
+    topology = store.topology(undirected=False)
+    targets = np.repeat(np.arange(store.metadata.num_nodes), np.diff(topology.indptr))
+    edges = np.stack([np.asarray(topology.indices, dtype=np.int64), targets])
+    np.savez(folder / "tiny.npz", edge_index=edges, x=store.features.x, y=store.labels, split=store.array("split"))
 
 
 def timed(command: list[str], folder: str | None = None) -> tuple[float, float]:

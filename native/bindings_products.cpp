@@ -18,17 +18,35 @@ void linear_py(const Floats& a, const Floats& w, std::optional<FloatLine> bias, 
   linear(a.data(), length(a), width(a), w.data(), length(w), epilogue, out.data(), num_threads);
 }
 
-void linear_backward_py(const Floats& grad_out, std::optional<Floats> out, double p, const AnyRows& a,
+void linear_backward_py(const Floats& grad_out, std::optional<Floats> out, double p, const Floats& a,
                         Array<float, 2> dw, Array<float, 1> db, int num_threads) {
-  const Matrix rows = matrix_of(a);
   require(length(grad_out) == length(a) && has_shape(dw, width(grad_out), width(a)),
           "dw must be [n, k] for grad_out [m, n] and a [m, k]");
   require(!out || has_shape(*out, length(grad_out), width(grad_out)), "out must be [m, n]");
-  require(out || rows.type == RowType::kFloat32, "a must be float32 where there is no activation");
   require(length(db) == width(grad_out), "db must be [n]");
   nb::gil_scoped_release release;
-  linear_backward(grad_out.data(), data_or_null(out), scale_of(p), rows, width(grad_out), dw.data(), db.data(),
-                  num_threads);
+  linear_backward(grad_out.data(), data_or_null(out), scale_of(p), a.data(), length(a), width(grad_out), width(a),
+                  dw.data(), db.data(), num_threads);
+}
+
+void finish_py(const Array<const uint16_t, 2>& product, std::optional<FloatLine> bias, Array<float, 2> out, bool relu,
+               std::optional<Keys> row_keys, double p, int num_threads) {
+  require(has_shape(out, length(product), width(product)), "out must be [m, n]");
+  require(!bias || length(*bias) == width(product), "bias must be [n]");
+  require(!row_keys || length(*row_keys) == length(product), "row_keys must be [m]");
+  const Epilogue epilogue{data_or_null(bias), data_or_null(row_keys), threshold_of(p), scale_of(p), relu};
+  nb::gil_scoped_release release;
+  finish(product.data(), length(product), width(product), epilogue, out.data(), num_threads);
+}
+
+void narrow_gradient_py(const Floats& grad_out, std::optional<Floats> out, double p, Array<uint16_t, 2> narrow,
+                        Array<float, 1> db, int num_threads) {
+  require(has_shape(narrow, length(grad_out), width(grad_out)), "narrow must be [m, n]");
+  require(!out || has_shape(*out, length(grad_out), width(grad_out)), "out must be [m, n]");
+  require(length(db) == width(grad_out), "db must be [n]");
+  nb::gil_scoped_release release;
+  narrow_gradient(grad_out.data(), data_or_null(out), scale_of(p), length(grad_out), width(grad_out), narrow.data(),
+                  db.data(), num_threads);
 }
 
 void relu_dropout_py(const Floats& x, const Keys& row_keys, double p, Array<float, 2> out, int num_threads) {
@@ -53,6 +71,10 @@ void bind_products(nb::module_& m) {
         nb::arg("relu"), nb::arg("row_keys").none(), nb::arg("p"), nb::arg("num_threads"));
   m.def("linear_backward", &linear_backward_py, nb::arg("grad_out"), nb::arg("out").none(), nb::arg("p"), nb::arg("a"),
         nb::arg("dw").noconvert(), nb::arg("db").noconvert(), nb::arg("num_threads"));
+  m.def("finish", &finish_py, nb::arg("product"), nb::arg("bias").none(), nb::arg("out").noconvert(), nb::arg("relu"),
+        nb::arg("row_keys").none(), nb::arg("p"), nb::arg("num_threads"));
+  m.def("narrow_gradient", &narrow_gradient_py, nb::arg("grad_out"), nb::arg("out").none(), nb::arg("p"),
+        nb::arg("narrow").noconvert(), nb::arg("db").noconvert(), nb::arg("num_threads"));
   m.def("relu_dropout", &relu_dropout_py, nb::arg("x"), nb::arg("row_keys"), nb::arg("p"), nb::arg("out").noconvert(),
         nb::arg("num_threads"));
   m.def("relu_dropout_backward", &relu_dropout_backward_py, nb::arg("grad_out"), nb::arg("out"), nb::arg("p"),

@@ -34,22 +34,17 @@ float* scratch_floats(int64_t count) {
 
 // A strip of a matrix's columns. Its rows are far apart, so the hardware does not detect the pattern: prefetch them.
 struct Strip {
-  const Matrix& matrix;
-  int64_t column, width;
+  const float* matrix;
+  int64_t num_rows, num_columns, column, width;
 
-  const char* row(int64_t number) const {
-    return static_cast<const char*>(matrix.data) + (number * matrix.num_columns + column) * bytes_of(matrix.type);
-  }
+  const float* row(int64_t number) const { return matrix + number * num_columns + column; }
   // Rows [begin, end) are on their way to the second cache when they are needed.
   void fetch(int64_t begin, int64_t end) const {
-    const int64_t num_bytes = width * bytes_of(matrix.type);
-    for (int64_t number = begin; number < std::min(end, matrix.num_rows); ++number)
-      for (int64_t byte = 0; byte < num_bytes + 63; byte += 64)
-        __builtin_prefetch(row(number) + std::min(byte, num_bytes - 1), 0, 2);
+    for (int64_t number = begin; number < std::min(end, num_rows); ++number)
+      for (int64_t f = 0; f < width + 15; f += 16) __builtin_prefetch(row(number) + std::min(f, width - 1), 0, 2);
   }
   void copy(float* out, int64_t out_stride, int64_t begin, int64_t end) const {
-    for (int64_t number = begin; number < end; ++number, out += out_stride)
-      kernels().rows.convert(out, RowType::kFloat32, row(number), matrix.type, width);
+    for (int64_t number = begin; number < end; ++number, out += out_stride) std::copy_n(row(number), width, out);
   }
 };
 
@@ -233,7 +228,7 @@ void add_strip(const KeptGradient& kept, const Strip& strip, int64_t first, int6
                float* total) {
   const SparseKernels& sparse = kernels().sparse;
   constexpr int64_t kParts = 8;  // of a block's work, with a part of the next block fetched before each
-  const int64_t m = strip.matrix.num_rows, width = sparse.strip_columns, tile = kernels().products.tile_columns;
+  const int64_t m = strip.num_rows, width = sparse.strip_columns, tile = kernels().products.tile_columns;
   const int64_t whole_vectors = std::min(width, (strip.width + tile - 1) / tile * tile);
   std::fill_n(columns, kSparseBlock * width, 0.0f);
   std::fill_n(total, count * width, 0.0f);
@@ -253,10 +248,10 @@ void add_strip(const KeptGradient& kept, const Strip& strip, int64_t first, int6
 
 // ReLU makes half of the gradient zero, with dropout of a half three quarters: the product leaves them out. (A
 // zero is not multiplied, so an infinite input does not become NaN there.)
-void sparse_backward(const float* g, const float* out, float scale, const Matrix& a, int64_t n, float* dw, float* db,
-                     int num_threads) {
-  const int64_t k = a.num_columns, width = kernels().sparse.strip_columns, num_strips = (k + width - 1) / width;
-  const KeptGradient kept(g, out, scale, a.num_rows, n, num_threads);
+void sparse_backward(const float* g, const float* out, float scale, const float* a, int64_t m, int64_t n, int64_t k,
+                     float* dw, float* db, int num_threads) {
+  const int64_t width = kernels().sparse.strip_columns, num_strips = (k + width - 1) / width;
+  const KeptGradient kept(g, out, scale, m, n, num_threads);
   add_up(kept.sums(), kept.num_blocks(), n, n, db);
   constexpr int64_t kFewestRows = 32;  // of dw for one thread: each copies the strip of `a` for itself
   const int64_t shares = std::clamp<int64_t>(2 * num_threads / num_strips, 1, (n + kFewestRows - 1) / kFewestRows);
@@ -265,7 +260,7 @@ void sparse_backward(const float* g, const float* out, float scale, const Matrix
     for (int64_t task = begin; task < end; ++task) {
       const int64_t column = task / shares * width, share = task % shares;
       const int64_t first = share * n / shares, count = (share + 1) * n / shares - first;
-      const Strip strip{a, column, std::min(width, k - column)};
+      const Strip strip{a, m, k, column, std::min(width, k - column)};
       add_strip(kept, strip, first, count, columns.data.get(), total.data.get());
       for (int64_t row = 0; row < count; ++row)
         std::copy_n(total.data.get() + row * width, strip.width, dw + (first + row) * k + column);
@@ -275,10 +270,32 @@ void sparse_backward(const float* g, const float* out, float scale, const Matrix
 
 }  // namespace
 
-void linear_backward(const float* grad_out, const float* out, float scale, const Matrix& a, int64_t n, float* dw,
+void linear_backward(const float* grad_out, const float* out, float scale, const float* a, int64_t m, int64_t n,
+                     int64_t k, float* dw, float* db, int num_threads) {
+  if (out) sparse_backward(grad_out, out, scale, a, m, n, k, dw, db, num_threads);
+  else dense_backward(grad_out, a, m, n, k, dw, db, num_threads);
+}
+
+void finish(const uint16_t* product, int64_t m, int64_t n, const Epilogue& epilogue, float* out, int num_threads) {
+  for_rows(m, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      kernels().rows.finish(out + row * n, product + row * n, row, epilogue, n);
+  });
+}
+
+void narrow_gradient(const float* grad_out, const float* out, float scale, int64_t m, int64_t n, uint16_t* narrow,
                      float* db, int num_threads) {
-  if (out) sparse_backward(grad_out, out, scale, a, n, dw, db, num_threads);
-  else dense_backward(grad_out, static_cast<const float*>(a.data), a.num_rows, n, a.num_columns, dw, db, num_threads);
+  const int64_t num_blocks = (m + kBlock - 1) / kBlock;
+  const Aligned<float> sums(num_blocks * n);
+  for_rows(m, kBlock, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* sum = sums.data.get() + row / kBlock * n;
+      if (row % kBlock == 0) std::fill_n(sum, n, 0.0f);
+      kernels().rows.narrow_gradient(narrow + row * n, sum, grad_out + row * n, out ? out + row * n : nullptr, scale,
+                                     n);
+    }
+  });
+  add_up(sums.data.get(), num_blocks, n, n, db);
 }
 
 void relu_dropout(const float* in, int64_t m, int64_t n, const uint64_t* row_keys, uint32_t threshold, float scale,

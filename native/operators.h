@@ -58,8 +58,13 @@ void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int6
 void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out,
             int num_threads);
 // dw [n, k] = gᵀ · a [m, k] and db [n] = the sum of g's rows, where g [m, n] is grad_out after the backward of
-// dropout(relu(.)) if `out`, its result, is given, and grad_out itself if it is null; then `a` is float32.
-void linear_backward(const float* grad_out, const float* out, float scale, const Matrix& a, int64_t n, float* dw,
+// dropout(relu(.)) if `out`, its result, is given, and grad_out itself if it is null.
+void linear_backward(const float* grad_out, const float* out, float scale, const float* a, int64_t m, int64_t n,
+                     int64_t k, float* dw, float* db, int num_threads);
+
+// Around products [m, n] in bfloat16, which are torch's: out = epilogue(product), and narrow = g as above, rounded.
+void finish(const uint16_t* product, int64_t m, int64_t n, const Epilogue& epilogue, float* out, int num_threads);
+void narrow_gradient(const float* grad_out, const float* out, float scale, int64_t m, int64_t n, uint16_t* narrow,
                      float* db, int num_threads);
 
 void relu_dropout(const float* in, int64_t m, int64_t n, const uint64_t* row_keys, uint32_t threshold, float scale,

@@ -30,6 +30,19 @@ inline float from_float16(uint16_t h) {
 typedef uint16_t VH __attribute__((vector_size(kBytes / 2)));
 typedef uint16_t VHU __attribute__((vector_size(kBytes / 2), aligned(2), may_alias));
 
+inline VH to_bfloat16(V x) {
+  const VI b = reinterpret_cast<VI>(x);
+  const VI rounded = (b + 0x7fff + ((b >> 16) & 1)) >> 16;
+  const VI kept = (b & 0x7fffffff) > 0x7f800000 ? (b >> 16) | 0x40 : rounded;
+#if defined(__AVX512F__)
+  return reinterpret_cast<VH>(_mm512_maskz_cvtepi32_epi16(0xffff, reinterpret_cast<__m512i>(kept)));
+#else
+  return __builtin_convertvector(kept, VH);
+#endif
+}
+
+inline void store(uint16_t* p, VH v) { *reinterpret_cast<VHU*>(p) = v; }
+
 struct Float32 {
   using Stored = float;
   static V vector(const float* p) { return load(p); }
@@ -114,7 +127,9 @@ void store_row(void* out, RowType type, const float* in, float factor, int64_t n
     for (; f < n; ++f) to[f] = in[f] * factor;
   } else {
     uint16_t* to = static_cast<uint16_t*>(out);
-    for (int64_t f = 0; f < n; ++f) to[f] = to_bfloat16(in[f] * factor);
+    int64_t f = 0;
+    for (; f + kLanes <= n; f += kLanes) store(to + f, to_bfloat16(load(in + f) * factor));
+    for (; f < n; ++f) to[f] = to_bfloat16(in[f] * factor);
   }
 }
 
@@ -129,7 +144,9 @@ void widen_row(float* out, const void* row, int64_t n) {
 template <class Format>
 void narrow_row(uint16_t* out, const void* row, int64_t n) {
   const auto* from = static_cast<const Format::Stored*>(row);
-  for (int64_t f = 0; f < n; ++f) out[f] = to_bfloat16(Format::scalar(from[f]));
+  int64_t f = 0;
+  for (; f + kLanes <= n; f += kLanes) store(out + f, to_bfloat16(Format::vector(from + f)));
+  for (; f < n; ++f) out[f] = to_bfloat16(Format::scalar(from[f]));
 }
 
 void convert_row(void* out, RowType out_type, const void* row, RowType type, int64_t n) {
@@ -187,13 +204,42 @@ void relu_dropout_backward(float* grad_in, const float* grad_out, const float* o
   for (; i < count; ++i) grad_in[i] = out[i] <= 0 ? 0.0f : grad_out[i] * scale;
 }
 
+// ---- products in bfloat16 -------------------------------------------------------------------------------------------
+
+void finish(float* out, const uint16_t* product, int64_t row, const Epilogue& epilogue, int64_t n) {
+  for (int64_t f = 0; f < n; f += kLanes) {
+    const int64_t width = n - f < kLanes ? n - f : kLanes;
+    uint16_t block[kLanes] = {};
+    if (width < kLanes) memcpy(block, product + f, width * 2);
+    V x = Bfloat16::vector(width < kLanes ? block : product + f);
+    if (epilogue.bias) x += load_some(epilogue.bias + f, width);
+    if (epilogue.relu) x = positive(x);
+    if (epilogue.row_keys) x = keep(x, column_numbers(f), epilogue.row_keys[row], epilogue.threshold, epilogue.scale);
+    store_some(out + f, x, width);
+  }
+}
+
+void narrow_gradient(uint16_t* out, float* sum, const float* grad, const float* activated, float scale, int64_t n) {
+  const V zero{};
+  for (int64_t f = 0; f < n; f += kLanes) {
+    const int64_t width = n - f < kLanes ? n - f : kLanes;
+    V x = load_some(grad + f, width);
+    if (activated) x = load_some(activated + f, width) <= zero ? zero : x * scale;
+    store_some(sum + f, load_some(sum + f, width) + x, width);
+    const VH narrow = to_bfloat16(x);
+    if (width == kLanes) store(out + f, narrow);
+    else memcpy(out + f, &narrow, width * 2);
+  }
+}
+
 }  // namespace
 
 namespace GRAPHMILL_ISA {
 
 extern const RowKernels rows;
 const RowKernels rows = {
-    add_rows, store_row, convert_row, add_scaled, dot_heads, add_heads, relu_dropout, relu_dropout_backward,
+    add_rows,  store_row,    convert_row,           add_scaled, dot_heads,
+    add_heads, relu_dropout, relu_dropout_backward, finish,     narrow_gradient,
 };
 
 }  // namespace GRAPHMILL_ISA

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "products.h"
+
 namespace graphmill {
 
 enum class RowType : int { kFloat32, kFloat16, kBfloat16 };
@@ -24,6 +26,11 @@ struct RowKernels {
   void (*relu_dropout)(float* out, const float* in, uint64_t key, uint32_t threshold, float scale, int64_t num_columns);
   // grad_in = out <= 0 ? 0 : grad_out * scale; where out is NaN the gradient passes.
   void (*relu_dropout_backward)(float* grad_in, const float* grad_out, const float* out, float scale, int64_t count);
+  // out = epilogue(product) of row `row` of a product in bfloat16.
+  void (*finish)(float* out, const uint16_t* product, int64_t row, const Epilogue& epilogue, int64_t num_columns);
+  // out = grad rounded to bfloat16, after relu_dropout_backward if `activated` is not null; sum += it, not rounded.
+  void (*narrow_gradient)(uint16_t* out, float* sum, const float* grad, const float* activated, float scale,
+                          int64_t num_columns);
 };
 
 }  // namespace graphmill

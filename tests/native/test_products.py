@@ -134,14 +134,11 @@ def check_linear(m: int, n: int, k: int, seed: int, *, relu: bool, has_bias: boo
     kept_share=st.sampled_from([0.0, 0.03, 0.25, 0.5, 1.0]),
 )
 def test_gradient_of_a_weight_behind_relu_and_dropout(m, n, k, seed, kept_share):
-    """From no value kept to all of them; half-wide inputs give what the same inputs give when they are widened."""
-    a, g = normal(m, k, seed=seed).bfloat16(), normal(m, n, seed=seed + 1)
+    """From no value kept to all of them."""
+    a, g = normal(m, k, seed=seed), normal(m, n, seed=seed + 1)
     activated = (torch.rand(m, n, generator=torch.Generator().manual_seed(seed)) < kept_share).float()
-    db, db_wide, dw_wide = torch.empty(n), torch.empty(n), torch.empty(n, k)
+    db = torch.empty(n)
     dw = for_any_threads(lambda o, t: _native.linear_backward(g, activated, 0.75, a, o, db, t), torch.empty(n, k))
-    _native.linear_backward(g, activated, 0.75, a.float(), dw_wide, db_wide, 2)
-    assert torch.equal(dw, dw_wide)
-    assert torch.equal(db, db_wide)
     behind = Bounded.of(g * activated * 4)
     assert_within(dw, behind.t() @ Bounded.of(a))
     assert_within(db, behind.sum(0))
@@ -161,6 +158,33 @@ def test_dropout_draws_the_bits_of_nn_draws(m, n, seed, p):
     identity = torch.eye(n)
     fused = for_any_threads(lambda o, t: _native.linear(x, identity, None, o, True, unsigned, p, t), torch.empty(m, n))
     assert torch.equal(fused, out), "in one pass with the product or after it: the same"
+
+
+@pytest.mark.each_isa
+@few
+@given(m=row_counts, n=sizes, seed=seeds, has_bias=st.booleans(), relu=st.booleans(), p=st.sampled_from([0.0, 0.3]))
+def test_what_is_done_to_a_product_in_bfloat16(m, n, seed, has_bias, relu, p):
+    """To the bit what torch does to it in float32, and to the gradient before it is rounded."""
+    product, bias = normal(m, n, seed=seed).bfloat16(), normal(n, seed=seed + 1) if has_bias else None
+    if m:
+        product[seed % m, 0] = float("nan")
+    expected = product.float() if bias is None else product.float() + bias
+    expected = expected.relu() if relu else expected
+    keys = row_keys(seed, torch.arange(m)) if p else None
+    if keys is not None:
+        expected = drop_values(expected, keys.unsqueeze(1), torch.arange(n), p)
+    unsigned, product = None if keys is None else keys.view(torch.uint64), product.view(torch.uint16)
+    out = torch.empty(m, n)
+    for num_threads in (1, 3):
+        _native.finish(product, bias, out, relu, unsigned, p, num_threads)
+        torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
+
+    grad, activated = normal(m, n, seed=seed + 2), out if relu else None
+    behind = torch.where(out <= 0, torch.zeros(()), grad * torch.tensor(1 / (1 - p))) if relu else grad
+    narrow = torch.empty(m, n, dtype=torch.uint16)
+    db = for_any_threads(lambda o, t: _native.narrow_gradient(grad, activated, p, narrow, o, t), torch.empty(n))
+    assert torch.equal(narrow.view(torch.bfloat16), behind.bfloat16())
+    assert_within(db, Bounded.of(behind).sum(0))
 
 
 @pytest.mark.each_isa

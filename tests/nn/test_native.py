@@ -29,6 +29,7 @@ CALLS = {
     "linear-dropout": (native.linear, (normal(6, 5), normal(3, 5), normal(3), KEYS, True, 0.4)),
     "linear-fixed-input": (native.linear, (normal(6, 5, grad=False), normal(3, 5), normal(3), None, True, 0.0)),
     "linear-fixed-weights": (native.linear, (normal(6, 5), normal(3, 5, grad=False), None, None, True, 0.0)),
+    "linear-bfloat16": (native.linear, (normal(6, 5, grad=False).bfloat16(), normal(3, 5), normal(3), KEYS, True, 0.4)),
     "relu-dropout": (native.relu_dropout, (normal(6, 5), KEYS, 0.4)),
     "segment-mean": (native.segment_mean, (normal(6, 5), INDPTR, INDICES)),
     "self-and-mean": (native.self_and_mean, (normal(6, 5), INDPTR, INDICES)),

@@ -20,20 +20,12 @@ def _unsigned(keys: Tensor | None) -> Any:  # noqa: ANN401  # a capsule
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, keys: Tensor | None, relu: bool, p: float) -> Tensor:
+    out, threads = weight.new_empty(x.shape[0], weight.shape[0]), torch.get_num_threads()
     if x.dtype == torch.float32:
-        out = x.new_empty(x.shape[0], weight.shape[0])
-        _native.linear(
-            capsule(x), capsule(weight), capsule(bias), capsule(out), relu, _unsigned(keys), p, torch.get_num_threads()
-        )
-        return out
-    a, w, b = x.detach(), weight.detach(), None if bias is None else bias.detach()
-    out = F.linear(a, w.to(x.dtype)).float()
-    if b is not None:
-        out.add_(b)
-    if keys is not None:
-        _native.relu_dropout(capsule(out), _unsigned(keys), p, capsule(out), torch.get_num_threads())
-    elif relu:
-        out.relu_()
+        _native.linear(capsule(x), capsule(weight), capsule(bias), capsule(out), relu, _unsigned(keys), p, threads)
+    else:
+        product = F.linear(x.detach(), weight.detach().to(x.dtype)).view(torch.uint16)
+        _native.finish(capsule(product), capsule(bias), capsule(out), relu, _unsigned(keys), p, threads)
     return out
 
 
@@ -59,6 +51,23 @@ linear_backward = define(
 )
 
 
+def _narrow_gradient(grad: Tensor, activated: Tensor | None, p: float) -> list[Tensor]:
+    """The gradient of a product in bfloat16, by that of its activation, and the gradient of the bias, in float32."""
+    narrow, grad_bias = torch.empty_like(grad, dtype=torch.bfloat16), grad.new_empty(grad.shape[1])
+    _native.narrow_gradient(
+        capsule(grad), capsule(activated), p, capsule(narrow.view(torch.uint16)), capsule(grad_bias),
+        torch.get_num_threads(),
+    )  # fmt: skip
+    return [narrow, grad_bias]
+
+
+narrow_gradient = define(
+    "narrow_gradient(Tensor grad, Tensor? activated, float p) -> Tensor[]",
+    _narrow_gradient,
+    lambda grad, activated, p: [torch.empty_like(grad, dtype=torch.bfloat16), grad.new_empty(grad.shape[1])],
+)
+
+
 def _save_linear(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401
     x, weight, _bias, _keys, relu, p = inputs
     ctx.save_for_backward(x, weight, output if relu else None)
@@ -77,12 +86,9 @@ def _linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # n
             before = grad if activated is None else relu_dropout_backward(grad, activated, ctx.p)
             grad_x = linear(before, weight.t().contiguous(), None, None, False, 0.0)
     else:  # torch sums products of such factors in float32, and rounds the sum
-        before = grad if activated is None else relu_dropout_backward(grad, activated, ctx.p)
-        factor = before.to(x.dtype)
-        if of_weight:
-            grad_weight, grad_bias = (factor.t() @ x).to(weight.dtype), before.sum(0)
-        if of_x:
-            grad_x = factor @ weight.to(x.dtype)
+        factor, grad_bias = narrow_gradient(grad, activated, ctx.p)
+        grad_weight = (factor.t() @ x).to(weight.dtype) if of_weight else None
+        grad_x = factor @ weight.to(x.dtype) if of_x else None
     return grad_x, grad_weight, grad_bias if ctx.needs_input_grad[2] else None, None, None, None
 
 

@@ -129,7 +129,7 @@ class TrainSpec(Spec):
     seed: int = Field(1234, ge=0, lt=2**63, description="of weights, order of seeds, sampling and dropout")
     precision: Literal["fp32", "bf16"] = Field(
         "fp32",
-        description="number format of the inputs and weights of dense products in training; "
+        description="number format of the factors of dense products in training, those of gradients too; "
         "parameters, sums, sparse products and evaluation are always fp32",
     )
     tf32: bool = Field(
