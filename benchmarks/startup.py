@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from graphmill.graph.features import DenseFeatures
 from graphmill.tasks.node_classification.data.store import LabelledGraphStore
 from harness import ForeignLoad, Spread, print_table, write_result
 from origin import Origin
@@ -102,7 +103,9 @@ def write_arrays(folder: Path) -> None:
     topology = store.topology(undirected=False)
     targets = np.repeat(np.arange(store.metadata.num_nodes), np.diff(topology.indptr))
     edges = np.stack([np.asarray(topology.indices, dtype=np.int64), targets])
-    np.savez(folder / "tiny.npz", edge_index=edges, x=store.features.x, y=store.labels, split=store.array("split"))
+    features = store.features
+    assert isinstance(features, DenseFeatures)
+    np.savez(folder / "tiny.npz", edge_index=edges, x=features.x, y=store.labels, split=store.array("split"))
 
 
 def timed(command: list[str], folder: str | None = None) -> tuple[float, float]:
