@@ -1,6 +1,8 @@
 """Archives that would ask for far more memory than they hold."""
 
 import io
+import subprocess
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -119,3 +121,30 @@ def test_a_mapped_array_that_is_damaged_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(archive, "MAPPED_BYTES", 1000)
     with pytest.raises(UserError, match="key x"):
         read_npz(path, required=("x",), mapped=("x",), scratch=tmp_path)
+
+
+THREADS = """
+import gc, io, sys, time
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from graphmill.graph.arrays import read_npy_array, read_npy_header
+
+sys.setswitchinterval(1e-6)
+gc.callbacks.append(lambda *_: time.sleep(0))  # another thread has its turn, also while a header is parsed
+gc.set_threshold(20)
+file = io.BytesIO()
+np.save(file, np.zeros((3, 4), dtype=[("a", "<f4"), ("b", "<i8")]))
+
+def read(_):
+    for _ in range(300):
+        read_npy_header(io.BytesIO(file.getvalue()))
+        read_npy_array(io.BytesIO(file.getvalue()))
+
+with ThreadPoolExecutor(8) as pool:
+    list(pool.map(read, range(16)))
+"""
+
+
+def test_threads_read_headers_though_python_3_11_parses_for_one_only(source_environ):
+    """Without a lock half of such threads end with a SystemError: AST constructor recursion depth mismatch."""
+    subprocess.run([sys.executable, "-c", THREADS], env=source_environ, check=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.base.packed import is_inflated
-from graphmill.graph.arrays import UNREADABLE, NpyHeader, read_npy_header, reason
+from graphmill.graph.arrays import UNREADABLE, NpyHeader, read_npy_array, read_npy_header, reason
 
 MAPPED: Final = ("edge_index", "x")  # what is largest in the .npz of a graph
 MAPPED_BYTES: Final = 2**24  # of an array that `read_npz` may map: smaller ones are read
@@ -88,7 +88,7 @@ def read_npy(path: Path) -> NDArray[Any]:
             if header.num_bytes != (found := path.stat().st_size):
                 raise ValueError(f"its header asks for {header.num_bytes} bytes, and it has {found}")
             file.seek(0)
-            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+            return read_npy_array(file)
     except UNREADABLE as error:
         raise UserError(
             f"{path} cannot be read as .npy: {reason(error)}", fix="write it again with numpy.save"
@@ -150,6 +150,6 @@ def _read_member(archive: zipfile.ZipFile, path: Path, key: str) -> NDArray[Any]
             if header.num_bytes != info.file_size:
                 raise ValueError(f"its header asks for {header.num_bytes} bytes, and it has {info.file_size}")
         with archive.open(info) as member:
-            return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+            return read_npy_array(member)
     except UNREADABLE as error:
         raise UserError(f"{path}, key {key}: it cannot be read: {reason(error)}", fix=_FIX) from error

@@ -4,6 +4,7 @@ import io
 import lzma
 import os
 import struct
+import threading
 import tokenize
 import zipfile
 import zlib
@@ -40,6 +41,9 @@ UNREADABLE = (
 )
 
 _CHUNK_BYTES = 2**20  # read at once: by a thread of a process that trains, too
+_PARSER = threading.Lock()
+"""Python 3.11 counts the depth of what its parser makes for all threads together, and takes that for a mistake of its
+own (gh-106905): numpy parses headers."""
 
 
 class NpyHeader(NamedTuple):
@@ -106,17 +110,24 @@ def record_of(path: Path) -> ArrayRecord:
 def read_npy_header(file: IO[bytes]) -> NpyHeader:
     """Read the header of an open .npy file. Raises one of `UNREADABLE`, also for arrays of Python objects."""
     version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    elif version == (2, 0):
-        shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(file)
-    else:
-        raise ValueError(f"version {version[0]}.{version[1]} of the npy format")
+    with _PARSER:
+        if version == (1, 0):
+            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        elif version == (2, 0):
+            shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(file)
+        else:
+            raise ValueError(f"version {version[0]}.{version[1]} of the npy format")
     if dtype.hasobject:
         raise ValueError("it holds Python objects, and reading those would run code")
     if any(extent < 0 for extent in shape):
         raise ValueError(f"shape {list(shape)}")
     return NpyHeader(dtype, shape, is_fortran, file.tell())
+
+
+def read_npy_array(file: IO[bytes]) -> NDArray[Any]:
+    """Read an open .npy file from its beginning, whose header `read_npy_header` took."""
+    with _PARSER:
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
 def check_array(path: Path, record: ArrayRecord) -> NpyHeader:
