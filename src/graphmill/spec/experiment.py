@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
+from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.batch import BatchSpec, Sizing
 from graphmill.spec.early_stopping import EarlyStoppingSpec
@@ -109,6 +110,16 @@ class CheckpointSpec(Spec):
 
 
 Threads = PositiveInt | Literal["auto", "trial"]
+
+
+def without_trial(threads: Threads) -> int | Literal["auto"]:
+    """Threads of a run on other machines than this: `UserError` if trials are to find how many."""
+    if threads == "trial":
+        raise UserError(
+            "train.threads is trial, and the steps would be tried on another machine than this",
+            fix="`graphmill plan EXPERIMENT --trial 10` on such a machine says how many threads it takes: give them",
+        )
+    return threads
 
 
 class TrainSpec(Spec):

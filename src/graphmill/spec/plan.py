@@ -21,6 +21,7 @@ from graphmill.spec.experiment import (
     SyncSpec,
     Threads,
     TrainSpec,
+    without_trial,
 )
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.extras import Sampling, Sources
@@ -359,12 +360,8 @@ def _ranks(
 
 def _threads(requested: Threads, machine: MachineInfo, hosts: int, processes: int) -> int:
     """Threads of each process: those of a host share its cores, whatever they do."""
-    if requested == "trial":
-        raise UserError(
-            "train.threads is trial, and the steps would be tried on another machine than this",
-            fix="`graphmill plan EXPERIMENT --trial 10` on such a machine says how many threads it takes: give them",
-        )
-    return max(1, machine.num_cores * hosts // processes) if requested == "auto" else requested
+    threads = without_trial(requested)
+    return max(1, machine.num_cores * hosts // processes) if threads == "auto" else threads
 
 
 def _memory_of_a_process(machine: MachineInfo, device: str, processes: int, hosts: int) -> int | None:

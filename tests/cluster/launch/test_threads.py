@@ -25,7 +25,7 @@ def kept(logs_root, plan, hours):
         ({8: 1.0, 4: 0.5, 2: 0.52, 1: 0.54}, 2),
         ({8: 4.0, 4: 3.0, 2: 2.0, 1: 1.0}, 1),
         ({6: 1.0, 3: 1.0, 1: 1.0}, 1),
-        ({1: 1.0}, 1),
+        ({1: 1.0}, 1),  # there is nothing to try
     ],
 )
 def test_the_fewest_that_are_as_fast(make_plan, tmp_path, hours, fewest):
@@ -42,7 +42,7 @@ def test_steps_that_may_not_be_made_are_asked_for(make_plan, tmp_path):
 
 
 def test_too_few_steps_are_refused(make_plan, tmp_path):
-    plan = make_plan(epochs=2, sync={"scheme": "local_sgd", "every": 8}, ranks=2)
+    plan = make_plan(epochs=2, sync={"scheme": "local_sgd", "every": 8}, ranks=2).model_copy(update={"threads": 2})
     with pytest.raises(UserError, match="takes 24 steps, and the run has 6"):
         fewest_threads(plan, tmp_path, may_try=True)
 
@@ -62,7 +62,9 @@ def test_a_run_tries_them_once_and_its_plan_has_the_number(toy, graphmill, tmp_p
     assert sorted((tmp_path / "logs" / FOLDER).iterdir()) == tried
 
 
-def test_where_other_machines_train_a_number_is_asked_for(toy, graphmill):
-    refused = graphmill("submit", "toy.yaml", "--dry-run", "-O", "train.threads=trial", "-O", "slurm.site=devcluster")
+@pytest.mark.parametrize("words", [("submit", "--dry-run"), ("script",), ("script", "-O", "slurm.cpus_per_host=2")])
+def test_where_other_machines_train_a_number_is_asked_for(toy, graphmill, words):
+    command, *more = words
+    refused = graphmill(command, "toy.yaml", "-O", "train.threads=trial", "-O", "slurm.site=devcluster", *more)
     assert refused.code == 2
     assert "says how many threads it takes: give them" in refused.err

@@ -31,6 +31,8 @@ def fewest_threads(plan: Plan, logs_root: Path, *, may_try: bool) -> Plan:
     Raises:
         UserError: nothing was tried and nothing may be, or the run has too few steps.
     """
+    if plan.threads == 1:
+        return plan
     needed = FEWEST_STEPS * plan.sync.every
     if plan.last_step < needed:
         raise UserError(

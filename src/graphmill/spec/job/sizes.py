@@ -7,7 +7,7 @@ from typing import Final, Literal
 from graphmill.base.amounts import mib_of, seconds_of
 from graphmill.base.errors import UserError
 from graphmill.config.problems import Problem
-from graphmill.spec.experiment import Experiment
+from graphmill.spec.experiment import Experiment, without_trial
 from graphmill.spec.job.limits import ResourceRequest, fitting_kinds
 from graphmill.spec.job.options import SlurmSpec
 from graphmill.spec.job.site import HostKind, Site
@@ -138,10 +138,10 @@ def _cpus(
     experiment: Experiment, slurm: SlurmSpec, site: Site, ranks: int, gpus: int, kinds: dict[str, HostKind]
 ) -> int:
     """Cores of each host."""
+    threads = without_trial(experiment.train.threads)
     if slurm.cpus_per_host != "auto":
         return slurm.cpus_per_host
-    threads = experiment.train.threads
     per_gpu = [kind.cpus_per_gpu for kind in kinds.values() if kind.cpus_per_gpu and kind.gpus >= gpus]
-    if not isinstance(threads, int) and gpus and per_gpu:
+    if threads == "auto" and gpus and per_gpu:
         return max(1, min(per_gpu) * gpus // ranks) * ranks
-    return ranks * (threads if isinstance(threads, int) else site.defaults.cpus_per_rank)
+    return ranks * (site.defaults.cpus_per_rank if threads == "auto" else threads)
