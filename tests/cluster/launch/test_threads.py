@@ -1,6 +1,7 @@
 """`train.threads: trial`: which number of threads is taken, by trials that were kept, and by real ones."""
 
 import json
+import os
 
 import pytest
 
@@ -47,6 +48,7 @@ def test_too_few_steps_are_refused(make_plan, tmp_path):
         fewest_threads(plan, tmp_path, may_try=True)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core: there is nothing to try")
 def test_a_run_tries_them_once_and_its_plan_has_the_number(toy, graphmill, tmp_path):
     words = ("toy.yaml", "-O", "train.threads=trial")
     refused = graphmill("plan", *words)
