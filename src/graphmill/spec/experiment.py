@@ -117,7 +117,7 @@ def without_trial(threads: Threads) -> int | Literal["auto"]:
     if threads == "trial":
         raise UserError(
             "train.threads is trial, and the steps would be tried on another machine than this",
-            fix="`graphmill plan EXPERIMENT --trial 10` on such a machine says how many threads it takes: give them",
+            fix="on such a machine `graphmill plan EXPERIMENT --trial 10 -O train.threads=trial` says how many",
         )
     return threads
 

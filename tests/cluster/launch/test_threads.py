@@ -69,4 +69,4 @@ def test_where_other_machines_train_a_number_is_asked_for(toy, graphmill, words)
     command, *more = words
     refused = graphmill(command, "toy.yaml", "-O", "train.threads=trial", "-O", "slurm.site=devcluster", *more)
     assert refused.code == 2
-    assert "says how many threads it takes: give them" in refused.err
+    assert "--trial 10 -O train.threads=trial` says how many" in refused.err

@@ -58,7 +58,7 @@ def _trial(estimates: Estimates, plan: Plan, *, may_try: bool) -> Trial:
     if not may_try:
         raise UserError(
             "train.threads is trial, and no steps are tried here",
-            fix="`graphmill plan EXPERIMENT --trial 10` tries them; or give a number, or auto",
+            fix="`graphmill plan EXPERIMENT --trial 10 -O train.threads=trial` tries them; or give a number, or auto",
         )
     trial = measure(plan, max(_STEPS, FEWEST_STEPS * plan.sync.every))
     keep_trial(estimates, plan, trial)
