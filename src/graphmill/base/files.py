@@ -56,8 +56,8 @@ def replacing(path: Path, *, is_new: bool = False) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     writer = threading.get_native_id()  # Linux: of the main thread it is the process's
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}@{writer}.tmp")
-    _make_own(temporary)
     try:
+        _make_own(temporary)
         yield temporary
         fsync_file(temporary)
         (_put_new if is_new else os.replace)(temporary, path)
@@ -98,8 +98,8 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary_folder(folder, "new")
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
     try:
+        temporary.mkdir()
         yield temporary
         put_folder(temporary, folder)
     finally:
