@@ -61,6 +61,12 @@ class Life:
         assert outcome is not None, self.log()
         return outcome
 
+    def time_left_s(self) -> int:
+        """Until the job's limit, by Slurm."""
+        said = self.slurm.call("squeue", "--noheader", f"--jobs={self.job}", "--format=%L").strip()
+        minutes, seconds = said.split(":")
+        return 60 * int(minutes) + int(seconds)
+
     def log(self) -> str:
         return "".join(path.read_text() for path in sorted(self.folder.path.glob("slurm-*.out")))
 
