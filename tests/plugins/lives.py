@@ -62,8 +62,10 @@ class Life:
         return outcome
 
     def time_left_s(self) -> int:
-        """Until the job's limit, by Slurm."""
+        """Until the job's limit, by Slurm; 0 beyond it."""
         said = self.slurm.call("squeue", "--noheader", f"--jobs={self.job}", "--format=%L").strip()
+        if said == "INVALID":  # squeue's word for less than nothing
+            return 0
         minutes, seconds = said.split(":")
         return 60 * int(minutes) + int(seconds)
 

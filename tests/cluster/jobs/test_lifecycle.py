@@ -173,7 +173,7 @@ def test_a_run_goes_on_after_limits_that_nobody_shortened(slurm, begin, is_unhar
     life = begin("slurm.time=1", "train.epochs=400")
     with stopped(life.process(0), life.process(1), held=False):
         slurm.wait_until(
-            lambda: life.time_left_s() <= 8 or "by requeue" in life.log(), "the limit to come near", LONG_S
+            lambda: "by requeue" in life.log() or life.time_left_s() <= 8, "the limit to come near", LONG_S
         )
     life.wait_done(5 * LONG_S)
     assert len(life.folder.attempts()) > 1
