@@ -1,7 +1,7 @@
 """Mistakes put into the code one at a time: does a test of their neighbourhood see each of them?
 
     python benchmarks/mutations.py --check | [--only NAME|NUMBER …]
-        [--part second-look|own|anew|third-look|outsider|newcomer|pygs-seam|link-prediction|sign]
+        [--part second-look|own|anew|third-look|outsider|newcomer|pygs-seam|link-prediction|sign|moved]
 
 `mutations.yaml` lists them: a file, the text that stands in it once, the text that takes its place, and the tests
 that should fail then. Each is a mistake that a programmer might make, and none that cannot change what the code does.

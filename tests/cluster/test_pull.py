@@ -1,5 +1,6 @@
 """Fetching runs: what is named, what is wanted, and a real rsync over a real sshd (in tests/cluster/launch/ssh)."""
 
+import json
 import sys
 from pathlib import PurePosixPath
 
@@ -8,7 +9,7 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.cluster import remote
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder
-from graphmill.cluster.pull import Pull, _entry, _is_of_runs_in, _prune
+from graphmill.cluster.pull import Pull, PulledRun, _entry, _is_of_runs_in, _prune
 from graphmill.cluster.remote import Source, answer_of, ssh_for_rsync
 from graphmill.record.run_folder import RunFolder
 
@@ -79,6 +80,15 @@ def test_every_file_above_the_runs_of_a_pipeline_is_fetched(tmp_path):
     for name in [*paths_of(folder).values(), *(path.name for path in jobs)]:
         assert _is_of_runs_in({PurePosixPath("pipe")}, f"pipe/{name}"), name
     assert not _is_of_runs_in({PurePosixPath("pipe")}, f"pipe/{folder.jobs.stop_path.name}")
+
+
+@pytest.mark.parametrize("had_them", [True, False])
+def test_that_checkpoints_were_fetched_once_is_not_forgotten(tmp_path, had_them):
+    """`verify` asks for them where they were."""
+    folder = RunFolder(tmp_path / "run")
+    (folder.checkpoints_dir if had_them else folder.path).mkdir(parents=True)
+    Pull(Source("h", "/x"), tmp_path)._mark(PulledRun("run", "changed", 1, is_finished=True))
+    assert json.loads(folder.pulled_path.read_text())["checkpoints"] is had_them
 
 
 def test_only_older_checkpoints_that_are_not_there_any_more_are_removed(tmp_path):

@@ -46,6 +46,12 @@ def test_a_study_goes_with_its_experiment_and_a_pipeline_with_the_models_of_its_
     assert set(files_to_send(["pipe.yaml"], [], {})) == {"pipe.yaml", "helper.py"}
 
 
+def test_a_site_profile_goes_with_the_experiment_that_names_it(folder):
+    (folder / "site.yaml").write_text("name: mine\n")
+    (folder / "toy.yaml").write_text("slurm: {site: site.yaml}\n")
+    assert set(files_to_send(["toy.yaml"], [], {})) == {"toy.yaml", "site.yaml"}
+
+
 @pytest.mark.parametrize(
     "override", ["model={kind: custom, target: helper.M}", "model.target=helper.M", "task=helper:KIND"]
 )

@@ -9,7 +9,9 @@ from graphmill.diagnose.bottleneck_facts import measured_of
 from graphmill.diagnose.measured import Clock, Measured
 from graphmill.diagnose.rules import find_bottleneck
 from graphmill.diagnose.thresholds import THRESHOLDS, headline, thresholds_text
-from graphmill.record.events import Epoch, EventWriter
+from graphmill.monitor.columns import COLUMNS
+from graphmill.monitor.sampler import line
+from graphmill.record.events import Epoch, EventWriter, events_in
 from graphmill.record.metrics import write_metrics
 from graphmill.tasks.node_classification.page import KIND as NODES
 
@@ -77,6 +79,12 @@ def test_the_next_thing_to_try_comes_first(found, words):
 def test_the_slow_rank_and_what_it_does_are_named():
     figure = find_bottleneck(measured(clock(0, compute=50), clock(1, compute=50), clock(2, compute=95))).verdict.text
     assert "rank 2 computes 95.0 s where ranks do 65.0 s on average" in figure
+
+
+@pytest.mark.parametrize(("slowest", "host"), [(1, 1), (2, 2)])
+def test_the_host_of_the_slow_rank_is_named(slowest, host):
+    clocks = [clock(rank, compute=95 if rank == slowest else 50) for rank in range(4)]
+    assert f"work on host {host} of the run" in find_bottleneck(measured(*clocks, hosts=2)).verdict.fixes[0]
 
 
 def test_what_may_not_be_the_runs_own_is_said():
@@ -149,6 +157,23 @@ def test_every_rank_is_read_and_the_first_epoch_left_out(new_run):
     found = measured_of(folder)
     assert [each.compute_s for each in found.clocks] == [18.0, 9.0]
     assert (found.eval_s, found.warms_up, found.clocks[0].train_s) == (2.0, False, 20.0)
+
+
+def test_memory_is_judged_by_what_the_job_may_have(new_run):
+    folder, _ = new_run(ranks=1)
+    write_epochs(folder, 0, [WARM_UP, STEADY])
+    (end,) = (event.time for event in events_in(folder.events_path(0)) if event.epoch == 2)
+    rows = [",".join(COLUMNS)]
+    for clock_s in (end - 2, end - 1):
+        for subject, amounts in (
+            ("host", {"memory_mib": 1000, "memory_total_mib": 64000, "busy_percent": 50}),
+            ("job", {"memory_mib": 950, "memory_total_mib": 1000}),
+            ("rank_0", {"memory_mib": 940, "private_mib": 940, "peak_mib": 950, "cores": 1.0}),
+        ):
+            rows.append(line(f"{clock_s:.3f}", subject, amounts))
+    folder.monitor_dir.mkdir()
+    folder.monitor_path("a").write_text("\n".join(rows) + "\n")
+    assert find_bottleneck(measured_of(folder)).verdict.subject == "memory"
 
 
 def test_an_epoch_that_was_done_again_counts_once(new_run):

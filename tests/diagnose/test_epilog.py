@@ -131,6 +131,22 @@ def test_accounts_that_lag_behind_the_start_of_the_job_are_not_kept(new_run, sta
     assert folder.sacct_path.exists()
 
 
+def test_cores_are_those_of_a_host_where_no_monitor_ran(new_run, stand_ins):
+    folder, _ = new_run()
+    folder.begin_attempt(resumed=False, command=("test",))
+    job = {
+        "JobID": "17", "JobIDRaw": "17", "State": "COMPLETED", "Submit": "100", "Start": "110", "End": "210",
+        "ElapsedRaw": "100", "NNodes": "2", "AllocTRES": "cpu=8,mem=4000M,node=2",
+    }  # fmt: skip
+    step = {**job, "JobID": "17.0", "JobIDRaw": "17.0", "NTasks": "2", "TotalCPU": "00:05:00"}
+    rows = [OF_SACCT, *([row.get(name, "") for name in OF_SACCT] for row in (job, step))]
+    lines = ["\\037".join(row) for row in rows]
+    stand_ins.says("sacct", "printf '" + "\\n".join(lines) + "\\n'")
+    epilog = write_epilog(folder, "17", patience_s=0)
+    (cores,) = (advice for advice in epilog.advice if advice["resource"] == "cores")
+    assert cores["finding"] == "1.5 of 4 cores per host busy"
+
+
 def test_damaged_parts_are_left_out_and_named(new_run):
     folder, _ = new_run()
     fill(folder)

@@ -61,6 +61,7 @@ FAULTS = [
     ("gpus", "warn", {"gpus": ()}, ("n2: none",)),
     ("rendezvous", "fail", {"error": "timed out"}, ("n2: timed out",)),
     ("clocks", "warn", {"clock": ClockOffset(ahead_s=2.0, error_s=1e-5)}, ("n2 is +2.000 s from n1",)),
+    ("clocks", "warn", {"clock": ClockOffset(ahead_s=-2.0, error_s=1e-5)}, ("n2 is -2.000 s from n1",)),
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import pytest
 from made_profiles import BEHIND, STEP_S, operator, profile_of, rank_of, spread
 
 from graphmill.base.errors import UserError
-from graphmill.diagnose.profile import advice, compare, notes_of, rows_of
+from graphmill.diagnose.profile import advice, compare, cores_busy, notes_of, rows_of
 from graphmill.diagnose.thresholds import COPY_SHARE, OPTIMIZER_SHARE, OTHER_SHARE, THRESHOLDS
 from graphmill.record.phases import OTHER
 
@@ -83,6 +83,8 @@ def test_idle_cores_are_not_those_that_others_use():
     assert not any("other processes" in note for note in notes_of(crowded)), "said once"
     spare = profile_of(rank_of(busy=1.0, host_busy=2.0), num_cores=4)
     assert any("other processes kept 1.0 cores busy" in note for note in notes_of(spare))
+    elsewhere = rank_of(1, busy=1.0).model_copy(update={"host": "another"})
+    assert cores_busy(profile_of(rank_of(busy=1.0, host_busy=2.0), elsewhere)) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ def test_a_whole_stage(make_plan):
     assert cost.end_s == pytest.approx(2 + 1.5 * (4.0 + 0.5 + 2.0)), "the ranks keep back so much of their job's time"
     assert (cost.memory_mib.low, cost.memory_mib.high) == (pytest.approx(720), pytest.approx(880)), "of two ranks"
     assert (cost.shape.hosts, cost.shape.ranks_per_host, cost.shape.device) == (1, 2, "cpu")
+    on_two = cost_of(FIRST, plan.model_copy(update={"hosts": 2}), trial())
+    assert (on_two.shape.ranks_per_host, on_two.memory_mib.high) == (1, pytest.approx(440)), "of a host"
 
 
 def test_a_trial_of_batches_of_several_sizes_is_of_whole_epochs(make_plan, monkeypatch):
@@ -72,6 +74,8 @@ def test_checkpoints_between_epochs_count(make_plan):
     often = plan.model_copy(update={"checkpoint": plan.checkpoint.model_copy(update={"every_steps": 2})})
     assert num_checkpoints(plan) == 2
     assert num_checkpoints(often) == 2 + often.last_step // 2
+    if_better = plan.model_copy(update={"checkpoint": plan.checkpoint.model_copy(update={"every_epochs": 0})})
+    assert num_checkpoints(if_better) == 2, "one of each evaluation may be better"
 
 
 def test_what_is_saved_is_not_predicted_again(make_plan):
@@ -91,6 +95,12 @@ def test_what_was_measured_is_found_again(make_plan, tmp_path):
     keep_trial(again, longer, trial())
     assert known_trial(again, longer) == trial()
     assert known_trial(Estimates(tmp_path, keep=False), longer) is None, "it was not to be kept"
+
+
+def test_what_another_version_measured_is_measured_again(make_plan, tmp_path, monkeypatch):
+    keep_trial(Estimates(tmp_path), make_plan("p/a"), trial())
+    monkeypatch.setattr("graphmill.estimate.cache.version", lambda package: {"torch": "9.9"}.get(package, "0.1.0"))
+    assert known_trial(Estimates(tmp_path), make_plan("p/a")) is None
 
 
 def test_with_other_sources_it_is_another_measurement(make_plan, tmp_path):

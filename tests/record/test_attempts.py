@@ -7,6 +7,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.record.attempts import attempt, code_changes, is_ours
+from graphmill.record.checksums import checksums_path
 from graphmill.record.documents import Attempt
 from graphmill.record.run_folder import RunFolder
 
@@ -37,6 +38,17 @@ def test_attempts_that_began_with_other_code_of_the_users_own_are_named():
     changed = code_changes(attempts("", "a", "a", "b", ""))
     assert list(changed) == [4, 5], "the first one began without a copy: of what, is not known"
     assert "no copy" in changed[5]
+
+
+@pytest.mark.parametrize(("resumed_on", "noted"), [(None, True), ("another host", False)])
+def test_a_host_that_was_cut_off_vouches_for_no_file_of_who_went_on(new_run, resumed_on, noted):
+    folder, _ = new_run()
+    with attempt(folder, command=["x"], job_id="17"):
+        if resumed_on:
+            later = Attempt(time=9.0, hostname=resumed_on, pid=1, resumed=True, command=(), job_id="17", code="c")
+            with folder.attempts_path.open("a") as file:
+                file.write(later.model_dump_json() + "\n")
+    assert checksums_path(folder).exists() is noted
 
 
 def test_a_run_that_is_removed_while_it_trains_is_reported(tmp_path):

@@ -130,8 +130,9 @@ def test_the_number_of_a_job(programs, said):
     assert sbatch(Path("/tmp/x")).job_id == "17"
 
 
-def test_cancelling_what_is_gone(programs):
-    programs(scancel="echo 'scancel: error: Kill job error on job id 2_0: Invalid job id specified' >&2; exit 1")
+@pytest.mark.parametrize("why", ["Invalid job id specified", "Job/step already completing or completed"])
+def test_cancelling_what_is_gone(programs, why):
+    programs(scancel=f"echo 'scancel: error: Kill job error on job id 2_0: {why}' >&2; exit 1")
     scancel(["2_0"])
 
 
@@ -188,6 +189,7 @@ def test_an_ended_job_is_asked_for_once(programs, tmp_path):
         ("PartitionNodeLimit", "more hosts than one job may have", True),
         ("AssocGrpCPUMinutesLimit", "your account has used up its budget of minutes of cores", True),
         ("AssocGrpCPURunMinutesLimit", "running jobs use all the cores", False),
+        ("AssocGrpWallLimit", "your account has used up its budget of run time", True),
         ("AssocMaxCpuMinutesPerJobLimit", "more minutes of cores than your account allows a job", True),
         ("QOSMinGRES", "less GPUs than", True),
         ("ReqNodeNotAvail, UnavailableNodes:node[1-2]", "(node[1-2])", False),

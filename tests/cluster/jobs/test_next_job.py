@@ -7,7 +7,8 @@ import pytest
 from slurm_stand_ins import AWAY, LINE, StandIns
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.jobs.next_job import cancel, note_itself, prepare, retry
+from graphmill.cluster.jobs.next_job import cancel, note_itself, note_requeue, prepare, retry
+from graphmill.cluster.jobs.sbatch import Submission, submit_script
 from graphmill.record.documents import Outcome, SubmittedJob
 from graphmill.runtime.job_environment import JobEnvironment
 from graphmill.slurm.commands import SlurmSilentError
@@ -51,6 +52,16 @@ def test_one_that_sbatch_submitted_without_an_answer_is_not_submitted_again(slur
         prepare(run, {**os.environ, **JOB})
     assert prepare(run, {**os.environ, **JOB}).job_id == "18"
     assert len(slurm.asked("sbatch")) == 1
+
+
+def test_an_earlier_job_of_the_script_is_not_taken_for_one_without_an_answer(slurm, run):
+    slurm.queue(run, "17")
+    slurm.says("sbatch", AWAY)
+    submission = Submission(run.script_path, "#!/bin/bash\n")
+    with pytest.raises(SlurmSilentError):
+        submit_script(submission, os.environ, earlier=run.jobs())
+    slurm.queue(run, "17", "18")
+    assert submit_script(submission, os.environ, earlier=run.jobs()).job_id == "18"
 
 
 def test_one_too_many_is_cancelled(slurm, run):
@@ -157,6 +168,13 @@ def test_a_job_records_itself_once(new_run):
         ("17", "submit", ""),
         ("18", "resubmit", "afterany:17"),
     ]
+
+
+def test_runs_that_share_a_job_share_it_after_a_requeue(run):
+    run.note_job(SubmittedJob(job_id="18", time=2.0, side_by_side=3))
+    for job_id in ("17", "18"):
+        note_requeue(run, job_id)
+    assert [(job.job_id, job.side_by_side) for job in run.jobs()[2:]] == [("17", 1), ("18", 3)]
 
 
 def test_a_task_of_an_array_is_not_the_array():

@@ -67,3 +67,13 @@ def test_a_stage_that_is_done_is_in_no_job(new_run, tmp_path):
     stages = Stages(Pipeline("p", {}, (), "own", listed), tmp_path / "logs")
     planned = dict.fromkeys(("first", "second"), UserError("no data", fix="prepare them"))
     assert record_of(stages, listed, planned).chosen == ("second",)
+
+
+def test_a_job_goes_on_with_what_earlier_ones_of_its_kind_left():
+    """One for CPUs has no GPU for a stage that a job before it did not finish."""
+    left = {"on-gpu": "gpu", "on-cpus": "cpu", "done": "cpu", "own": "cpu", "later": "cpu"}
+    planned = {name: SimpleNamespace(stage=StageSpec(name=name), kind_of_job=kind) for name, kind in left.items()}
+    submitted = SimpleNamespace(stages=list(planned.values()), chosen=tuple(left), planned=planned.__getitem__)
+    stages = SimpleNamespace(state=lambda stage: SimpleNamespace(status="done" if stage.name == "done" else "stopped"))
+    in_job = _StagesInJob(None, SimpleNamespace(stages=("own",)), None, submitted, stages, None)
+    assert [each.stage.name for each in in_job._mine()] == ["on-cpus", "own"]

@@ -240,6 +240,22 @@ def test_an_error_of_an_earlier_attempt_is_told_by_its_own_hosts_clock(new_run, 
     assert ("SIGKILL" in first.describe()) is not seen
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_who_failed_first_is_told_by_each_hosts_own_clock(new_run, first):
+    """Rank 1's clock is ahead: what it writes sooner has a later time."""
+    folder, _ = new_run(2)
+    started = time.time()
+    for rank in (0, 1):
+        with EventWriter(folder.events_path(rank), rank=rank) as events:
+            events.write(Failure(message=f"ValueError: of rank {rank}", exit_code=1))
+        then = started + (1 if rank == first else 2) + (AHEAD_S if rank == 1 else 0)
+        text = folder.events_path(rank).read_text()
+        folder.events_path(rank).write_text(re.sub(r'"time": [0-9.]+', f'"time": {then}', text))
+    exits = [RankExit(rank, 1, started + 10) for rank in (0, 1)]
+    found = judge(folder, AttemptEvidence(started, exits, ahead_s={0: 0.0, 1: AHEAD_S})).first
+    assert f"of rank {first}" in found.describe()
+
+
 def test_a_run_is_done_only_where_every_rank_is(new_run):
     folder, _ = new_run(2)
     started = time.time()

@@ -38,6 +38,15 @@ def test_time_that_this_process_has_noted_counts_once(folder):
     assert (clock.spent_s, folder.spent_s()) == pytest.approx((1000, 1000), rel=1e-2)
 
 
+def test_a_trial_that_is_resumed_keeps_the_time_of_its_earlier_attempts(folder):
+    folder.note_spent(0, 500.0)
+    clock = SearchClock(folder, LONG_S, folder.spent_s())
+    clock.begin(0)
+    clock.started -= 1000
+    clock.tick(now=True)
+    assert (clock.spent_s, folder.spent_s(0)) == pytest.approx((1500, 1500), rel=1e-2)
+
+
 def test_what_is_done_between_two_trials_is_of_the_second(folder):
     clock = SearchClock(folder, LONG_S, folder.spent_s())
     clock.started -= 1000

@@ -1,5 +1,6 @@
 """Staging with real files and processes: copied, verified, found again, and never half there."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import xxhash
@@ -17,7 +19,7 @@ from second_user import UID, as_second_user
 from waiting import HANG_S
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.staging import copying
+from graphmill.cluster.staging import copying, lock
 from graphmill.cluster.staging import stage as staging
 from graphmill.cluster.staging.dataset import read_dataset
 from graphmill.cluster.staging.lock import only_copier
@@ -258,6 +260,25 @@ def test_a_holder_that_stands_still_is_not_waited_for(tmp_path: Path, source_env
     holder.wait()
     with only_copier(target):  # a dead holder's lock is nobody's
         assert len(caplog.messages) == 2
+
+
+def test_a_holder_that_gives_signs_of_life_is_waited_for_however_long(tmp_path: Path, monkeypatch, caplog):
+    held = (tmp_path / ".copy.lock").open("a+")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    now_s = 0.0
+
+    def sleep(_: float) -> None:
+        nonlocal now_s
+        now_s += lock.STALE_S / 2
+        if now_s > 10 * lock.STALE_S:
+            held.close()
+        else:
+            os.utime(held.fileno(), ns=(0, int(now_s * 1e9)))
+
+    monkeypatch.setattr(lock, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
+    with only_copier(tmp_path / "copy"):
+        assert held.closed
+    assert not any("no progress" in message for message in caplog.messages)
 
 
 @settings(max_examples=30, deadline=None)

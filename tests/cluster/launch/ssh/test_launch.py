@@ -1,5 +1,6 @@
 """`graphmill launch` on real hosts: the same losses as here, and every way in which it may end."""
 
+import asyncio
 import json
 import os
 import re
@@ -9,12 +10,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from waiting import HANG_S
 
 from graphmill import _native
+from graphmill.cluster.launch.ssh.launch import _Ready, _starts
+from graphmill.record.attempts import Begun
 from graphmill.record.run_folder import RunFolder
+from graphmill.runtime.trust import TRUST_VARIABLE
+from graphmill.spec.world import World
 from graphmill.tasks.node_classification.data.prepare import prepare
 
 REPO = Path(__file__).parents[4]
@@ -369,3 +375,25 @@ def test_resume_with_other_hosts(hosts, hosts_file, launch):
     assert f"attempt 2 has {planned // 2} ranks, and {planned} were planned" in resumed.output
     assert [(each.world.hosts, each.world.ranks) for each in folder.attempts()] == [(2, planned), (1, planned // 2)]
     assert not hosts.ours()
+
+
+def test_what_is_trusted_here_is_handed_to_every_host(new_run, monkeypatch):
+    """A host has a list of its own of whose code may be run, or none."""
+    folder, plan = new_run(2)
+    world = World(hosts=2, ranks=2, threads=1)
+    asked = []
+
+    class OneHost:
+        async def ask(self, request, _):
+            asked.append(request)
+
+    checked = SimpleNamespace(port=1, interface="lo")
+    ready = _Ready([OneHost(), OneHost()], plan, world, [checked, checked], "host1")
+    monkeypatch.setenv(TRUST_VARIABLE, "mine.Model")
+
+    async def start() -> None:
+        await asyncio.gather(*_starts(SimpleNamespace(program=()), ready, Begun(folder, 1, resumed=True)))
+
+    asyncio.run(start())
+    assert [request.trusted for request in asked] == ["mine.Model"] * 2
+    assert [request.processes for request in asked] == [(0,), (1,)]
