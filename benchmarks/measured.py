@@ -9,7 +9,6 @@ python benchmarks/measured.py --check    exit 1 where one of them says something
 
 import argparse
 import re
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -139,8 +138,8 @@ def step(result: dict[str, Any]) -> str:
 def accuracy(result: dict[str, Any]) -> str:
     lines = ["**Accuracy on real data**: test split, best-val checkpoint, mean ± sd. MAE is in the unit of the data\n"]
     lines += [
-        "| recipe | measure | mean ± sd | last value repeated | seeds | median wall s |",
-        "|---|---|---|---|---|---|",
+        "| recipe | measure | mean ± sd | last value repeated | seeds |",
+        "|---|---|---|---|---|",
     ]
     for name, value in result.items():
         if not isinstance(value, dict) or "test" not in value:
@@ -149,8 +148,7 @@ def accuracy(result: dict[str, Any]) -> str:
             naive = f"{found['last_value']:.3f}" if "last_value" in found else ""
             digits = 4 if column == "micro_f1" else 3
             spread = f"{found['mean']:.{digits}f} ± {found['sd']:.{digits}f}"
-            wall = statistics.median(value["wall_s"])
-            lines.append(f"| {name} | {column} | {spread} | {naive} | {len(value['seeds'])} | {wall:.0f} |")
+            lines.append(f"| {name} | {column} | {spread} | {naive} | {len(value['seeds'])} |")
     for name, value in result.items():
         if isinstance(value, dict) and "near_copies" in value:
             lines.append("\n" + near_copies(name, value["near_copies"]))
