@@ -7,11 +7,16 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.job_end import least_of_attempt
-from graphmill.cluster.jobs.pipeline import record_of
+from graphmill.cluster.jobs.pipeline import _job, record_of
+from graphmill.cluster.jobs.pipeline_record import PipelineFolder
 from graphmill.cluster.jobs.stages_in_job import _StagesInJob
 from graphmill.cluster.launch.pipeline import Stages
 from graphmill.record.documents import Outcome
 from graphmill.record.events import EventWriter, Start
+from graphmill.spec.job.resolve import resolve_job
+from graphmill.spec.job.site import Site
+from graphmill.spec.load import inline_experiment
+from graphmill.spec.packing import PackedJob, Shape, StagePart
 from graphmill.spec.pipeline import Pipeline, StageSpec
 
 STARTED = Start(
@@ -77,3 +82,11 @@ def test_a_job_goes_on_with_what_earlier_ones_of_its_kind_left():
     stages = SimpleNamespace(state=lambda stage: SimpleNamespace(status="done" if stage.name == "done" else "stopped"))
     in_job = _StagesInJob(None, SimpleNamespace(stages=("own",)), None, submitted, stages, None)
     assert [each.stage.name for each in in_job._mine()] == ["on-cpus", "own"]
+
+
+def test_a_job_of_stages_asks_for_the_memory_of_its_driver_too(tmp_path):
+    alone = resolve_job(inline_experiment({"train": {"epochs": 1}}, "the test"), Site(name="own"))
+    record = SimpleNamespace(name="p", planned=lambda _: SimpleNamespace(job=alone))
+    parts = (StagePart("first", 0.0, 1.0, is_last=True, takes_s=1.0),)
+    packed = PackedJob(parts, Shape(), time_s=60, memory_mib=1000)
+    assert _job(PipelineFolder(tmp_path), record, packed, "p").mem == "1128M"
