@@ -28,7 +28,8 @@ def score_after(training: "Training") -> None:
         if baseline.scored != "end" or baseline.name in recorded:
             continue
         if training.time_left.is_up():
-            run_log.progress.say(f"{baseline.words} and what follows are not scored: no time is left")
+            why = "a stop was requested" if training.time_left.stop.signal is not None else "no time is left"
+            run_log.progress.say(f"{baseline.words} and what follows are not scored: {why}")
             return
         scores = costly_scores(logs_root, task_plan, baseline, run_log.progress.say)
         for split in _SPLITS:

@@ -1,9 +1,13 @@
 """Cells of a study and stages of a pipeline go through one loop: what ends one run ends what needs it, nothing else."""
 
 import errno
+import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from graphmill.base.errors import UnreadableError
 from graphmill.cluster.launch import run_graph as graph
@@ -83,3 +87,18 @@ def test_a_stop_of_one_run_is_one_of_all(run, monkeypatch, code):
     monkeypatch.setattr(graph, "start_run", start_run)
     assert run("study") == (code, ["new"] * 3)
     assert begun == ["all/first"]
+
+
+def test_a_stop_after_the_last_step_ends_what_follows_and_not_the_run(tmp_path, planner, stand_in, caplog):
+    def stop() -> None:
+        wait_until((tmp_path / "all" / "first" / "started_0").exists, "the first run")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    asking = threading.Thread(target=stop)
+    asking.start()
+    code = run_study(STUDY, logs_root=tmp_path, planner=planner, program=stand_in("0:finish_when_asked"))
+    asking.join()
+    assert (code, [state.status for state in runs("study", tmp_path).states()]) == (75, ["done", "new", "new"])
+    assert "second and what follows: not run: a stop was requested" in caplog.text
+    resumed = run_study(STUDY, logs_root=tmp_path, planner=planner, program=stand_in("0:finish"))
+    assert (resumed, [state.status for state in runs("study", tmp_path).states()]) == (0, ["done"] * 3)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.base.errors import UserError
+from graphmill.cluster.launch import trial
 from graphmill.cluster.launch.trial import try_out
 from graphmill.tasks.node_classification.data.prepare import prepare
 
@@ -76,3 +77,13 @@ def test_a_trial_is_for_this_machine(make_plan):
 def test_a_trial_that_fails_says_so(make_plan):
     with pytest.raises(UserError, match="the trial ended with 2"):
         try_out(make_plan(ranks=1), 10)  # its dataset is nowhere
+
+
+def test_a_stop_after_the_last_step_of_a_trial_ends_what_would_measure_more(make_plan, monkeypatch):
+    def start_run(plan, *, watch, **_):
+        watch(True)
+        return 0
+
+    monkeypatch.setattr(trial, "start_run", start_run)
+    with pytest.raises(KeyboardInterrupt):
+        try_out(make_plan(ranks=1, epochs=9), 10)

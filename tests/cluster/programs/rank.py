@@ -145,6 +145,13 @@ def do_environ() -> int:
     return 1
 
 
+def do_finish_when_asked() -> int:
+    """Asked to stop after the last step, as while baselines are scored: it is done all the same."""
+    while not STOP.requested:
+        time.sleep(0.02)
+    return do_finish()
+
+
 def do_finish() -> int:
     """Leave everything behind that a finished rank does, true to the plan."""
     folder = RunFolder.open(FOLDER)

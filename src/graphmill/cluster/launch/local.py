@@ -82,6 +82,18 @@ def run_ranks(
 
 
 @dataclass(slots=True)
+class StopNoted:
+    """A `Watch` that ends no run, for who starts several: a stop after the last step of one ends those to come."""
+
+    is_requested: bool = False
+
+    def __call__(self, is_stop_requested: bool) -> bool:
+        """Look, as a `Watch`."""
+        self.is_requested = is_stop_requested
+        return False
+
+
+@dataclass(slots=True)
 class StopSignals:
     """Signals the launcher received and has not passed on yet. Handlers append, and do nothing more."""
 

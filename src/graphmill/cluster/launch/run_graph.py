@@ -13,7 +13,7 @@ from graphmill.base import exits
 from graphmill.base.errors import AbsentDataError, UnreadableError, UserError
 from graphmill.base.retries import is_io_error
 from graphmill.cluster.launch.check_model import unfit_problems
-from graphmill.cluster.launch.local import WORKER
+from graphmill.cluster.launch.local import WORKER, StopNoted
 from graphmill.cluster.launch.run import resume_run, start_run
 from graphmill.config.problems import Problem, add_problem, refuse
 from graphmill.record.endings import State
@@ -106,8 +106,12 @@ def run_graph(
     """
     left: list[str] = []
     chosen = [*chosen]
+    stop = StopNoted()
     for name in chosen:
-        code = _run(runs, name, left, plan_of=plan_of, program=program)
+        if stop.is_requested:
+            _log.info(f"{name} and what follows: not run: a stop was requested; the same command continues")
+            return exits.OUT_OF_TIME
+        code = _run(runs, name, left, plan_of=plan_of, program=program, stop=stop)
         if code in STOPS:
             return code
         if code != exits.DONE:
@@ -119,7 +123,9 @@ def run_graph(
     return exits.ANSWER_IS_NO if left else exits.DONE
 
 
-def _run(runs: RunGraph, name: str, left: Sequence[str], *, plan_of: PlanOf, program: Sequence[str]) -> int:
+def _run(
+    runs: RunGraph, name: str, left: Sequence[str], *, plan_of: PlanOf, program: Sequence[str], stop: StopNoted
+) -> int:
     """One run, whose exit status is returned; `left`: those that did not get done before it."""
     names, said = [*runs.needs], runs.wording
     title = f"[{names.index(name) + 1}/{len(names)}] {name}"
@@ -135,10 +141,10 @@ def _run(runs: RunGraph, name: str, left: Sequence[str], *, plan_of: PlanOf, pro
         if state.status == NEW:
             _log.info(f"{title}: starts")  # what needs nothing was tried with this plan before
             tried = not runs.needs[name]
-            code = start_run(plan_of(name), logs_root=runs.logs_root, program=program, is_tried=tried)
+            code = start_run(plan_of(name), logs_root=runs.logs_root, program=program, is_tried=tried, watch=stop)
         else:
             _log.info(f"{title}: {said.resumes}")
-            code = resume_run(state.folder, program=program)
+            code = resume_run(state.folder, program=program, watch=stop)
     except UserError as error:
         _log.error(f"{error}")
         code = exits.BAD_REQUEST

@@ -15,6 +15,7 @@ from typing import Final
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing_folder
+from graphmill.cluster.launch.local import StopNoted
 from graphmill.cluster.launch.run import start_run
 from graphmill.estimate.trial import FEWEST_STEPS, Trial, trial_of, whole_epochs
 from graphmill.record.phases import PHASES_FILE
@@ -45,7 +46,9 @@ def try_out(plan: Plan, steps: int) -> Trial:
         raise UserError(f"{steps} steps say nothing", fix=f"--trial {FEWEST_STEPS} or more, and as many in the plan")
     short = plan.ending_at(steps).model_copy(update={"run_id": "trial", "early_stopping": EarlyStoppingSpec()})
     with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as root, stdout_is_stderr():
-        code = start_run(short, logs_root=Path(root))
+        code = start_run(short, logs_root=Path(root), watch=(stop := StopNoted()))
+        if stop.is_requested:  # also after the last step: what measures one trial goes on to the next
+            raise KeyboardInterrupt
         if code != exits.DONE:
             raise UserError(
                 f"the trial ended with {code}; the error is above, and the trial's folder is removed",
