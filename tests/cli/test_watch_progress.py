@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.cluster.follow import plain_line
-from graphmill.cluster.status import Watcher
+from graphmill.cluster.follow import plain_line, what_counts
+from graphmill.cluster.status import RunView, Watcher
 from graphmill.record.documents import Outcome
 from graphmill.record.endings import ENDINGS
 from graphmill.record.metrics import write_metrics
@@ -47,3 +47,12 @@ def test_one_look_ends_as_the_run_did(folder: RunFolder, graphmill, status, code
         exit_code = ENDINGS[status].exit_status
         folder.write_outcome(Outcome(status=status, exit_code=exit_code, epochs=1, steps_per_rank=1, wall_s=1))
     assert graphmill("watch", folder.path, "--once").code == code
+
+
+@pytest.mark.parametrize(("state", "is_new"), [("running", False), ("waiting", True)])
+def test_only_of_a_run_that_does_not_run_is_another_detail_a_new_line(folder: RunFolder, state, is_new: bool):
+    """Else a run without a heartbeat had a line at each look: no heartbeat for 190 s, 195 s, …"""
+    sooner, later = (
+        RunView("run", folder.path, state, "files", detail=f"no heartbeat for {seconds} s") for seconds in (190, 195)
+    )
+    assert (what_counts(sooner) != what_counts(later)) is is_new

@@ -6,11 +6,11 @@ import time
 import pytest
 
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PipelineRecord, RecordedStage
-from graphmill.cluster.pipeline_status import PipelineWatcher
+from graphmill.cluster.pipeline_status import PipelineWatcher, _is_alive
 from graphmill.cluster.status import RunView, Watcher
 from graphmill.record.documents import Outcome
 from graphmill.record.endings import ENDINGS
-from graphmill.record.lock import hold
+from graphmill.record.lock import Owner, hold
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.pipeline import SourceSpec, StageSpec
 
@@ -102,3 +102,15 @@ def test_stages_wait_for_the_process_that_runs_them(seen, ended, folder):
     assert views["b"].source == "process"
     views = seen(is_local=True)
     assert not any(view.is_alive for view in views.values()), "the process is gone"
+
+
+@pytest.mark.parametrize(
+    ("began_s_ago", "silent_s", "lives"), [(3600, [5.0, 900.0], True), (3600, [4000.0], False), (0, [], True)]
+)
+def test_a_process_on_another_host_lives_while_one_of_its_runs_is_heard(tmp_path, began_s_ago, silent_s, lives):
+    owner = Owner(
+        hostname="elsewhere", pid=1, process_start=1, boot_id="b", pid_namespace="n", since=time.time() - began_s_ago,
+        kind="flock",
+    )  # fmt: skip
+    views = [RunView("run", tmp_path, "running", "files", silent_s=each) for each in silent_s]
+    assert _is_alive(owner, views) is lives

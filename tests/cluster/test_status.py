@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from graphmill.cluster.status import Watcher
+from graphmill.cluster.status import Watcher, log_of
 from graphmill.record.documents import Attempt, Outcome, SubmittedJob
 from graphmill.slurm.queue import JobReading, Queue
 
@@ -104,3 +104,15 @@ def test_a_job_that_runs_is_alive_whatever_its_record_says(new_run):
     view = Watcher([folder], queue=Answers(j17="RUNNING")).look()[0]
     assert (view.state, view.is_alive, view.job_id) == ("running", True, "17")
     assert "attempts.jsonl" in view.detail
+
+
+@pytest.mark.parametrize("later", ["rank", "job"])
+def test_the_log_that_was_written_to_last_is_the_one_that_is_shown(new_run, later):
+    """A run that is resumed has an old log of rank 0, and what its new job printed."""
+    folder, _ = new_run(1)
+    paths = {"rank": folder.log_path(0), "job": folder.job_log_path("17")}
+    for which, path in paths.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a line\n")
+        os.utime(path, (1, 2 if which == later else 1))
+    assert log_of(folder, "17") == paths[later]

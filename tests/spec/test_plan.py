@@ -98,6 +98,9 @@ def test_samplers_need_memory_as_ranks_do():
     assert whole.memory_per_sampler_mib is None
     assert served.memory_per_sampler_mib > 350  # an interpreter with torch, and batches for two
     assert served.num_syncs == whole.num_syncs
+    of_one = modelled(plan(roles=(2, 2), num_cores=8))
+    of_one_more = served.memory_per_sampler_mib - of_one.memory_per_sampler_mib
+    assert of_one_more == pytest.approx(served.memory.batches_mib), "it holds the batches of each rank that it serves"
 
 
 @pytest.mark.parametrize(

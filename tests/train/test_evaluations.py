@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from graphmill.spec.columns import Measure
 from graphmill.tasks.task import Measures
-from graphmill.train.evaluations import Evaluations
+from graphmill.train.evaluations import Evaluations, LatestEvaluation
 
 KNOWN = (Measure("auc", "area", higher_is_better=True), Measure("error", "mean error", higher_is_better=False))
 
@@ -21,3 +21,10 @@ def test_measures_of_the_best_epoch_stand_beside_the_best_of_any():
     assert best.facts() == {"step": 8, "epoch": 2, "auc": 0.8, "error": 3.0}
     assert best.values == {"auc": 0.8, "error": 1.0}
     assert best.model_copy(update={"measures": {}}).facts() == {"step": 8, "epoch": 2, **best.values}
+
+
+def test_weights_of_a_step_have_the_measures_of_an_evaluation_there_and_of_no_other(make_plan):
+    evaluations = Evaluations(make_plan(), None, None, None, None, None, None)
+    evaluations.latest = LatestEvaluation(3, {"micro_f1": 0.5})
+    assert evaluations.origin(1, 3, "hash").measures == {"micro_f1": 0.5}
+    assert evaluations.origin(2, 4, "hash").measures == {}

@@ -9,7 +9,8 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.command import command_again, plan_command
 from graphmill.cluster.jobs.sites import find_site
-from graphmill.cluster.jobs.submit import folder_for, plan_request, request_of
+from graphmill.cluster.jobs.submit import _job_to_wait_for, folder_for, plan_request, request_of
+from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder, make_empty_folder
 from graphmill.runtime import trust
 from graphmill.runtime.trust import TRUST_VARIABLE
@@ -86,6 +87,14 @@ def test_a_command_of_a_copied_folder_is_not_submitted(tmp_path, monkeypatch):
     make_empty_folder(folder.path)
     request.write()
     assert command_again(folder, []).command.words == ("sh", "-c", "id")
+    assert command_again(folder, [], dependency="afterok:17").submission.options == ("--dependency=afterok:17",)
     be(monkeypatch, tmp_path / "of another")
     with pytest.raises(UserError, match="was not submitted by you"):
         command_again(folder, [])
+
+
+def test_who_waits_for_a_run_waits_for_the_last_of_its_jobs(submitted):
+    request_of(submitted, options=["slurm.on_time_limit=requeue"]).write()
+    for job_id in ("17", "18"):
+        submitted.note_job(SubmittedJob(job_id=job_id, time=1.0))
+    assert _job_to_wait_for(submitted).job_id == "18"

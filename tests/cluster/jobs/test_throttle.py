@@ -1,9 +1,12 @@
 """A study keeps to so many cells at a time, however many arrays its cells need."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.cluster.jobs.study import throttled
+from graphmill.cli.study_submit import _after
+from graphmill.cluster.jobs.study import Array, throttled
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.integers(1, 60))
@@ -27,3 +30,10 @@ def test_no_more_run_at_a_time_than_asked_and_none_waits_for_ever(counts: list[i
         )
     elif len(counts) == 1:
         assert throttles[0].tasks == at_once
+
+
+def test_an_array_that_waits_for_another_one_waits_for_what_was_asked_too(tmp_path):
+    array = Array(None, "", tmp_path, (), dependency="afterok:9", waits_for=1)
+    assert _after(array, ["16", "17"]).dependency == "afterok:9,afterany:17"
+    assert _after(replace(array, dependency=""), ["16", "17"]).dependency == "afterany:17"
+    assert _after(replace(array, waits_for=None), []).dependency == "afterok:9"
