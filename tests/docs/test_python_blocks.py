@@ -75,7 +75,7 @@ def a_run_of_nodes() -> Names:
     command("prepare", "synthetic/sbm", "-o", "num_nodes=300", "-o", "num_edges=1500", "-o", "features=8")
     Path("sage.yaml").write_text(
         "name: cora-sage\ndataset: {name: synthetic/sbm}\nmodel: {hidden_channels: 8}\n"
-        "train: {epochs: 5, batch_size: 60, num_neighbors: [4, 4], threads: 1}\n"
+        "train: {epochs: 20, batch_size: 60, num_neighbors: [4, 4], threads: 1}\n"
     )
     command("train", "sage.yaml", "--run-id", "cora-sage-1")
     command("predict", "logs/cora-sage-1", "--output", "test.parquet")
