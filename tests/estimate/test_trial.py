@@ -1,10 +1,14 @@
 """What is left of a stage, by arithmetic; what was measured is measured once."""
 
+import json
+
 import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.estimate.cache import Estimates
-from graphmill.estimate.trial import Trial, cost_of, keep_trial, known_trial, num_checkpoints, whole_epochs
+from graphmill.estimate.trial import Trial, cost_of, keep_trial, known_trial, num_checkpoints, trial_of, whole_epochs
+from graphmill.record.metrics import write_metrics
+from graphmill.record.run_folder import RunFolder
 from graphmill.spec.batch import TriedSize
 from graphmill.spec.calendar import BucketedBatches
 from graphmill.spec.pipeline import SourceSpec, StageSpec
@@ -67,6 +71,47 @@ def test_a_job_takes_more_and_so_do_evaluations_on_all_sets(make_plan):
     assert in_job.start_s - alone.start_s == pytest.approx(2.0 / 2 + 0.5), "the driver and the first checkpoint"
     on_all = cost_of(FIRST, plan, trial(), num_sets=3)
     assert on_all.work_s.high - alone.work_s.high == pytest.approx(1.1 * (2.0 + 3 * 3.0))
+
+
+def test_baselines_that_no_run_has_scored_count(make_plan):
+    plan, scored = make_plan(), trial(baselines_s={"labels": 30.0, "logistic": 1.0})
+    without, new = cost_of(FIRST, plan, trial()), cost_of(FIRST, plan, scored)
+    assert new.work_s.high - without.work_s.high == pytest.approx(1.1 * 31.0)
+    assert (new.piece_s, new.end_s) == (30.0, without.end_s), "a baseline is one piece, which the ranks do not wait for"
+    one_kept = cost_of(FIRST, plan, scored, kept=["labels"])
+    assert one_kept.work_s.high - without.work_s.high == pytest.approx(1.1 * 1.0)
+    assert one_kept.piece_s == without.piece_s
+
+
+def test_the_test_split_and_the_baselines_after_it_are_told_apart(make_plan, tmp_path):
+    plan = make_plan(epochs=1)
+    folder = RunFolder.create(plan, tmp_path)
+    folder.begin_attempt(resumed=False, command=["test"])
+    write_metrics(folder.metrics_path, [{"epoch": 1, "eval_s": 3.0}], plan.kind.columns)
+    sync = {"epoch": 1, "parameter_hash": "", "replicas_agree": True, "loss_sum": 0.0}
+    saved = {"epoch": 1, "step": 0, "steps_done": 3}
+    begun = folder.attempts()[0].time
+    events = [
+        {"kind": "evaluate", "time": 1, "set": "val/majority"},  # scored before the first step: of the start
+        {"kind": "evaluate", "time": 1.5, "set": "test/majority"},
+        *({"kind": "sync", "time": time, "steps_done": step, **sync} for step, time in enumerate((4, 6, 8), 1)),
+        {"kind": "evaluate", "time": 11, "set": "val"},
+        {"kind": "checkpoint", "time": 11.5, **saved},
+        {"kind": "evaluate", "time": 15.5, "set": "test"},
+        {"kind": "evaluate", "time": 45, "set": "val/labels"},
+        {"kind": "evaluate", "time": 45.5, "set": "test/labels"},
+        {"kind": "evaluate", "time": 47.5, "set": "val/logistic"},
+        {"kind": "evaluate", "time": 48, "set": "test/logistic"},
+        {"kind": "finish", "time": 48.25, "steps_done": 3, "status": "done", "peak_rss_mib": 300},
+    ]
+    evaluated = {"epoch": 1, "measures": {}}
+    lines = [json.dumps({"rank": 0, **evaluated, **event, "time": begun + event["time"]}) for event in events]
+    folder.events_dir.mkdir(exist_ok=True)
+    folder.events_path(0).write_text("".join(f"{line}\n" for line in lines))
+    found = trial_of(folder, plan, 3, ended=begun + 49)
+    assert (found.step_s, found.val_s, found.test_s) == pytest.approx((2.0, 3.0, 4.0))
+    assert found.baselines_s == pytest.approx({"labels": 30.0, "logistic": 2.5})
+    assert (found.start_s, found.save_s, found.finish_s) == pytest.approx((2.0, 0.5, 0.75))
 
 
 def test_checkpoints_between_epochs_count(make_plan):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphmill.api.planning import RUN_ID_OF_A_PLAN, experiment_of, planned
+from graphmill.base.amounts import clock_of
 from graphmill.base.names import counted
 from graphmill.cli.options import DatasetRoot, ExperimentName, Json, Overrides, Ranks
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
@@ -202,12 +203,14 @@ def _attention_kernels(resolved: "Plan") -> str | None:
 
 def _trial_facts(trial: "Trial") -> list[tuple[str, Cell]]:
     low, high = trial.step_spread_s
+    baselines = trial.baselines_s.values()
     return [
         ("s per step", f"{trial.step_s:.3g} ({low:.3g} to {high:.3g})"),
         ("s per evaluation, val and test", f"{trial.val_s:.3g} and {trial.test_s:.3g}"),
-        ("hours of all steps", round(trial.train_h, 3)),
-        ("hours of all evaluations", round(trial.evaluate_h, 3)),
-        ("hours in all", round(trial.total_h, 3)),
+        ("time of all steps", clock_of(3600 * trial.train_h)),
+        ("time of all evaluations", clock_of(3600 * trial.evaluate_h)),
+        *([("time of baselines, once for all runs on the data", clock_of(sum(baselines)))] if baselines else []),
+        ("time in all, without start-up and checkpoints", clock_of(3600 * trial.total_h)),
         ("MiB of memory per rank", round(trial.peak_rss_mib, 1)),
     ]
 

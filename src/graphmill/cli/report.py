@@ -140,9 +140,9 @@ def _predicted(recorded: "RecordedStage", plan: "Plan", trials: "Estimates") -> 
     trial = known_trial(trials, plan)
     if trial is None:
         return None
-    cost = cost_of(recorded.stage, plan, trial)
+    cost, least = (cost_of(recorded.stage, plan, trial, kept=kept) for kept in ((), trial.baselines_s))
     aside_s, ranks = cost.start_s + trial.finish_s, plan.ranks_per_host
     return PredictedStage(
-        Interval(aside_s + cost.work_s.low, aside_s + cost.work_s.high),
+        Interval(aside_s + least.work_s.low, aside_s + cost.work_s.high),  # another stage may have scored the baselines
         Interval(cost.memory_mib.low / ranks, cost.memory_mib.high / ranks),
     )

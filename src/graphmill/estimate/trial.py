@@ -3,13 +3,14 @@
 import math
 import socket
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.estimate.cache import Estimates
+from graphmill.record.evaluations import AT_THE_END
 from graphmill.record.events import Checkpoint, Evaluation, Event, Finish, Start, Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
@@ -40,11 +41,12 @@ class Trial:
     train_h: float  # of all steps
     evaluate_h: float  # of all evaluations
     peak_rss_mib: float  # of the largest process that ran, from its start to its end, evaluations included
+    baselines_s: dict[str, float] = field(default_factory=dict)  # by name: of each that is scored after the test split
 
     @property
     def total_h(self) -> float:
-        """Hours of the whole run, without start-up and checkpoints."""
-        return self.train_h + self.evaluate_h
+        """Hours of the whole run, without start-up and checkpoints; its baselines as if they were scored in it."""
+        return self.train_h + self.evaluate_h + sum(self.baselines_s.values()) / 3600
 
 
 def known_trial(estimates: Estimates, plan: Plan) -> Trial | None:
@@ -70,9 +72,8 @@ def trial_of(folder: RunFolder, plan: Plan, steps: int, *, ended: float) -> Tria
         )
     quartiles = statistics.quantiles(per_step, n=4, method="inclusive")
     rows = read_metrics(folder.metrics_path)
-    ends = [event.time for event in events if isinstance(event, Checkpoint | Evaluation)]
     val_s = statistics.median(float(row["eval_s"]) for row in rows if row["eval_s"])
-    test_s, step_s = ends[-1] - ends[-2], statistics.fmean(per_step)
+    test_s, step_s = _test_s(events), statistics.fmean(per_step)
     saves = [later.time - sooner.time for sooner, later in pairwise(events) if isinstance(later, Checkpoint)]
     steps_marked, first_mark = marks[0]
     begun = folder.attempts()[0].time
@@ -90,7 +91,25 @@ def trial_of(folder: RunFolder, plan: Plan, steps: int, *, ended: float) -> Tria
         train_h=plan.last_step * step_s / 3600,
         evaluate_h=(num_evaluations(plan) * val_s + test_s) / 3600,
         peak_rss_mib=max(_peaks_mib(folder)),
+        baselines_s=_baselines_s(events),
     )
+
+
+def _test_s(events: Sequence[Event]) -> float:
+    """What the evaluation of the test split took: from the last checkpoint to its event."""
+    tested = next(event.time for event in events if isinstance(event, Evaluation) and event.set == AT_THE_END)
+    return tested - max(event.time for event in events if isinstance(event, Checkpoint) and event.time <= tested)
+
+
+def _baselines_s(events: Sequence[Event]) -> dict[str, float]:
+    """Seconds of each baseline after the test split, by name; what could not be scored counts with the one after it."""
+    found: dict[str, float] = {}
+    after = [event for event in events if isinstance(event, Evaluation)]
+    after = after[next(place for place, event in enumerate(after) if event.set == AT_THE_END) :]
+    for sooner, later in pairwise(after):
+        name = later.set.partition("/")[2]
+        found[name] = found.get(name, 0.0) + later.time - sooner.time
+    return found
 
 
 def _peaks_mib(folder: RunFolder) -> Iterator[float]:
@@ -153,19 +172,29 @@ def whole_epochs(plan: Plan, steps: int) -> int:
 
 
 def cost_of(
-    stage: StageSpec, plan: Plan, trial: Trial, steps_saved: int = 0, *, num_sets: int = 0, in_job: bool = False
+    stage: StageSpec,
+    plan: Plan,
+    trial: Trial,
+    steps_saved: int = 0,
+    *,
+    num_sets: int = 0,
+    in_job: bool = False,
+    kept: Container[str] = (),
 ) -> StageCost:
     """What is left of a stage after `steps_saved` steps of each rank, by its trial. Pure.
 
     `num_sets`: sets that its best weights are evaluated on at its end, by a process of its own. `in_job`: the driver
     and srun start before the ranks, the epilog comes after them (together about half as long as a rank's process takes
-    to start, for they import no torch), and against the time limit a first checkpoint is saved.
+    to start, for they import no torch), and against the time limit a first checkpoint is saved. `kept`: baselines that
+    another run on the same data has scored.
     """
     share = (plan.last_step - steps_saved) / plan.last_step
     evaluations = num_evaluations(plan) * share + (1 if stage.init_from is not None and not steps_saved else 0)
     checkpoints, epochs = num_checkpoints(plan) * share, plan.calendar.num_epochs * share
     aside_s = evaluations * trial.val_s + trial.test_s + checkpoints * trial.save_s + epochs * trial.epoch_s
     aside_s += trial.process_s + num_sets * trial.val_s if num_sets else 0.0
+    baselines_s = [seconds for name, seconds in trial.baselines_s.items() if name not in kept]
+    aside_s += sum(baselines_s)
     start_s = trial.start_s + (trial.process_s / 2 + trial.save_s if in_job else 0.0)
     steps_left = plan.last_step - steps_saved
     slow, fast = trial.step_spread_s[1], trial.step_spread_s[0]
@@ -181,7 +210,7 @@ def cost_of(
             min(steps_left * fast + aside_s, middle * (1 - _SPREAD)),
             max(steps_left * slow + aside_s, middle * (1 + _SPREAD)),
         ),
-        piece_s=piece_s,
+        piece_s=max([piece_s, *baselines_s]),
         end_s=max(trial.save_s + trial.finish_s, reserve.needed_s),
         memory_mib=Interval(peak_mib * (1 - _SPREAD), peak_mib * (1 + _SPREAD)),
         needs=tuple(stage.needs()),

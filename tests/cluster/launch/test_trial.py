@@ -10,6 +10,7 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch import trial
 from graphmill.cluster.launch.trial import try_out
+from graphmill.spec.kinds import find_kind
 from graphmill.tasks.node_classification.data.prepare import prepare
 
 SMALL = """
@@ -43,7 +44,11 @@ def test_a_trial_measures_and_leaves_nothing_behind(root, tmp_path):
     assert 0 < low <= trial["step_s"] <= high
     assert trial["train_h"] == pytest.approx(plan["last_step"] * trial["step_s"] / 3600)
     assert trial["evaluate_h"] == pytest.approx((4 * trial["val_s"] + trial["test_s"]) / 3600)
-    assert trial["total_h"] == trial["train_h"] + trial["evaluate_h"]
+    at_the_end = {each.name for each in find_kind("node_classification").baselines.methods if each.scored == "end"}
+    assert trial["baselines_s"].keys() == at_the_end
+    assert min(trial["baselines_s"].values()) > 0
+    baselines_h = sum(trial["baselines_s"].values()) / 3600
+    assert trial["total_h"] == pytest.approx(trial["train_h"] + trial["evaluate_h"] + baselines_h)
     assert 50 < trial["peak_rss_mib"] < 5000
     assert list(tmp_path.iterdir()) == []
 

@@ -10,6 +10,7 @@ from graphmill.cluster.launch.run_graph import DONE, NEW
 from graphmill.cluster.launch.trial import measure
 from graphmill.estimate.cache import Estimates
 from graphmill.estimate.trial import Trial, cost_of, keep_trial, known_trial, shape_of
+from graphmill.record.kept_baselines import KeptBaselines
 from graphmill.record.manifest import saved_steps
 from graphmill.spec.packing import StageCost, Unmeasured
 from graphmill.spec.pipeline import StageSpec
@@ -66,7 +67,8 @@ def predict(
         trial = known or measure(plan, steps)
         if known is None:
             keep_trial(estimates, plan, trial)
-        cost = cost_of(stage, plan, trial, saved, num_sets=num_sets, in_job=in_job)
+        kept = KeptBaselines.of(stages.logs_root, plan.task).read()
+        cost = cost_of(stage, plan, trial, saved, num_sets=num_sets, in_job=in_job, kept=kept)
         found.append(Prediction(stage.name, state.status, cost, trial, plan.last_step - saved, known is not None))
     return found
 

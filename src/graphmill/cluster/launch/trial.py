@@ -32,7 +32,7 @@ PROFILES = "profiles"
 
 
 def try_out(plan: Plan, steps: int) -> Trial:
-    """Make `steps` steps of `plan` on this machine, and both evaluations, in a folder that is thrown away.
+    """Make `steps` steps of `plan` on this machine, its evaluations and baselines, in a folder that is thrown away.
 
     What the ranks print goes to standard error. Raises `UserError` if the plan is for several hosts, or fails.
     """
@@ -65,9 +65,10 @@ def measure(plan: Plan, steps: int) -> Trial:
     enough = math.ceil(_TRIAL_S / max(trial.step_s, 1e-6))
     if steps * trial.step_s >= _TRIAL_S / 2 or plan.last_step <= steps:
         return trial
-    longer = try_out(plan, whole_epochs(plan, enough))
+    longer = try_out(plan.model_copy(update={"baselines": False}), whole_epochs(plan, enough))  # they are measured
     once_a_run = ("start_s", "process_s", "finish_s", "test_s")
-    return replace(longer, **{name: (getattr(trial, name) + getattr(longer, name)) / 2 for name in once_a_run})
+    means = {name: (getattr(trial, name) + getattr(longer, name)) / 2 for name in once_a_run}
+    return replace(longer, **means, baselines_s=trial.baselines_s)
 
 
 @contextmanager
