@@ -127,6 +127,11 @@ def test_a_clash_names_both_shapes_and_both_origins(file):
         Weights.read(path).load_into(model(hidden=7), name="the model of new-run")
     for word in ("0.bias", "[5] F32", "[7] F32", "run source, step 30", str(path), "the model of new-run"):
         assert word in refused.value.message
+    of_second = [f"1.{name}" for name in ("bias", "running_mean", "running_var", "weight")]
+    clashing = ["0.bias", "0.weight", *of_second, "2.weight"]
+    assert all(name in refused.value.message for name in clashing[:6]), "all at once"
+    assert "and 1 more" in refused.value.message
+    assert f"init_from.exclude={json.dumps(clashing)}" in refused.value.fix
     loaded = Weights.read(path).load_into(model(hidden=7), include=["2.bias"])
     assert loaded.taken == ("2.bias",)
 

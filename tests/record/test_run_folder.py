@@ -54,6 +54,16 @@ def test_a_folder_that_holds_a_run_is_refused(tmp_path):
         RunFolder.create(make_plan(), tmp_path)
 
 
+@pytest.mark.parametrize(("status", "is_refused"), [("bad_request", True), ("failed", False)])
+def test_a_run_that_was_refused_before_its_first_step_may_be_removed(tmp_path, status, is_refused):
+    folder = RunFolder.create(make_plan(), tmp_path)
+    folder.write_outcome(Outcome(status=status, exit_code=2, epochs=0, steps_per_rank=0, wall_s=1.0))
+    with pytest.raises(UserError, match="holds a run already") as taken:
+        RunFolder.create(make_plan(), tmp_path)
+    assert (f"remove {folder.path}" in taken.value.fix) == is_refused
+    assert f"graphmill train --resume {folder.path}" in taken.value.fix
+
+
 def test_of_runs_of_one_id_that_begin_at_once_one_does(tmp_path):
     """Its plan is the one on disk; the others are told."""
     for number in range(10):

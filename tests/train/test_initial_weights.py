@@ -20,12 +20,16 @@ OF_PYG = {"kind": "custom", "target": "torch_geometric.nn.models.GCN", "options"
 RESIDUAL = "model.residual is false there and true here"
 
 
-def plan_of(model: dict, **train: object) -> Plan:
+def plan_of(model: dict, features: str = "as_stored", **train: object) -> Plan:
     facts = GraphInfo(
         name="toy", path="/nowhere/toy", checksum="0" * 16, synthetic=False, num_nodes=100, num_edges=400,
-        num_features=8, num_classes=3, num_train=60, has_sparse_features=False,
+        num_features=8, num_classes=3, num_train=60, has_sparse_features=True,
     )  # fmt: skip
-    raw = {"model": model, "train": {"epochs": 2, "num_neighbors": [2, 2, 2], "device": "cpu", **train}}
+    raw = {
+        "dataset": {"features": features},
+        "model": model,
+        "train": {"epochs": 2, "num_neighbors": [2, 2, 2], "device": "cpu", **train},
+    }
     experiment = NodeClassificationExperiment.model_validate(raw)
     return resolve(experiment, machine=MachineInfo(num_cores=2, num_gpus=0), dataset=facts, run_id="run")
 
@@ -69,6 +73,11 @@ def test_other_options_with_the_same_tensors_are_refused(begun, there, here, tol
     assert 'init_from.include=["*"]' in refused.value.fix
 
 
+def test_features_that_are_read_otherwise_are_refused(begun):
+    with pytest.raises(UserError, match='features is "as_stored" there and "row_normalised" here'):
+        begun(plan_of(DEEP), plan_of(DEEP, "row_normalised"))
+
+
 @pytest.mark.parametrize(
     ("there", "here"),
     [
@@ -92,4 +101,4 @@ def test_weights_of_another_program_are_taken(begun):
 
 
 def test_of_links_the_head_counts_too():
-    assert LinkPredictionPlan.of_weights == ("model", "head")
+    assert LinkPredictionPlan.of_weights == ("model", "features", "head")

@@ -1,5 +1,6 @@
 """The weights of a model as portable tensors: written to a file with their origin, read back, put into a model."""
 
+import json
 import os
 import re
 import stat
@@ -140,13 +141,18 @@ class Weights:
         return {key for key in chosen if not any(fnmatchcase(key, each) for each in exclude)}
 
     def _refuse_clashes(self, model_state: Mapping[str, Tensor], taken: Iterable[str], model_name: str) -> None:
-        for key in taken:
-            here, there = model_state[key], self.tensors[key]
-            if here.shape != there.shape or here.dtype != there.dtype:
-                raise UserError(
-                    f"{key} is {_form(there)} in {self.described}, but {_form(here)} in {model_name}",
-                    fix=f"build the model with the same sizes, or leave the tensor out: exclude=[{key!r}]",
-                )
+        pairs = {key: (self.tensors[key], model_state[key]) for key in taken}
+        clashes = {
+            key: f"{key} is {_form(there)} there and {_form(here)} here"
+            for key, (there, here) in pairs.items()
+            if here.shape != there.shape or here.dtype != there.dtype
+        }
+        if clashes:
+            raise UserError(
+                f"{self.described} does not fit {model_name}: {_shown(clashes.values(), '; ')}",
+                fix="build the model with the same sizes, or leave these tensors out: init_from.exclude="
+                + json.dumps(list(clashes)),
+            )
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
@@ -184,6 +190,6 @@ def _form(tensor: Tensor) -> str:
     return f"{list(tensor.shape)} {_DTYPES.get(tensor.dtype, str(tensor.dtype))}"
 
 
-def _shown(names: Iterable[str]) -> str:
+def _shown(names: Iterable[str], separator: str = ", ") -> str:
     known = sorted(names)
-    return ", ".join(known[:6]) + (f" and {len(known) - 6} more" if len(known) > 6 else "") if known else "nothing"
+    return separator.join(known[:6]) + (f" and {len(known) - 6} more" if len(known) > 6 else "") if known else "nothing"

@@ -85,6 +85,14 @@ class RunFolder(RunPaths):
         return folder
 
     def _taken(self) -> UserError:
+        with suppress(UserError, UnreadableError):
+            outcome = self.read_outcome()
+            if outcome is not None and outcome.status == "bad_request" and not self.steps_saved():
+                return UserError(
+                    f"{self.path} holds a run already, which was refused before its first step",
+                    fix=f"remove {self.path}, or give another --run-id; or, if its plan was right, continue it with"
+                    f" `graphmill train --resume {self.path}`",
+                )
         fix = f"continue it with `graphmill train --resume {self.path}`, or give another --run-id"
         return UserError(f"{self.path} holds a run already", fix=fix)
 

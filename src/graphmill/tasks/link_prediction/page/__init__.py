@@ -128,7 +128,7 @@ class LinkInfo(PartedInfo):
 class LinkPredictionPlan(TaskPlan):
     """What only the ranks of a link prediction need."""
 
-    of_weights: ClassVar[tuple[str, ...]] = ("model", "head")
+    of_weights: ClassVar[tuple[str, ...]] = ("model", "features", "head")
 
     kind: Literal["link_prediction"] = "link_prediction"
     dataset: LinkInfo

@@ -1,6 +1,6 @@
 """Node classification: which class is each node of a graph of?"""
 
-from typing import Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
 from pydantic import Field
 
@@ -120,6 +120,8 @@ class GraphInfo(PartedInfo):
 
 class NodeClassificationPlan(TaskPlan):
     """What only the ranks of a node classification need."""
+
+    of_weights: ClassVar[tuple[str, ...]] = ("model", "features", "edge_features")
 
     kind: Literal["node_classification"] = "node_classification"
     dataset: GraphInfo

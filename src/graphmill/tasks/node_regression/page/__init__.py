@@ -1,6 +1,6 @@
 """Node regression: which numbers does each node of a graph have?"""
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, PositiveFloat
 
@@ -94,6 +94,8 @@ class ValuesInfo(TypedInfo):
 
 class NodeRegressionPlan(TaskPlan):
     """What only the ranks of a node regression need."""
+
+    of_weights: ClassVar[tuple[str, ...]] = ("model", "features")
 
     kind: Literal["node_regression"] = "node_regression"
     dataset: ValuesInfo
