@@ -9,6 +9,7 @@ import pytest
 from waiting import wait_until
 
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.plan import Plan
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,29 @@ def test_submitting_over_a_run_is_refused(graphmill, toy):
     done = graphmill("submit", toy, "--run-id", "one", "--dry-run")
     assert done.code == 2
     assert "holds a run already" in done.err
+
+
+def test_a_run_that_train_began_goes_on_as_a_job_of_other_hosts_and_ranks(graphmill, toy):
+    begun = json.loads(graphmill("plan", toy, "--json").out)["plan"]
+    folder = RunFolder.create(Plan.model_validate_json(json.dumps({**begun, "run_id": "one"})), toy.parent / "logs")
+    again = ("submit", toy, "--resume", "--run-id", "one", "--dry-run")
+    done = graphmill(*again, "--hosts", "2", "--ranks", "4", "--json")
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert (answer["job"]["hosts"], answer["job"]["ranks_per_host"]) == (2, 2)
+    assert (answer["plan"]["hosts"], answer["plan"]["ranks"]) == (1, begun["ranks"]), "the run stays as planned"
+    assert {"hosts 1 → 2", "ranks_per_host 1 → 2"} <= set(answer["changes"])
+    assert "there already" not in graphmill(*again).out
+    folder.script_path.write_text("")
+    assert f"{folder.script_path} (there already)" in graphmill(*again).out
+    folder.script_path.unlink()
+
+    toy.write_text(toy.read_text().replace("threads: 1", "threads: 1, ranks: 3"))
+    other = graphmill(*again)
+    assert other.code == 2
+    assert "ranks is 1 there and 3 here" in other.err
+    assert "--resume --run-id one --hosts 1 --ranks 3" in other.err
+    assert graphmill(*again, "--hosts", "1", "--ranks", "3").code == 0, "what it said to type"
 
 
 @pytest.mark.parametrize(

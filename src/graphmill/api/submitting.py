@@ -211,13 +211,16 @@ def _continued(
     run_id: str | None,
     dependency: str,
 ) -> "RunRequest | RunFolder":
-    """The request that continues a run; its folder if it is done."""
+    """The request that continues a run; its folder if it is done.
+
+    Options for the number of hosts and ranks are no part of the comparison with its plan: they say how many continue.
+    """
     from graphmill.cluster.jobs.sites import find_site
-    from graphmill.cluster.jobs.submit import plan_request, read_job, refuse_alive, request_of
+    from graphmill.cluster.jobs.submit import plan_request, read_job, refuse_alive, request_of, resized
     from graphmill.record.find_run import run_to_resume
     from graphmill.record.run_folder import RunFolder, refuse_other_plan
     from graphmill.runtime.roots import dataset_root
-    from graphmill.spec.job.change import differences
+    from graphmill.spec.job.change import HOW_MANY, differences
 
     named = None if experiment is None else str(path_of("experiment", experiment))
     run, is_named = run_to_resume(named, run_id, logs_root, changes=False, verb="submit")
@@ -230,7 +233,9 @@ def _continued(
         return request_of(folder, dependency=dependency, options=overrides)
     planned = folder.read_plan()
     top = folder.logs_root(planned.run_id)
-    loaded = experiment_of(experiment, overrides)
+    sizes = [text for text in overrides if text.partition("=")[0] in HOW_MANY]
+    as_planned = [f"train.ranks={planned.ranks}", f"slurm.hosts={planned.hosts}"] if sizes else []
+    loaded = experiment_of(experiment, [*(text for text in overrides if text not in sizes), *as_planned])
     request = plan_request(
         loaded,
         find_site(loaded.slurm.site),
@@ -239,7 +244,10 @@ def _continued(
         logs_root=top,
         dependency=dependency,
     )
-    refuse_other_plan(folder, planned, request.plan)
+    with_others = f"--resume --run-id {planned.run_id} --hosts {request.plan.hosts} --ranks {request.plan.ranks}"
+    refuse_other_plan(folder, planned, request.plan, with_others=with_others)
+    if sizes:
+        request = resized(request, sizes)
     if folder.job_path.exists():
         return replace(request, changes=differences(read_job(folder), request.job))
     return request

@@ -10,6 +10,7 @@ import typer
 from graphmill.api.submitting import dependency_of, say_what_counts, sent, to_submit
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.base.retries import is_there
 from graphmill.cli.agree import agree_to_code, agree_to_job
 from graphmill.cli.job_options import JobOptions
 from graphmill.cli.options import After, ExperimentName, Ranks, RunId, resolved_dataset_root, takes_groups
@@ -112,7 +113,7 @@ def submit(
     if isinstance(request, RunFolder):
         print_line(f"{request.path} is done already")
     elif options.dry_run:
-        show_request(request, is_new=not resume, json=options.json)
+        show_request(request, json=options.json)
     else:
         tell_submitted(request.folder, sent(request, is_new=not resume), json=options.json)
 
@@ -122,7 +123,7 @@ def _agree(folder: "RunFolder") -> None:
     agree_to_job(folder)
 
 
-def show_request(request: "RunRequest", *, is_new: bool, json: bool) -> None:
+def show_request(request: "RunRequest", *, json: bool) -> None:
     """Show the whole request, and Slurm's answer to it: also, and above all, if it refuses."""
     with slurms_answers([request.submission]) as (answer,):
         if json:
@@ -130,7 +131,7 @@ def show_request(request: "RunRequest", *, is_new: bool, json: bool) -> None:
             return
         show_plan(request.plan, json=False)
         print_line("")
-        print_request(request, answer, is_new=is_new)
+        print_request(request, answer)
 
 
 @contextmanager
@@ -166,7 +167,7 @@ def request_as_json(request: "JobRequest", answer: str | None) -> dict[str, obje
     }
 
 
-def print_request(request: "JobRequest", answer: str | None, *, is_new: bool) -> None:
+def print_request(request: "JobRequest", answer: str | None) -> None:
     """Print for a person what would be asked of Slurm, and its answer."""
     job = request.job.model_dump(mode="json")
     work = job.pop("work")
@@ -174,7 +175,7 @@ def print_request(request: "JobRequest", answer: str | None, *, is_new: bool) ->
         (key, _text(value)) for key, value in (job | work).items() if value not in (None, [], {})
     ]
     print_facts(facts, title="job")
-    print_line(f"\n{request.folder.script_path}{'' if is_new else ' (there already)'}")
+    print_line(f"\n{request.folder.script_path}{' (there already)' if is_there(request.folder.script_path) else ''}")
     print_line("".join(f"  {line}\n" for line in request.script.splitlines()))
     say_what_counts(request)
     if request.changes:

@@ -65,7 +65,7 @@ def submit_command(
     if request is None:
         return
     if dry_run:
-        _show(request, is_new=is_new, json=json)
+        _show(request, json=json)
         return
     say_what_counts(request)
     if request.changes:
@@ -166,11 +166,11 @@ def _refuse_unread(words: Sequence[str]) -> None:
         raise UserError(f"{title}: {error.format_message()}", fix=f"`{title} --help` says what it takes") from None
 
 
-def _show(request: "CommandRequest", *, is_new: bool, json: bool) -> None:
+def _show(request: "CommandRequest", *, json: bool) -> None:
     from graphmill.cli.submit import print_request, request_as_json, slurms_answers
 
     with slurms_answers([request.submission]) as (answer,):
         if json:
             print_json({"run": request.folder.path, "words": request.command.words, **request_as_json(request, answer)})
         else:
-            print_request(request, answer, is_new=is_new)
+            print_request(request, answer)

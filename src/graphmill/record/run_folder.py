@@ -338,14 +338,17 @@ def _refuse_incomplete(plan: Plan) -> None:
     refuse_missing_sources(plan.kind, plan.task, plan.sources)
 
 
-def refuse_other_plan(folder: RunFolder, plan: Plan, requested: Plan) -> None:
-    """Raise a `UserError` if a run was planned differently than it is asked for now."""
+def refuse_other_plan(folder: RunFolder, plan: Plan, requested: Plan, *, with_others: str = "") -> None:
+    """Raise a `UserError` if a run was planned differently than it is asked for now.
+
+    `with_others`: the options that continue it with other numbers of ranks and hosts, if they are not those of `train`.
+    """
     differences = plan_differences(plan, requested)
     if not differences:
         return
     fix = "leave the change out to continue that run, or give another --run-id, or --logs-root, for a new one"
     if any(text.startswith(("ranks is ", "hosts is ")) for text in differences):
-        resume = f"--resume {folder.path} --ranks {requested.ranks}"
+        resume = with_others or f"--resume {folder.path} --ranks {requested.ranks}"
         fix = f"another number of ranks continues it with {resume}; otherwise {fix}"
     raise UserError(f"{folder.path} was planned otherwise: {'; '.join(differences)}", fix=fix)
 

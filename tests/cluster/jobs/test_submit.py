@@ -10,6 +10,7 @@ import pytest
 from waiting import wait_until
 
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.plan import Plan
 
 
 def test_a_dry_run_asks_slurm_and_changes_nothing(cluster, toy, tmp_path):
@@ -216,6 +217,22 @@ def test_other_hosts_and_ranks_may_continue_a_run(cluster, toy, tmp_path):
     assert "elastic" in verified.out
     too_many = cluster.graphmill("submit", "--resume", "a", "--ranks", "100000", cwd=tmp_path)
     assert too_many.code == 0, "it is done"
+
+
+@pytest.mark.slow
+def test_a_run_that_train_began_goes_on_with_other_hosts_and_ranks(cluster, toy, tmp_path):
+    shown = json.loads(cluster.graphmill("plan", toy, "--json", cwd=tmp_path).out)["plan"]
+    begun = Plan.model_validate_json(json.dumps({**shown, "run_id": "a"}))
+    folder = RunFolder.create(begun, tmp_path / "logs")
+    asked = ("submit", toy, "--resume", "--run-id", "a", "--hosts", "2", "--ranks", "2")
+    done = cluster.graphmill(*asked, cwd=tmp_path)
+    assert done.code == 0, done.err
+    cluster.wait_for(tmp_path, "a", "done")
+    assert folder.read_plan() == begun
+    (attempt,) = folder.attempts()
+    assert (attempt.world.hosts, attempt.world.ranks) == (2, 2)
+    assert folder.jobs()[-1].changes == ("name toy-n1 → toy-n2", "hosts 1 → 2")
+    assert cluster.graphmill("verify", "a", cwd=tmp_path).code == 0
 
 
 @pytest.mark.slow

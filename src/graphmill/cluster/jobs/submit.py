@@ -8,7 +8,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -316,16 +316,19 @@ def request_of(folder: RunFolder, *, dependency: str = "", options: Sequence[str
             f"{folder.script_path} cannot be read: {error.strerror}",
             fix="name the experiment: `graphmill submit EXPERIMENT --resume --run-id ID`",
         ) from None
-    job = read_job(folder)
-    before = job
-    if options:
-        job = with_options(job, options)
-        script = render_script(job)
     plan = folder.read_plan()
+    logs_root = folder.logs_root(plan.run_id)
+    request = RunRequest(read_job(folder), script, folder, dependency, plan=plan, logs_root=logs_root)
+    return resized(request, options)
+
+
+def resized(request: RunRequest, options: Sequence[str]) -> RunRequest:
+    """The request with `options` as in `request_of`; `UserError` if its plan does not allow for so many ranks."""
+    job = with_options(request.job, options) if options else request.job
+    script = render_script(job) if options else request.script
     if isinstance(job.work, TrainRuns):
-        world_of(plan, ranks=job.ranks, hosts=job.hosts)  # refuses what the plan does not allow for
-    changes = differences(before, job)
-    return RunRequest(job, script, folder, dependency, changes, plan=plan, logs_root=folder.logs_root(plan.run_id))
+        world_of(request.plan, ranks=job.ranks, hosts=job.hosts)
+    return replace(request, job=job, script=script, changes=differences(request.job, job))
 
 
 def with_options(job: Job, options: Sequence[str]) -> Job:

@@ -21,6 +21,7 @@ _SECTION: Final = "slurm."
 _RANKS: Final = "train.ranks"
 _SIZES: Final = ("hosts", "ranks_per_host")
 """How many continue a run: the same global batches are cut among them, so that the plan stays as it is."""
+HOW_MANY: Final = (_RANKS, *(f"{_SECTION}{name}" for name in _SIZES))
 _AS_ASKED: Final = (
     *("account", "qos", "slurm_partition", "constraint", "reservation", "dependency", "exclusive", "nice", "comment"),
     *("mem", "mail_user", "mail_type", "on_time_limit", "max_attempts", "retries"),
