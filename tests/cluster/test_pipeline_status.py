@@ -8,10 +8,11 @@ import pytest
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PipelineRecord, RecordedStage
 from graphmill.cluster.pipeline_status import PipelineWatcher, _is_alive
 from graphmill.cluster.status import RunView, Watcher
-from graphmill.record.documents import Outcome
+from graphmill.record.documents import Outcome, SubmittedJob
 from graphmill.record.endings import ENDINGS
 from graphmill.record.lock import Owner, hold
 from graphmill.record.run_folder import RunFolder
+from graphmill.slurm.queue import JobReading, Queue
 from graphmill.spec.pipeline import SourceSpec, StageSpec
 
 STAGES = (
@@ -102,6 +103,18 @@ def test_stages_wait_for_the_process_that_runs_them(seen, ended, folder):
     assert views["b"].source == "process"
     views = seen(is_local=True)
     assert not any(view.is_alive for view in views.values()), "the process is gone"
+
+
+@pytest.mark.parametrize(
+    ("state", "detail"), [("RUNNING", "for its turn in job 52"), ("PENDING", "for job 52: ")], ids=["runs", "waits"]
+)
+def test_stages_that_share_a_job_wait_for_their_turn_in_it(seen, folder, monkeypatch, state, detail):
+    reading = JobReading("52", state, "squeue", reason="Priority")
+    monkeypatch.setattr(Queue, "read", lambda _, jobs: {job.job_id: reading for job in jobs})
+    folder.jobs.note_job(SubmittedJob(job_id="52", time=1.0))
+    views = seen()
+    assert {view.state for view in views.values()} == {"waiting"}
+    assert views["d"].detail.startswith(detail)
 
 
 @pytest.mark.parametrize(

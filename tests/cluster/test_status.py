@@ -1,12 +1,14 @@
 """The state of a run with a successor, by what Slurm says of its jobs; its answers are given here."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from graphmill.cluster.status import Watcher, log_of
 from graphmill.record.documents import Attempt, Outcome, SubmittedJob
 from graphmill.slurm.queue import JobReading, Queue
+from graphmill.spec.world import World
 
 
 class Answers(Queue):
@@ -55,6 +57,25 @@ def test_a_successor_that_never_ran_says_nothing_of_the_run(look, told, states, 
     view = look(told, **states)
     assert (view.state, view.job_id) == (state, job)
     assert "CANCELLED" not in view.detail or state == "stopped"
+
+
+def test_the_time_of_a_job_does_not_go_back_when_its_run_is_done(look):
+    """The run's own is of its ranks, which the job starts."""
+    ended = {"j17": "COMPLETED", "j18": "CANCELLED!"}
+    assert look("done", **ended).elapsed_s == 1.0, "Slurm does not say"
+    answers = Answers(**ended)
+    answers.given["17"] = replace(answers.given["17"], elapsed_s=44)
+    assert Watcher([look.folder], queue=answers).look()[0].elapsed_s == 44
+
+
+def test_hosts_of_a_run_without_a_job_are_those_of_its_last_attempt(new_run):
+    folder, _ = new_run(2)
+    for hosts, shown in ((1, "h"), (2, "h and 1 more")):
+        world = World(hosts=hosts, ranks=2, threads=1)
+        begun = Attempt(time=1.0, hostname="h", pid=1, resumed=False, command=(), code="", world=world)
+        with folder.attempts_path.open("a") as file:
+            file.write(begun.model_dump_json() + "\n")
+        assert Watcher([folder], queue=Answers()).look()[0].hosts == shown
 
 
 def test_a_job_that_failed_before_it_began_is_told_by_its_log(look):

@@ -98,7 +98,11 @@ def _with_what_comes(
 
 def _waits_for_job(view: RunView, job: JobReading, takes: str) -> RunView:
     reason = explain_reason(job.reason) if job.phase == "waits" else None
-    waits = f"for job {job.job_id}" if reason is None else f"for job {job.job_id}: {reason.meaning}"
+    waits = (
+        f"for its turn in job {job.job_id}, which runs the stages one after another"
+        if reason is None
+        else f"for job {job.job_id}: {reason.meaning}"
+    )
     return replace(
         view,
         state="waiting",

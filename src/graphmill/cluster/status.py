@@ -262,7 +262,10 @@ def _ended_verdict(folder: RunFolder, outcome: Outcome, reading: JobReading | No
     if outcome.status == "done" and reading is not None and not reading.is_alive and not reading.has_succeeded:
         detail = f"but Slurm says {reading.state}: {explain_end(reading.state)}"
     advice = "" if outcome.status == "done" else _resume_advice(folder)
-    return RunStatus(outcome.status, "run folder", detail, advice, elapsed_s=outcome.wall_s)
+    elapsed_s = outcome.wall_s  # while its job is known the job's, which was shown so far: it began before the ranks
+    if reading is not None and reading.elapsed_s is not None:
+        elapsed_s = max(elapsed_s, reading.elapsed_s)
+    return RunStatus(outcome.status, "run folder", detail, advice, elapsed_s=elapsed_s)
 
 
 def _by_signs_of_life(folder: RunFolder, otherwise: str) -> RunStatus:
@@ -334,7 +337,11 @@ def _hosts(folder: RunFolder, reading: JobReading | None) -> str:
     if reading is not None:
         return reading.hosts
     attempts = folder.attempts()
-    return attempts[-1].hostname if attempts else ""
+    if not attempts:
+        return ""
+    last = attempts[-1]
+    others = 0 if last.world is None else last.world.hosts - 1
+    return f"{last.hostname} and {others} more" if others else last.hostname
 
 
 def _silence(folder: RunFolder) -> float | None:
