@@ -96,6 +96,12 @@ def test_a_dataset_in_place_of_an_experiment_is_told_where_it_goes(graphmill):
     assert "dataset.name=facebook" in graphmill("plan", "cora-sage", "-O", "dataset=facebook").err
 
 
+@pytest.mark.parametrize("verb", ["run", "node"])
+def test_an_option_of_devcluster_that_is_none_is_not_taken_for_a_program(graphmill, verb):
+    done = graphmill("devcluster", verb, "--host", "2", "--", "hostname")
+    assert (done.code, "No such option: --host" in done.err) == (2, True), done.err
+
+
 def test_without_its_distribution_devcluster_says_what_to_install(graphmill, monkeypatch):
     monkeypatch.setitem(sys.modules, "graphmill_devcluster", None)
     for words in (["run", "--hosts", "2", "--", "srun", "hostname"], []):

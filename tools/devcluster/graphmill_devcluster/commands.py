@@ -18,7 +18,7 @@ from graphmill.cli.tree import Commands
 if TYPE_CHECKING:
     from graphmill_devcluster.description import Description, Host
 
-_FOR_COMMANDS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+_FOR_COMMANDS = {"allow_interspersed_args": False}  # what follows the first word is the command's
 
 
 def register(app: typer.Typer) -> None:
