@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from graphmill.base.errors import UserError
+from graphmill.base.names import counted
 from graphmill.cli.options import DatasetRoot, Json, resolved_dataset_root
 from graphmill.cli.progress import progress
 from graphmill.cli.show import Cell, print_json, print_line, print_table
@@ -307,4 +308,4 @@ def _print_parts(path: Path, known: "PartsMetadata", took: dict[str, Any], *, js
     if json:
         print_json({"path": str(path), "took": took, **known.model_dump(mode="json")})
     else:
-        print_parts(path, known, f"{known.num_parts} parts of {known.name}")
+        print_parts(path, known, f"{counted(known.num_parts, 'part')} of {known.name}")

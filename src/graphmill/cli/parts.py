@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from graphmill.base.names import counted
 from graphmill.cli.progress import progress
 from graphmill.cli.show import print_facts, print_json, print_line, print_table
 
@@ -97,7 +98,7 @@ def show_parts(folder: Path, *, check: bool, json: bool) -> None:
         print_json({"path": str(folder), **found, **known.model_dump(mode="json")})
         return
     absent = [number for number in range(known.num_parts) if number not in here]
-    print_parts(folder, known, f"{known.num_parts} parts of {known.name}", absent)
+    print_parts(folder, known, f"{counted(known.num_parts, 'part')} of {known.name}", absent)
     if absent or not has_topology:
         print_line(f"not on this host: {_named(absent, has_topology=has_topology)}")
     if check:

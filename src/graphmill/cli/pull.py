@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from graphmill.base.names import counted
 from graphmill.cli.options import SshConfig
 from graphmill.cli.show import print_line, print_table
 
@@ -51,4 +52,4 @@ def pull(
         )
     counts = {state: sum(run.state == state for run in runs) for state in ("new", "changed", "unchanged")}
     what = ", ".join(f"{number} {state}" for state, number in counts.items())
-    print_line(f"{len(runs)} runs: {what}{' (nothing fetched: --dry-run)' if dry_run else f', in {to}'}")
+    print_line(f"{counted(len(runs), 'run')}: {what}{' (nothing fetched: --dry-run)' if dry_run else f', in {to}'}")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from graphmill.base.names import counted
 from graphmill.cli.options import Json
 from graphmill.cli.show import print_json, print_line, print_table
 
@@ -101,9 +102,12 @@ def merge(
         print_json(written)
         return
     for merged in written:
-        print_line(f"{merged.csv} and {merged.parquet}: {merged.num_rows} rows of {merged.num_files} runs")
+        held = f"{counted(merged.num_rows, 'row')} of {counted(merged.num_files, 'run')}"
+        print_line(f"{merged.csv} and {merged.parquet}: {held}")
         if merged.num_superseded:
-            print_line(f"{merged.num_superseded} rows left out: superseded by a later attempt, or duplicates")
+            print_line(
+                f"{counted(merged.num_superseded, 'row')} left out: superseded by a later attempt, or duplicates"
+            )
         for path in merged.original_files:
             print_line(f"{path} has the header of another program (docs/coming-from.md); what it lacks was filled in")
     if len(written) > 1:

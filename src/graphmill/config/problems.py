@@ -44,7 +44,7 @@ def refuse(problems: Sequence[Problem], source: str) -> None:
         lines.append(f"… and {len(problems) - _MOST_SHOWN} more")
     raise UserError(
         f"{len(problems)} problems in {source}:\n  " + "\n  ".join(lines),
-        fix="correct them all; `graphmill plan` checks an experiment without training",
+        fix="correct them all",
     )
 
 

@@ -12,6 +12,7 @@ import psutil
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.base.names import counted
 from graphmill.graph.header import Header, seal, write_metadata
 from graphmill.graph.store import GraphStore
 from graphmill.graph.topology import Topology
@@ -223,7 +224,7 @@ def _assigned(
         rng_seed=chosen.rng_seed,
         fanouts=chosen.fanouts or DEFAULT_FANOUTS,
     )
-    with shown.step(f"assigning nodes to {chosen.num_parts} parts with {chosen.method}"):
+    with shown.step(f"assigning nodes to {counted(chosen.num_parts, 'part')} with {chosen.method}"):
         parts, partitioner_bytes = _assign(problem, chosen.method, scratch)
     if chosen.method not in ("random", "hotness"):
         with shown.step("evening out the parts"):

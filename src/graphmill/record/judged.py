@@ -55,8 +55,9 @@ class Lost:
     num_better: int
 
     def __str__(self) -> str:
-        others = f", and {self.num_better - 1} more are better too" if self.num_better > 1 else ""
-        return f"loses to a baseline: {self.measure.words} {self.run:.4f}, {self.baseline} {self.best:.4f}{others}"
+        others = self.num_better - 1
+        also = f", and {others} more {'is' if others == 1 else 'are'} better too" if others else ""
+        return f"loses to a baseline: {self.measure.words} {self.run:.4f}, {self.baseline} {self.best:.4f}{also}"
 
 
 def lost_to(

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from graphmill.base.amounts import shown_clock
+from graphmill.base.names import counted
 from graphmill.record.events import Initialised, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.page import Block, Headline, Page, PageCell, Remark, Section, Shown, Table, filled, rounded
@@ -57,7 +58,7 @@ def pipeline_page(name: str, stages: Sequence[StageOfReport], crossed: Sequence[
     )
     synthetic = any(record.plan.dataset.synthetic for record in records.values())
     kinds = dict.fromkeys(record.plan.task.kind.replace("_", " ") for record in records.values())
-    about = f"{len(stages)} stages: {', '.join(stage.name for stage in stages)} ({', '.join(kinds)})"
+    about = f"{counted(len(stages), 'stage')}: {', '.join(stage.name for stage in stages)} ({', '.join(kinds)})"
     return Page("pipeline", name, about, synthetic, _headlines(stages, records), filled(sections), written)
 
 

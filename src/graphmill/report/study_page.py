@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from graphmill.base.amounts import shown_clock
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.base.names import counted
 from graphmill.diagnose.bottleneck_facts import measured_of
 from graphmill.diagnose.rules import find_bottleneck
 from graphmill.record.run_folder import RunFolder
@@ -223,7 +224,7 @@ def _known(find: Callable[[], str]) -> str | None:
 def _about(records: Sequence[RunRecord]) -> str:
     data = list(dict.fromkeys(record.plan.dataset.name for record in records))
     tasks = list(dict.fromkeys(record.plan.task.kind.replace("_", " ") for record in records))
-    return f"{len(records)} runs: {', '.join(tasks)} on {', '.join(data)}"
+    return f"{counted(len(records), 'run')}: {', '.join(tasks)} on {', '.join(data)}"
 
 
 def _headlines(records: Sequence[RunRecord], comparisons: Sequence[Comparison]) -> tuple[Headline, ...]:

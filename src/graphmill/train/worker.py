@@ -386,10 +386,15 @@ def _why_early(training: Training) -> str:
     best, stale = training.evaluations.best, training.evaluations.patience.num_stale
     if not training.stopped_early or best is None:
         return ""
-    measure = training.plan.kind.measures[0]
+    measure, min_delta = training.plan.kind.measures[0], training.plan.early_stopping.min_delta
+    least = f" by more than {min_delta:g}" if min_delta else ""
+    first_stale = training.epoch - stale * max(1, training.plan.evaluate_every_epochs)
+    is_tie = best.epoch > first_stale and not min_delta
+    of_equals = ", of equal scores the one with the lowest loss" if is_tie else ""
     return (
         f"stopped early after epoch {training.epoch} of {training.calendar.num_epochs}: {measure.words} on the"
-        f" validation split did not improve in {counted(stale, 'evaluation')}; best epoch {best.epoch}"
+        f" validation split did not improve{least} in {counted(stale, 'evaluation')};"
+        f" best epoch {best.epoch}{of_equals}"
     )
 
 
