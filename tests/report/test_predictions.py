@@ -195,11 +195,11 @@ def test_of_more_configurations_than_can_be_told_apart_the_best_are_drawn(tmp_pa
     rows = plausible.study_rows(ks=(1, 2, 3, 4, 5, 6, 8, 16), seeds=(1,))
     write_metrics(tmp_path / "metrics.csv", rows, NODES.columns)
     (part,) = by_dataset(load_metrics(tmp_path / "metrics.csv"))
-    chart = learning_curves(part)[1]
-    drawn = {series.y[-1] for series in chart.panels[0].series}
-    ends = sorted((row["val_micro_f1"] for row in rows if row["epoch"] == 12), reverse=True)
-    assert drawn == set(ends[:MOST_LINES])
-    assert chart.note.startswith(f"the {MOST_LINES} best of 16 configurations; ")
+    for chart, column in zip(learning_curves(part), ("loss", "val_micro_f1"), strict=True):
+        drawn = {series.y[-1] for series in chart.panels[0].series}
+        ends = sorted((row[column] for row in rows if row["epoch"] == 12), reverse=column != "loss")
+        assert drawn == set(ends[:MOST_LINES])
+        assert chart.note.startswith(f"the {MOST_LINES} best of 16 configurations; ")
 
 
 def test_runs_of_one_rank_have_learning_curves_too(tmp_path, plausible):

@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.base.names import counted
 from graphmill.base.retries import is_io_error, remove_file
 from graphmill.cluster.jobs import job_end, next_job
 from graphmill.cluster.jobs.arguments import Arguments, RunsHere
@@ -170,7 +171,7 @@ class Driver:
         return Path(folder.read_plan().dataset.path)
 
     def _announce(self, begun: Begun) -> None:
-        again = f", requeued {self.job.num_restarts} times" if self.job.num_restarts else ""
+        again = f", requeued {counted(self.job.num_restarts, 'time')}" if self.job.num_restarts else ""
         clock = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         hosts = self.job.hosts or socket.gethostname()
         job = self.job.job_id or "?"
