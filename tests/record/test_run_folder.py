@@ -17,7 +17,14 @@ from graphmill.base.errors import UserError
 from graphmill.record import run_folder
 from graphmill.record.documents import Outcome, SubmittedJob
 from graphmill.record.manifest import Best, Counters, Manifest, Position, SavedStats
-from graphmill.record.run_folder import RunFolder, default_run_id, find_runs, plan_text, with_own_folder
+from graphmill.record.run_folder import (
+    RunFolder,
+    default_run_id,
+    find_runs,
+    plan_text,
+    refuse_other_plan,
+    with_own_folder,
+)
 from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.tasks.node_classification.page import GraphInfo, NodeClassificationExperiment
 
@@ -62,6 +69,10 @@ def test_a_run_that_was_refused_before_its_first_step_may_be_removed(tmp_path, s
         RunFolder.create(make_plan(), tmp_path)
     assert (f"remove {folder.path}" in taken.value.fix) == is_refused
     assert f"graphmill train --resume {folder.path}" in taken.value.fix
+    other = make_plan().model_copy(update={"seed": 17})
+    with pytest.raises(UserError, match="planned otherwise: seed is") as asked:
+        refuse_other_plan(folder, folder.read_plan(), other)
+    assert (f"remove {folder.path}" in asked.value.fix) == is_refused
 
 
 def test_of_runs_of_one_id_that_begin_at_once_one_does(tmp_path):

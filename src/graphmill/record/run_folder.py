@@ -85,16 +85,19 @@ class RunFolder(RunPaths):
         return folder
 
     def _taken(self) -> UserError:
+        resume, other = f"continue it with `graphmill train --resume {self.path}`", "give another --run-id"
+        what = f"{self.path} holds a run already"
+        if not self.was_refused():
+            return UserError(what, fix=f"{resume}, or {other}")
+        fix = f"remove {self.path}, or {other}; or, if its plan was right, {resume}"
+        return UserError(f"{what}, which was refused before its first step", fix=fix)
+
+    def was_refused(self) -> bool:
+        """Whether its last attempt was refused before any step was saved: there is nothing to lose in it."""
         with suppress(UserError, UnreadableError):
             outcome = self.read_outcome()
-            if outcome is not None and outcome.status == "bad_request" and not self.steps_saved():
-                return UserError(
-                    f"{self.path} holds a run already, which was refused before its first step",
-                    fix=f"remove {self.path}, or give another --run-id; or, if its plan was right, continue it with"
-                    f" `graphmill train --resume {self.path}`",
-                )
-        fix = f"continue it with `graphmill train --resume {self.path}`, or give another --run-id"
-        return UserError(f"{self.path} holds a run already", fix=fix)
+            return outcome is not None and outcome.status == "bad_request" and not self.steps_saved()
+        return False
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -347,7 +350,9 @@ def refuse_other_plan(folder: RunFolder, plan: Plan, requested: Plan, *, with_ot
     if not differences:
         return
     fix = "leave the change out to continue that run, or give another --run-id, or --logs-root, for a new one"
-    if any(text.startswith(("ranks is ", "hosts is ")) for text in differences):
+    if folder.was_refused():
+        fix = f"remove {folder.path}: that run was refused before its first step"
+    elif any(text.startswith(("ranks is ", "hosts is ")) for text in differences):
         resume = with_others or f"--resume {folder.path} --ranks {requested.ranks}"
         fix = f"another number of ranks continues it with {resume}; otherwise {fix}"
     raise UserError(f"{folder.path} was planned otherwise: {'; '.join(differences)}", fix=fix)
