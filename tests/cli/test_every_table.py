@@ -25,8 +25,8 @@ COMMUNICATION = ("sync", "MiB sent", "modelled", "frontier of", "all-reduce", "p
 SHOWN: dict[str, tuple[tuple[str, ...] | str, tuple[str, ...] | str, tuple[str, ...] | str]] = {
     "watch --once": (("nodes", "micro-F1", "nodes/s"), ("series", "MAE", "windows/s"), ("series", "done")),
     "list": (("nodes", "done"), ("series", "done"), ("nodes", "series")),
-    "merge": (("2 rows of 1 runs",), ("2 rows of 1 runs",), ("metrics_traffic.csv", "a table for each task")),
-    "merge --layout long": (("rows of 1 runs",), ("rows of 1 runs",), ("rows of 2 runs",)),
+    "merge": (("2 rows of 1 run",), ("2 rows of 1 run",), ("metrics_traffic.csv", "a table for each task")),
+    "merge --layout long": (("rows of 1 run",), ("rows of 1 run",), ("rows of 2 runs",)),
     "pareto": ("of one rank", "of one rank", "metrics_traffic.csv are of one rank"),
     "figures --no-compile": (
         ("learning_loss_synthetic-sbm.png", "learning_val_micro_f1"),

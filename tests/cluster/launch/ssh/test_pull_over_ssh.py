@@ -98,7 +98,7 @@ def test_copies_of_the_users_code_come_with_the_runs(pull, make_run, remote, tmp
     pull()
     assert files(tmp_path / "here" / ".code") == {f"{copy.name}/0/model.py", f"{copy.name}/files.json"}
     assert damage(tmp_path / "here" / ".code" / copy.name) is None
-    assert "1 runs: 0 new, 0 changed, 1 unchanged" in pull()
+    assert "1 run: 0 new, 0 changed, 1 unchanged" in pull()
 
 
 def test_only_what_is_new_travels_and_nothing_here_is_deleted(pull, make_run, tmp_path):
@@ -127,7 +127,7 @@ def test_all_brings_files_that_are_not_ours_but_never_half_written_ones(pull, ma
 def test_one_run_comes_below_the_logs_folder(pull, make_run, tmp_path):
     run = make_run("one")
     said = pull(path=run.path)
-    assert "1 runs: 1 new" in said
+    assert "1 run: 1 new" in said
     assert (tmp_path / "here" / "one" / "plan.json").exists()
 
 
