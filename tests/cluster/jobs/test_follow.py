@@ -171,6 +171,24 @@ def test_no_rank_is_started_once_a_stop_was_asked_for(new_run, stand_ins, where,
     assert folder.read_outcome().message == "stopped before the ranks were ready"
 
 
+@pytest.mark.parametrize(
+    ("shown", "ending"), [(TIME_IS_UP, "out_of_time"), (TAKEN, "preempted"), (GONE, "stopped")], ids=lambda each: each
+)
+def test_a_job_that_slurm_ends_while_data_are_staged_has_not_failed(new_run, stand_ins, tmp_path, shown, ending):
+    folder, _ = new_run(1)
+    note_attempts(folder, 0)
+    (stand_ins.folder / "srun").write_text("#!/bin/sh\nkill -TERM $$\n")
+    (stand_ins.folder / "srun").chmod(0o755)
+    stand_ins.says("scontrol", f"echo 'JobId=17 {shown} Restarts=0'")
+    driver = driver_of(folder)
+    words = ["--python=python", "--on-time-limit=stop", f"--staging-to={tmp_path}", str(folder.path)]
+    driver.arguments, driver.signals.terminated = parse_arguments(words), False
+    near = str(int(time.time()) + 10)  # no time is left for an epilog
+    driver.environ = {**driver.environ, "PATH": os.environ["PATH"], "SLURM_JOB_END_TIME": near}
+    driver._attempted(folder, time.time())
+    assert folder.read_outcome().status == ending
+
+
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_stop_while_the_successor_was_submitted_cancels_it(new_run, stand_ins, asked):
     folder, _ = new_run(2)
