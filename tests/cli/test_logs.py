@@ -1,9 +1,13 @@
 """`logs` of runs that have ended; tests/cluster/jobs/test_logs_and_shell.py follows one that runs."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from graphmill.cli import logs
+from graphmill.cluster.status import Watcher
 from graphmill.record.documents import SubmittedJob
 
 
@@ -41,6 +45,27 @@ def test_what_its_job_printed(graphmill, run):
     assert graphmill("logs", "run", "--job").code == 2
     run.job_log_path("7").write_text("from the script\n")
     assert graphmill("logs", "run", "--job").out == "from the script\n"
+
+
+def test_of_the_job_that_is_followed_first_the_last_lines_and_of_the_next_all(graphmill, run, monkeypatch):
+    looks: list[None] = []
+
+    def begin(job_id: str) -> None:
+        run.note_job(SubmittedJob(job_id=job_id, time=float(job_id)))
+        run.job_log_path(job_id).write_text(f"first of {job_id}\nlast of {job_id}\n")
+
+    def look(_: Watcher) -> list[SimpleNamespace]:
+        looks.append(None)
+        if len(looks) == 2:
+            begin("8")
+        return [SimpleNamespace(is_alive=len(looks) < 3)]
+
+    begin("7")
+    monkeypatch.setattr(Watcher, "look", look)
+    monkeypatch.setattr(logs, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(logs, "_READ_EVERY_S", 0.0)
+    shown = graphmill("logs", "run", "--job", "--follow", "-n", "1").out
+    assert shown == "last of 7\nfirst of 8\nlast of 8\n"
 
 
 def test_what_is_not_there_is_told(graphmill, run, new_run):
