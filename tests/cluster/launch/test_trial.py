@@ -55,11 +55,13 @@ def test_a_trial_measures_and_leaves_nothing_behind(root, tmp_path):
 
 def test_epochs_of_one_step_are_measured(root, tmp_path):
     """An evaluation and a checkpoint come between any two steps."""
-    done = planned(root, tmp_path, "-O", "train.batch_size=1000", "--trial", "4", "--json")
+    one_step = ("-O", "train.batch_size=1000", "-O", "train.baselines=false")
+    done = planned(root, tmp_path, *one_step, "--trial", "4", "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert (answer["plan"]["last_step"], answer["trial"]["steps"]) == (4, 4)
     assert answer["trial"]["step_s"] > 0
+    assert answer["trial"]["baselines_s"] == {}
 
 
 def test_too_short_a_trial_is_refused(root, graphmill):
@@ -67,7 +69,7 @@ def test_too_short_a_trial_is_refused(root, graphmill):
     few = graphmill(*plan, "--trial", "2")
     assert few.code == 2
     assert "2 steps say nothing" in few.err
-    scheme = ["-O", "train.sync.scheme=local_sgd", "-O", "train.sync.every=3"]
+    scheme = ["-O", "train.sync.scheme=local_sgd", "-O", "train.sync.every=3", "-O", "train.baselines=false"]
     rare = graphmill(*plan, "--ranks", "2", *scheme, "--trial", "4")
     assert rare.code == 2
     assert "--trial 9 or more" in rare.err
